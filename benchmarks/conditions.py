@@ -11,7 +11,8 @@ from typing import Any
 from unittest import mock
 
 from flowengine.flow.expressions import Names, check, conditions
-from flowengine.flow.expressions.program import Run, build
+from flowengine.flow.expressions.program import build
+from flowengine.flow.expressions.scope import Run
 
 TEXTS = (
     "inputs.n > 1",

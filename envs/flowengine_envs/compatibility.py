@@ -24,8 +24,9 @@ from pydantic_core import PydanticCustomError
 
 from flowengine.sdk import EnvironmentClosed, EnvironmentLost, Refused, ValidationError
 from flowengine.sdk.environments import Owner, Request, Sandbox, Spec, background
-from flowengine.sdk.models import Config, Duration, Limits, with_sandboxes
+from flowengine.sdk.models import Config, Duration, Limits
 from flowengine.sdk.process_identity import this_process
+from flowengine.sdk.sandboxes import with_sandboxes
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.mounts import check

@@ -111,7 +111,7 @@ def models_of(provider: Provider[Any], places: tuple[str, ...]) -> _Models:
     known = _models.setdefault(provider, {})
     found = known.get(places)
     if found is None:
-        from flowengine.sdk.models import with_sandboxes
+        from flowengine.sdk.sandboxes import with_sandboxes
 
         used = [find_sandbox(each) for each in places] if provider.sandbox else []
         config = with_sandboxes(provider.config_model(), used)

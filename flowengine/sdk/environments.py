@@ -19,42 +19,36 @@ Coroutines of providers, sandboxes and resources run on one background loop (`ba
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
     Generic,
-    Literal,
-    NamedTuple,
-    Protocol,
     TypeVar,
     get_args,
 )
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.background import Background, background
+from flowengine.sdk.capabilities import AXES, ISOLATIONS, Axis, Capabilities, Isolation, Program
 from flowengine.sdk.process_identity import Owner
 from flowengine.sdk.process_tree import VARIABLE
 from flowengine.sdk.resources import Resource, awaitable, blocking
 from flowengine.sdk.sandboxes import (
-    AXES,
-    ISOLATIONS,
-    Axis,
-    Capabilities,
-    Isolation,
-    Program,
+    Changes,
+    Leftover,
+    Request,
     Sandbox,
+    Scope,
+    Spec,
+    Tracer,
 )
 
 if TYPE_CHECKING:
-    import logging
-
     from pydantic import BaseModel
 
-    from flowengine.sdk import Command, StepContext
-    from flowengine.sdk.models import Limits
+    from flowengine.sdk.context import Command, StepContext
 
 __all__ = [
     "AXES",
@@ -80,163 +74,8 @@ __all__ = [
     "blocking",
 ]
 
-Scope = Literal["action_call", "region", "execution", "session", "agent", "request", "global"]
-"""How far an environment is shared."""
 
 _Live = TypeVar("_Live")
-
-
-class Spec(NamedTuple):
-    """What is requested, checked and with all defaults; a copy, which may be kept."""
-
-    id: str
-    """The same for equal specs."""
-    kind: str
-    scope: Scope
-    owner_id: str
-    resource_key: str
-    """The name under which steps and tools find the resource."""
-    provider: str
-    """The sandbox; for kinds without one, the kind itself."""
-    config: Any
-    """An object of the provider's `config_model`; secrets are references here."""
-    policy: Any
-    """An object of the provider's `policy_model`."""
-    limits: Limits
-    requires: Mapping[str, str]
-    """What must be provable on this machine: axis → how it must be enforced, or `isolation`."""
-    folder: str = "."
-    """Base of relative paths in the configuration."""
-
-    def __str__(self) -> str:
-        return f"environment '{self.resource_key}' ({self.kind} by {self.provider}, {self.place})"
-
-    @property
-    def place(self) -> str:
-        """Scope and owner, for people."""
-        return f"{self.scope} {self.owner_id}" if self.owner_id else self.scope
-
-
-class Tracer(Protocol):
-    """Records what may be left over if this process dies."""
-
-    def __call__(self, **facts: Plain) -> None:
-        """Add facts to the entry on disk; they are stored when this returns.
-
-        Call it *before* the thing is started, or right after if its name is only known then:
-        `trace(container="...")`, `trace(pid=program.pid)`. Process ids under `pid` or `pids` are
-        kept with their start time, and folders under `folder` or `folders`; the reaper removes
-        those by itself. Anything else is for `Provider.reap` and `Sandbox.reap`.
-
-        Args:
-            facts: Plain data by name; never a secret.
-        """
-
-
-class Changes(Protocol):
-    """Reports changes in what an environment offers."""
-
-    def __call__(
-        self,
-        *,
-        added: Sequence[str] = (),
-        changed: Sequence[str] = (),
-        removed: Sequence[str] = (),
-    ) -> None:
-        """Send the event `changed` to subscribers.
-
-        Args:
-            added: New names. Of each list the first 100, cut to 200 characters.
-            changed: Names of what has changed.
-            removed: Names of what was removed.
-        """
-
-
-def _untold(
-    *, added: Sequence[str] = (), changed: Sequence[str] = (), removed: Sequence[str] = ()
-) -> None:
-    """Do nothing: an environment opened without a manager has no subscribers."""
-
-
-class Request(NamedTuple):
-    """One opening of an environment: what is requested, and what belongs to it."""
-
-    spec: Spec
-    id: str
-    """Id of the handle, unique on all machines."""
-    generation: int
-    """1 for the first opening of its spec; higher each time it is opened again."""
-    config: Any
-    """An object of the provider's `config_model` with the values of secrets: for this opening only,
-    never to be shown, kept or passed on."""
-    policy: Any
-    limits: Limits
-    workspace: Path
-    """A folder on the host that belongs to the environment. It is created and removed by the
-    manager, and available again when the environment is reopened after a wait."""
-    home: Path
-    """The home folder of its programs on the host, which lasts as long as the workspace. It holds
-    everything that is not the user's, to keep that out of the workspace. Created by whoever needs
-    it."""
-    sandbox: type[Sandbox] | None
-    """Where programs run; None for kinds that need no sandbox."""
-    mounts: Mapping[str, Path]
-    """Folders of other environments on the host: path inside → folder."""
-    owner: Owner
-    manager: str
-    """Id of the manager, for labels."""
-    mark: str
-    """Value of the environment variable `VARIABLE`, to be set for every process."""
-    trace: Tracer
-    deadline: float
-    """When it must be ready: seconds of the background loop's clock (`loop.time()`)."""
-    log: logging.LoggerAdapter[logging.Logger]
-    """Names the environment, and masks its secrets."""
-    changed: Changes = _untold
-    """Tells subscribers that what it offers has changed, while it is open."""
-    read_only: Set[str] = frozenset()
-    """The `mounts` whose own environment is read-only."""
-    mask: Callable[[Any], Any] = lambda value: value
-    """Replaces the values of its secrets in plain data that leaves the environment."""
-    guarded: Sequence[Path] = ()
-    """Folders of the engine's own on the host, such as its store: no sandbox may see them."""
-    prepared: Any = None
-    """What the sandbox's `prepare` returned; None if it was not called."""
-
-    def may_write(self, inside: str) -> bool:
-        """Return whether programs may write a folder of `mounts`, by its path inside."""
-        writable = self.policy.writable
-        return inside not in self.read_only and (writable is None or inside in writable)
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Labels for things that can have them, such as containers; they name the owner."""
-        return {
-            "flowengine": "1",
-            "flowengine.environment": self.id,
-            "flowengine.manager": self.manager,
-            "flowengine.scope": self.spec.scope,
-            "flowengine.owner_id": self.spec.owner_id,
-            "flowengine.resource_key": self.spec.resource_key,
-            "flowengine.pid": str(self.owner.pid),
-            "flowengine.started": str(self.owner.started),
-            "flowengine.boot": self.owner.boot,
-            "flowengine.host": self.owner.host,
-        }
-
-
-class Leftover(NamedTuple):
-    """What the registry on disk knows of an environment whose owner is dead."""
-
-    id: str
-    kind: str
-    provider: str
-    manager: str
-    owner: Owner
-    mark: str
-    workspace: Path
-    facts: Mapping[str, Any]
-    """The facts passed to `trace`."""
 
 
 class Provider(Generic[_Live]):

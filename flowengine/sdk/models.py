@@ -7,8 +7,7 @@ module.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -20,14 +19,10 @@ from pydantic import (
     GetJsonSchemaHandler,
     ValidationInfo,
     WithJsonSchema,
-    create_model,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from flowengine.kernel.notation.times import parse_duration
-
-if TYPE_CHECKING:
-    from flowengine.sdk.sandboxes import Sandbox
 
 REFERENCE = re.compile(r"secret:([A-Za-z_][A-Za-z0-9_]*)\Z")
 """`secret:NAME`: text that stands for a secret."""
@@ -209,21 +204,6 @@ class Config(BaseModel):
     """Base of what `config:` of a kind is: unknown fields are errors, objects are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-def with_sandboxes(model: type[BaseModel], sandboxes: Iterable[type[Sandbox]]) -> type[BaseModel]:
-    """Return the model of `config:` of a kind and of the sandboxes it may run in.
-
-    Args:
-        model: The model of the kind.
-        sandboxes: Those that a spec names.
-
-    Returns:
-        A model with the fields of all.
-    """
-    found = [each.config_model() for each in sandboxes]
-    more = [each for each in found if each is not None]
-    return create_model(model.__name__, __base__=(model, *more)) if more else model
 
 
 _PLACE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?:([0-9]{1,5})", re.ASCII)

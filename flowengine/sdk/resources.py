@@ -25,7 +25,7 @@ from flowengine.sdk.errors import EnvironmentClosed, EnvironmentLost
 if TYPE_CHECKING:
     from asyncio import Task
 
-    from flowengine.sdk.environments import Request
+    from flowengine.sdk.sandboxes import Request
 
 _Kind = TypeVar("_Kind", bound="Resource")
 _Args = ParamSpec("_Args")

@@ -1,4 +1,4 @@
-"""Sandboxes: where the programs of an environment run.
+"""Openings of environments: what is requested, and the sandboxes in which programs run.
 
 A sandbox is found by its entry point in the group `flowengine.sandboxes`; the entry point's name is
 what `provider:` of an environment says (`namespace`, `docker`, `host`). Kinds that run programs are
@@ -7,85 +7,177 @@ written once, against `Sandbox`, and so work in each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk.capabilities import Capabilities, Program
 from flowengine.sdk.errors import PathEscape
+from flowengine.sdk.process_identity import Owner
 
 if TYPE_CHECKING:
-    from asyncio import StreamReader, StreamWriter
+    import logging
 
     from pydantic import BaseModel
 
-    from flowengine.sdk.environments import Leftover, Request, Spec
-    from flowengine.sdk.process_identity import Owner
+    from flowengine.sdk.models import Limits
 
-Isolation = Literal["none", "process", "namespace", "container"]
-"""How strongly programs are isolated from the machine, weakest first."""
-ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
-
-Axis = Literal[
-    "filesystem",
-    "network",
-    "user",
-    "syscalls",
-    "variables",
-    "cpus",
-    "memory",
-    "processes",
-    "disk",
-    "time",
-    "total_time",
-    "output",
-]
-"""What can be enforced: what a program sees of files, network, users and environment variables,
-which system calls it can make; and the limits."""
-AXES: tuple[Axis, ...] = get_args(Axis)
+Scope = Literal["action_call", "region", "execution", "session", "agent", "request", "global"]
+"""How far an environment is shared."""
 
 
-class Capabilities(NamedTuple):
-    """What is enforced on this machine, and how; what is not named is not enforced."""
+class Spec(NamedTuple):
+    """What is requested, checked and with all defaults; a copy, which may be kept."""
 
-    isolation: Isolation = "none"
-    holds: Mapping[Axis, str] = {}
-    """Axis → mechanism: `{"memory": "cgroup v2", "network": "own network namespace"}`."""
+    id: str
+    """The same for equal specs."""
+    kind: str
+    scope: Scope
+    owner_id: str
+    resource_key: str
+    """The name under which steps and tools find the resource."""
+    provider: str
+    """The sandbox; for kinds without one, the kind itself."""
+    config: Any
+    """An object of the provider's `config_model`; secrets are references here."""
+    policy: Any
+    """An object of the provider's `policy_model`."""
+    limits: Limits
+    requires: Mapping[str, str]
+    """What must be provable on this machine: axis → how it must be enforced, or `isolation`."""
+    folder: str = "."
+    """Base of relative paths in the configuration."""
 
-    defaults: Mapping[Axis, float] = {}
-    """Limit → default, if there is one."""
-
-    def also(
-        self, holds: Mapping[Axis, str], defaults: Mapping[Axis, float] | None = None
-    ) -> Capabilities:
-        """Return these combined with those of another, which takes precedence."""
-        held = {**self.holds, **holds}
-        return Capabilities(self.isolation, held, {**self.defaults, **(defaults or {})})
-
-    def without(self, axis: Axis) -> Capabilities:
-        """Return these without one that is not enforced."""
-        return self._replace(holds={one: by for one, by in self.holds.items() if one != axis})
-
-
-class Program(Protocol):
-    """A process inside a sandbox, with its streams; `asyncio.subprocess.Process` is one."""
-
-    stdin: StreamWriter | None
-    stdout: StreamReader | None
-    stderr: StreamReader | None
+    def __str__(self) -> str:
+        return f"environment '{self.resource_key}' ({self.kind} by {self.provider}, {self.place})"
 
     @property
-    def pid(self) -> int:
-        """Process id on the host: of the program, or of the client that stands for it."""
+    def place(self) -> str:
+        """Scope and owner, for people."""
+        return f"{self.scope} {self.owner_id}" if self.owner_id else self.scope
+
+
+class Tracer(Protocol):
+    """Records what may be left over if this process dies."""
+
+    def __call__(self, **facts: Plain) -> None:
+        """Add facts to the entry on disk; they are stored when this returns.
+
+        Call it *before* the thing is started, or right after if its name is only known then:
+        `trace(container="...")`, `trace(pid=program.pid)`. Process ids under `pid` or `pids` are
+        kept with their start time, and folders under `folder` or `folders`; the reaper removes
+        those by itself. Anything else is for `Provider.reap` and `Sandbox.reap`.
+
+        Args:
+            facts: Plain data by name; never a secret.
+        """
+
+
+class Changes(Protocol):
+    """Reports changes in what an environment offers."""
+
+    def __call__(
+        self,
+        *,
+        added: Sequence[str] = (),
+        changed: Sequence[str] = (),
+        removed: Sequence[str] = (),
+    ) -> None:
+        """Send the event `changed` to subscribers.
+
+        Args:
+            added: New names. Of each list the first 100, cut to 200 characters.
+            changed: Names of what has changed.
+            removed: Names of what was removed.
+        """
+
+
+def _untold(
+    *, added: Sequence[str] = (), changed: Sequence[str] = (), removed: Sequence[str] = ()
+) -> None:
+    """Do nothing: an environment opened without a manager has no subscribers."""
+
+
+class Request(NamedTuple):
+    """One opening of an environment: what is requested, and what belongs to it."""
+
+    spec: Spec
+    id: str
+    """Id of the handle, unique on all machines."""
+    generation: int
+    """1 for the first opening of its spec; higher each time it is opened again."""
+    config: Any
+    """An object of the provider's `config_model` with the values of secrets: for this opening only,
+    never to be shown, kept or passed on."""
+    policy: Any
+    limits: Limits
+    workspace: Path
+    """A folder on the host that belongs to the environment. It is created and removed by the
+    manager, and available again when the environment is reopened after a wait."""
+    home: Path
+    """The home folder of its programs on the host, which lasts as long as the workspace. It holds
+    everything that is not the user's, to keep that out of the workspace. Created by whoever needs
+    it."""
+    sandbox: type[Sandbox] | None
+    """Where programs run; None for kinds that need no sandbox."""
+    mounts: Mapping[str, Path]
+    """Folders of other environments on the host: path inside → folder."""
+    owner: Owner
+    manager: str
+    """Id of the manager, for labels."""
+    mark: str
+    """Value of the environment variable `VARIABLE`, to be set for every process."""
+    trace: Tracer
+    deadline: float
+    """When it must be ready: seconds of the background loop's clock (`loop.time()`)."""
+    log: logging.LoggerAdapter[logging.Logger]
+    """Names the environment, and masks its secrets."""
+    changed: Changes = _untold
+    """Tells subscribers that what it offers has changed, while it is open."""
+    read_only: Set[str] = frozenset()
+    """The `mounts` whose own environment is read-only."""
+    mask: Callable[[Any], Any] = lambda value: value
+    """Replaces the values of its secrets in plain data that leaves the environment."""
+    guarded: Sequence[Path] = ()
+    """Folders of the engine's own on the host, such as its store: no sandbox may see them."""
+    prepared: Any = None
+    """What the sandbox's `prepare` returned; None if it was not called."""
+
+    def may_write(self, inside: str) -> bool:
+        """Return whether programs may write a folder of `mounts`, by its path inside."""
+        writable = self.policy.writable
+        return inside not in self.read_only and (writable is None or inside in writable)
 
     @property
-    def returncode(self) -> int | None:
-        """Its exit code; negative: the signal that ended it; None: it is running."""
+    def labels(self) -> dict[str, str]:
+        """Labels for things that can have them, such as containers; they name the owner."""
+        return {
+            "flowengine": "1",
+            "flowengine.environment": self.id,
+            "flowengine.manager": self.manager,
+            "flowengine.scope": self.spec.scope,
+            "flowengine.owner_id": self.spec.owner_id,
+            "flowengine.resource_key": self.spec.resource_key,
+            "flowengine.pid": str(self.owner.pid),
+            "flowengine.started": str(self.owner.started),
+            "flowengine.boot": self.owner.boot,
+            "flowengine.host": self.owner.host,
+        }
 
-    async def wait(self) -> int:
-        """Wait until it has ended, and return the exit code."""
 
-    def kill(self) -> None:
-        """End it (SIGKILL)."""
+class Leftover(NamedTuple):
+    """What the registry on disk knows of an environment whose owner is dead."""
+
+    id: str
+    kind: str
+    provider: str
+    manager: str
+    owner: Owner
+    mark: str
+    workspace: Path
+    facts: Mapping[str, Any]
+    """The facts passed to `trace`."""
 
 
 class Sandbox:
@@ -327,3 +419,20 @@ def _plain(parts: Sequence[str], path: str) -> Sequence[str]:
     if ".." in parts:
         raise PathEscape(f"{path} leads out of the workspace by '..'")
     return parts
+
+
+def with_sandboxes(model: type[BaseModel], sandboxes: Iterable[type[Sandbox]]) -> type[BaseModel]:
+    """Return the model of `config:` of a kind and of the sandboxes it may run in.
+
+    Args:
+        model: The model of the kind.
+        sandboxes: Those that a spec names.
+
+    Returns:
+        A model with the fields of all.
+    """
+    from pydantic import create_model
+
+    found = [each.config_model() for each in sandboxes]
+    more = [each for each in found if each is not None]
+    return create_model(model.__name__, __base__=(model, *more)) if more else model

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from flowengine.sdk.environments import Owner, Provider, Request, Sandbox, Spec, background
-from flowengine.sdk.models import Limits, with_sandboxes
+from flowengine.sdk.models import Limits
+from flowengine.sdk.sandboxes import with_sandboxes
 from flowengine_envs.docker.daemon import connect
 from flowengine_envs.workspace import InWorkspace
 

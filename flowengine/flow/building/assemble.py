@@ -13,11 +13,10 @@ from flowengine.flow.building.declarations import Declarations
 from flowengine.flow.building.origins import InFile, Place, shown
 from flowengine.flow.building.serialization import plain
 from flowengine.flow.building.steps import Chain, Step
-from flowengine.flow.models.base import Loc
-from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Lines, Position, render
+from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Lines, Loc, Position, render
 
 if TYPE_CHECKING:
-    from flowengine.flow.building.flow import Flow
+    from flowengine.flow.building.graph import FlowGraph
 
 TARGETS = frozenset({"next", "on_error", "cancel", "join"})
 """Words of a step in which steps are named."""
@@ -34,7 +33,7 @@ class Built:
         flow: The flow.
     """
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: FlowGraph) -> None:
         self.flow = flow
         self.problems: list[Diagnostic] = list(flow.problems)
         self.places: dict[Loc, Place] = {(): flow.place, **flow.places}
@@ -89,7 +88,7 @@ class Built:
             data["finally"] = self._block(flow.cleanup, ("finally",), ())
         return data
 
-    def _subflow(self, name: str, flow: Flow) -> dict[str, Any]:
+    def _subflow(self, name: str, flow: FlowGraph) -> dict[str, Any]:
         built = Built(flow)
         self.problems += built.problems
         self.places |= {("flows", name, *loc): place for loc, place in built.places.items()}
@@ -226,7 +225,7 @@ class _Code:
         return linecache.getline(self.file, number).rstrip("\n")
 
 
-def assemble(flow: Flow) -> Built:
+def assemble(flow: FlowGraph) -> Built:
     """Return what a flow comes to, for the loader.
 
     Args:
@@ -238,7 +237,7 @@ def assemble(flow: Flow) -> Built:
     return Built(flow)
 
 
-def short_form(flow: Flow) -> dict[str, Any]:
+def short_form(flow: FlowGraph) -> dict[str, Any]:
     """Return a flow as plain data, as short as the language has it.
 
     Args:

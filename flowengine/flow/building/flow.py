@@ -7,30 +7,21 @@ compiler as for a file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.errors import UsageError
-from flowengine.flow.building.declarations import Declarations, Declared
-from flowengine.flow.building.origins import InCode, Place, here
-from flowengine.flow.building.references import folder_of, reference
-from flowengine.flow.building.step_keywords import Modifiers, Target, Words
-from flowengine.flow.building.steps import Chain, Opening, Scope, Step
+from flowengine.flow.building.declarations import Declared
+from flowengine.flow.building.graph import FlowGraph
+from flowengine.flow.building.origins import here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from flowengine.flow.compile import Compiled
-    from flowengine.flow.source.diagnostics import Diagnostic
     from flowengine.flow.source.yaml_source import Source
 
-_Step = TypeVar("_Step", bound=Step)
 
-
-class Flow(Declarations):
+class Flow(FlowGraph):
     """A flow that is built in Python; the engine takes it wherever it takes the path of a file.
 
         flow = Flow("refund", inputs={"customer": str, "amount": float})
@@ -49,99 +40,6 @@ class Flow(Declarations):
         **more: Other words of the top of a flow file: `version`, `title`, `limits`, `defaults`,
             `on_error`, …
     """
-
-    def __init__(
-        self,
-        id: str,
-        *,
-        inputs: Declared = None,
-        state: Declared = None,
-        folder: str | PathLike[str] | None = None,
-        **more: Any,
-    ) -> None:
-        place = here()
-        super().__init__({"id": id, **more})
-        self.place: Place = place
-        self.folder = fspath(folder) if folder else folder_of(_module_at(place), place.file)
-        """Where the modules of its functions are looked for first; write a YAML file there."""
-        self.steps: list[Step] = []
-        self.cleanup: list[Step] = []
-        """The steps of its `finally`."""
-        self.subflows: dict[str, Flow] = {}
-        """The flows that are declared in it."""
-        self.starts: list[Step] = []
-        """Where it begins, if `to` says so."""
-        self.problems: list[Diagnostic] = []
-        """What was wrong with the file it was read from."""
-        self._open = [self.steps]
-        self._compiled: Compiled | None = None
-        self.declare_fields("inputs", inputs)
-        self.declare_fields("state", state)
-
-    @property
-    def id(self) -> str:
-        """The flow's name."""
-        return str(self.head.get("id"))
-
-    def __repr__(self) -> str:
-        return f"<flow {self.id}>"
-
-    # Steps
-
-    def __getitem__(self, id: str) -> Step:
-        """Return a step by its id: `flow["fetch"].output`."""
-        for step in self.every():
-            if step.id == id:
-                return step
-        raise KeyError(f"flow {self.id!r} has no step {id!r}")
-
-    @overload
-    def step(
-        self, what: str | Callable[..., Any], /, *, id: str | None = None, **words: Unpack[Words]
-    ) -> Step: ...
-    @overload
-    def step(
-        self, /, *, id: str | None = None, **words: Unpack[Words]
-    ) -> Callable[[Callable[..., Any]], Step]: ...
-    def step(self, what: Any = None, /, *, id: str | None = None, **words: Any) -> Any:
-        """Declare a step; with a function, one that calls it. A decorator, too.
-
-            fetch = flow.step(shop.fetch, retry=3)
-            pause = flow.step("pause", wait=timedelta(days=3))
-
-            @flow.step(with_={"text": fetch.output})
-            def parse(text: str) -> list[str]: ...
-
-        Parameters of the function that `with_` does not give are taken by name: what an item of a
-        `map` is called, then inputs, state, or outputs of steps.
-
-        Args:
-            what: A function, or the id of a step with another action or none.
-            id: Of a step with a function; default: the function's name.
-            **words: Its action and modifiers, as in a flow file.
-
-        Returns:
-            The step.
-
-        Raises:
-            UsageError: Another process could not find the function.
-        """
-        if what is None:
-            return lambda function: self._step(function, id, words)
-        return self._step(what, id, words)
-
-    def _step(self, what: Any, id: str | None, words: dict[str, Any]) -> Step:
-        place = here()
-        if isinstance(what, str):
-            given = words.get("python")
-            function = given if callable(given) else None
-            return self._add(Step(self, what, _spec(what, words), place, _plain(function)))
-        if isinstance(what, Chain):
-            raise UsageError(f"{what!r} is already a step", hint="lead to it with 'to'")
-        name = id or str(getattr(what, "__name__", ""))
-        words = {"python": what, **getattr(what, "__flowengine_step__", {}), **words}
-        reference(what)
-        return self._add(Step(self, name, _spec(name, words), place, what))
 
     def subflow(
         self, id: str, *, inputs: Declared = None, state: Declared = None, **more: Any
@@ -169,140 +67,7 @@ class Flow(Declarations):
         self.changed()
         return inner
 
-    def group(self, id: str, /, **words: Unpack[Modifiers]) -> Scope:
-        """Declare a group; the steps declared in its `with` block belong to it.
-
-            with flow.group("buy", on_error="compensate") as buy:
-                ...
-
-        Args:
-            id: Its name.
-            **words: Modifiers, as in a flow file.
-
-        Returns:
-            The group.
-        """
-        return self._scope("group", id, words)
-
-    def parallel(self, id: str, /, **words: Unpack[Modifiers]) -> Scope:
-        """Declare steps that all start at once: those of its `with` block.
-
-        Args:
-            id: Its name.
-            **words: Modifiers, as in a flow file.
-
-        Returns:
-            The step; its output is a map by the ids of its steps.
-        """
-        return self._scope("parallel", id, words)
-
-    @contextmanager
-    def finally_(self) -> Iterator[None]:
-        """Declare, in a `with` block, the steps that run when the flow has ended in any way."""
-        with self.block(self.cleanup):
-            yield
-
-    def to(self, *targets: Target) -> Chain:
-        """Begin with a step; with several at the same time.
-
-        Args:
-            *targets: Steps, or functions that become steps.
-
-        Returns:
-            The beginning, to go on from: `flow.to(fetch).to(parse).end()`.
-
-        Raises:
-            UsageError: A target is no step.
-        """
-        chains = [self.target(target) for target in targets]
-        found = [chain for chain in chains if isinstance(chain, Chain)]
-        if len(found) < len(chains) or not chains:
-            raise UsageError("a flow starts with steps: give functions, or what step() returned")
-        self.starts += [chain.entry for chain in found]
-        self.changed()
-        return Chain(self, found[0].entry, [end for chain in found for end in chain._ends])
-
-    def when(self, signal: str | None = None, **trigger: Any) -> Opening:
-        """Begin a branch that a signal starts while the flow runs.
-
-        Args:
-            signal: Its name.
-            **trigger: More of a `trigger`: `match=…`; or in place of a signal `all=[…]`,
-                `state="score"`.
-
-        Returns:
-            The beginning: `flow.when("page").to(store)`.
-        """
-        spec: dict[str, Any] = ({} if signal is None else {"signal": signal}) | trigger
-        return Opening(self, spec)
-
-    def target(self, target: Target) -> Chain | str:
-        """Return what a target means, declaring a step for a function that has none yet.
-
-        Args:
-            target: A step, a piece of a chain, a function, or an id.
-
-        Returns:
-            The piece of the graph; an id as it is, unless it is that of a step declared already.
-
-        Raises:
-            UsageError: It is of another flow, or none of these.
-        """
-        if isinstance(target, Chain):
-            if target._flow is not self:
-                raise UsageError(f"{target!r} is a step of another flow")
-            return target
-        if isinstance(target, str):
-            return next((one for one in self.every() if one.id == target), target)
-        if callable(target):
-            found = next((one for one in self.every() if one.function is target), None)
-            return found or self.step(target)
-        raise UsageError(f"{target!r} is not a target", hint="give a step, a function or an id")
-
-    def every(self) -> Iterator[Step]:
-        """Yield all steps, those inside groups after them."""
-        pending = [*self.steps, *self.cleanup]
-        while pending:
-            step = pending.pop(0)
-            yield step
-            pending = [inner for block in step.blocks.values() for inner in block] + pending
-
-    def _scope(self, kind: str, id: str, words: Any) -> Scope:
-        scope = Scope(self, id, _spec(id, words), here())
-        scope.blocks[kind] = []
-        return self._add(scope)
-
-    def _add(self, step: _Step) -> _Step:
-        self._open[-1].append(step)
-        self.changed()
-        return step
-
-    # Scopes
-
-    def enter(self, steps: list[Step]) -> None:
-        """Add the steps that are declared from here on to a scope."""
-        self._open.append(steps)
-
-    def leave(self) -> None:
-        """End what `enter` began."""
-        self._open.pop()
-
-    @contextmanager
-    def block(self, steps: list[Step]) -> Iterator[None]:
-        """Add the steps declared in a `with` block to a scope."""
-        self.enter(steps)
-        try:
-            yield
-        finally:
-            self.leave()
-
     # What it comes to
-
-    def changed(self) -> None:
-        """Forget what was compiled before."""
-        self._compiled = None
-        if self.root is not self:
-            self.root.changed()
 
     def compile(self) -> Compiled:
         """Check and compile the flow; what has not changed since is compiled once.
@@ -400,28 +165,3 @@ class Flow(Declarations):
         flow = cls("", folder=folder)
         adopt(flow, source)
         return flow
-
-
-def _spec(id: str, words: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the words of a step by their keys in a flow file."""
-    spec: dict[str, Any] = {"id": id}
-    for word, value in words.items():
-        if word == "action":
-            spec |= value
-        else:
-            spec[word.rstrip("_")] = value
-    return spec
-
-
-def _plain(function: Any) -> Any:
-    return getattr(function, "function", None) or function
-
-
-def _module_at(place: InCode) -> str:
-    """Return the name of the module that a call stands in."""
-    import sys
-
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code is not place.code:
-        frame = frame.f_back
-    return str(frame.f_globals.get("__name__", "__main__"))

@@ -14,8 +14,7 @@ import sys
 from types import CodeType
 from typing import NamedTuple, Protocol
 
-from flowengine.flow.models.base import Loc
-from flowengine.flow.source.diagnostics import Position
+from flowengine.flow.source.diagnostics import Loc, Position
 from flowengine.flow.source.yaml_source import Source
 
 _HERE = __name__.rpartition(".")[0]

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from flowengine.flow.building.expressions import Expr
-
-if TYPE_CHECKING:
-    from flowengine.flow.building.flow import Flow
-    from flowengine.flow.building.steps import Chain
+from flowengine.flow.building.handles import FlowHandle, StepHandle
 
 Text = str | Expr
 """Text, perhaps with `${{ … }}` in it, or an expression."""
@@ -20,7 +17,7 @@ Function = str | Callable[..., Any]
 """A function, or its name as `module:function`."""
 Spec = Mapping[str, Any]
 """What stands behind a key in a flow file, with expressions, steps, functions and types in it."""
-Target: TypeAlias = "Chain | Callable[..., Any] | str"
+Target: TypeAlias = StepHandle | Callable[..., Any] | str
 
 
 class Modifiers(TypedDict, total=False):
@@ -43,7 +40,7 @@ class Modifiers(TypedDict, total=False):
     emit: str | Spec | Sequence[str | Spec]
     on_error: Literal["fail", "continue", "compensate"] | Sequence[Spec]
     compensate: Spec
-    next: Chain | Callable[..., Any] | str | Spec
+    next: StepHandle | Callable[..., Any] | str | Spec
     in_: str | Mapping[str, Any]
     environments: Sequence[str | Mapping[str, Any]] | Mapping[str, Any]
 
@@ -56,7 +53,7 @@ class Words(Modifiers, total=False):
     http: str | Spec
     run: str | Spec
     agent: str | Spec
-    flow: str | Flow
+    flow: str | FlowHandle
     detach: bool
     wait: Duration | Spec
     approval: Text | Spec

@@ -8,20 +8,55 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 from flowengine.errors import UsageError
 from flowengine.flow.building.expressions import Expr
+from flowengine.flow.building.handles import StepHandle
 from flowengine.flow.building.origins import Place, here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
-    from flowengine.flow.building.flow import Flow
-    from flowengine.flow.building.step_keywords import Condition, Modifiers, Spec, Target, Text
+    from flowengine.flow.building.step_keywords import (
+        Condition,
+        Modifiers,
+        Spec,
+        Target,
+        Text,
+        Words,
+    )
 
 
-class Chain:
+class Graph(Protocol):
+    """What steps ask of the flow that they belong to."""
+
+    def target(self, target: Target) -> Chain | str:
+        """Return what a target means, declaring a step for a function that has none yet."""
+
+    def step(
+        self, what: str | Callable[..., Any], /, *, id: str | None = None, **words: Unpack[Words]
+    ) -> Step:
+        """Declare a step."""
+
+    def group(self, id: str, /, **words: Unpack[Modifiers]) -> Scope:
+        """Declare a group."""
+
+    def enter(self, steps: list[Step]) -> None:
+        """Add the steps that are declared from here on to a scope."""
+
+    def leave(self) -> None:
+        """End what `enter` began."""
+
+    def block(self, steps: list[Step]) -> AbstractContextManager[None]:
+        """Add the steps declared in a `with` block to a scope."""
+
+    def changed(self) -> None:
+        """Forget what was compiled before."""
+
+
+class Chain(StepHandle):
     """A piece of the graph.
 
     Args:
@@ -30,7 +65,7 @@ class Chain:
         ends: The steps that whatever comes next is put behind.
     """
 
-    def __init__(self, flow: Flow, entry: Step | None, ends: list[Step]) -> None:
+    def __init__(self, flow: Graph, entry: Step | None, ends: list[Step]) -> None:
         self._flow = flow
         self._entry = entry
         self._ends = ends
@@ -219,7 +254,7 @@ class Step(Chain):
 
     def __init__(
         self,
-        flow: Flow,
+        flow: Graph,
         id: str,
         spec: dict[str, Any],
         place: Place,
@@ -339,7 +374,7 @@ class Scope(Step):
 class Opening(Chain):
     """The beginning of a branch that a signal or a write to state starts."""
 
-    def __init__(self, flow: Flow, trigger: str | Spec) -> None:
+    def __init__(self, flow: Graph, trigger: str | Spec) -> None:
         super().__init__(flow, None, [])
         self._trigger = trigger
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from flowengine.flow.compile.calls import Calls, of_step
 from flowengine.flow.compile.expressions import Expressions, constant, together
 from flowengine.flow.compile.outcomes import of_approval
-from flowengine.flow.compile.plan import Info
 from flowengine.flow.compile.questions import asked, editable_fields, with_type
+from flowengine.flow.compile.step_info import Info
 from flowengine.flow.compile.types import (
     CANCELLED,
     ERROR,

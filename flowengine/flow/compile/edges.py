@@ -6,7 +6,8 @@ from bisect import bisect_left
 
 from flowengine.flow.check.net import targets
 from flowengine.flow.compile.outcomes import outcomes
-from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.compile.plan import Plan
+from flowengine.flow.compile.step_info import Info
 from flowengine.flow.models import Cancel, Entry, Handler, Join, Loc, Next, Trigger
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report

@@ -420,7 +420,7 @@ def asks(use: Typed) -> bool:
 
 def _config_model(provider: Provider[Any], model: Environment) -> type[BaseModel]:
     """Return what the kind and the sandboxes that are named define."""
-    from flowengine.sdk.models import with_sandboxes
+    from flowengine.sdk.sandboxes import with_sandboxes
 
     if provider.sandbox is None:
         return provider.config_model()

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
+from flowengine.flow.compile.step_info import Info
 from flowengine.flow.models import Loc
-
-if TYPE_CHECKING:
-    from flowengine.flow.compile.plan import Info
 
 INNER = frozenset({"group", "parallel", "finally"})
 """Keys of a step that hold lists of steps."""

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.compile.outcomes import outcomes
-from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.compile.plan import Plan
+from flowengine.flow.compile.step_info import Info
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Fail, Wait
 from flowengine.kernel.errors import matches

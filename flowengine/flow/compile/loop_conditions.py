@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from flowengine.flow.check.findings import Finding
-from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.compile.plan import Plan
+from flowengine.flow.compile.step_info import Info
 
 _CHANGING = re.compile(r"\b(output|outcome|round|now|item|join|error)\b")
 _STEP = re.compile(r"\bsteps\s*\.\s*([a-z][a-z0-9_]*)")

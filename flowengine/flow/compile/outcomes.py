@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flowengine.flow.compile.plan import Info
+from flowengine.flow.compile.step_info import Info
 from flowengine.flow.models import Approval, Choice, Wait
 
 FAILED = "failed"

@@ -10,7 +10,7 @@ from flowengine.flow.check.locks import check_locks
 from flowengine.flow.check.recursion import check_recursion
 from flowengine.flow.compile.flow import Compiler
 from flowengine.flow.compile.link import link
-from flowengine.flow.compile.plan import Info
+from flowengine.flow.compile.step_info import Info
 from flowengine.flow.compile.types import UNKNOWN, Schema, closed
 from flowengine.flow.loading.files import Definition, File, Files, known_names
 from flowengine.flow.models import Loc

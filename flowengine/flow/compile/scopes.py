@@ -6,8 +6,9 @@ from flowengine.flow.check import net as nets
 from flowengine.flow.check.reaching_outputs import Past, gives_output
 from flowengine.flow.compile.nullability import NONE, Doubts, missing, under
 from flowengine.flow.compile.outcomes import outcomes
-from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.compile.plan import Plan
 from flowengine.flow.compile.signal_types import Messages
+from flowengine.flow.compile.step_info import Info
 from flowengine.flow.compile.types import (
     ERROR,
     EXECUTION,

@@ -7,7 +7,8 @@ group.
 
 from __future__ import annotations
 
-from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.compile.plan import Plan
+from flowengine.flow.compile.step_info import Info
 from flowengine.flow.compile.types import UNKNOWN, Schema, closed, common, signal_schema
 from flowengine.flow.compile.views import View
 from flowengine.flow.expressions import Note

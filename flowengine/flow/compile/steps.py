@@ -20,8 +20,9 @@ from flowengine.flow.compile.nullability import (
     several_ways_out,
     under,
 )
-from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.compile.plan import Plan
 from flowengine.flow.compile.scopes import Scopes
+from flowengine.flow.compile.step_info import Info
 from flowengine.flow.compile.tools import repeating
 from flowengine.flow.compile.types import (
     ERROR,

@@ -18,7 +18,7 @@ from cel_expr_python.ext import ext_math, ext_strings  # type: ignore[import-unt
 
 from flowengine.flow.expressions.interface import Schema
 from flowengine.flow.expressions.paths import NoValue, TooExpensive, name_of
-from flowengine.flow.expressions.program import Run, Scope, is_time
+from flowengine.flow.expressions.scope import Run, Scope, is_time
 from flowengine.flow.expressions.types import (
     ANY,
     BOOL,

@@ -6,6 +6,7 @@ from typing import Any
 
 from flowengine.flow.expressions import program
 from flowengine.flow.expressions.paths import NoValue, name_of
+from flowengine.flow.expressions.scope import Run
 from flowengine.kernel.graph.compiled import EvaluationError, Names, Plain
 
 
@@ -22,7 +23,7 @@ class CelEvaluator:
     def __init__(self, records: list[dict[str, Any]], file: str) -> None:
         self._records = records
         self._file = file
-        self._runs: list[program.Run | None] = [None] * len(records)
+        self._runs: list[Run | None] = [None] * len(records)
 
     def evaluate(self, expression: int, names: Names) -> Plain:
         """Return the value of expression number `expression`.
@@ -74,7 +75,7 @@ class CelEvaluator:
             expression,
         )
 
-    def _link(self, expression: int) -> program.Run:
+    def _link(self, expression: int) -> Run:
         """Make the function that evaluates an expression."""
         record = self._records[expression]
         run = program.build(record["node"])
@@ -96,10 +97,10 @@ class CelEvaluator:
         return EvaluationError(f"{place}: {message}", data)
 
 
-def _condition(run: program.Run) -> program.Run:
+def _condition(run: Run) -> Run:
     return lambda names: program.truth(run(names))
 
 
-def _plain(run: program.Run) -> program.Run:
+def _plain(run: Run) -> Run:
     """Turn times and durations into text."""
     return lambda names: program.plain(run(names))

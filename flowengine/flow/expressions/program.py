@@ -33,15 +33,10 @@ from typing import Any
 
 from flowengine.flow.expressions import paths
 from flowengine.flow.expressions.paths import ABSENT, Missing, NoValue, TooExpensive, name_of
+from flowengine.flow.expressions.scope import Run, Scope, is_time
 from flowengine.kernel.graph.compiled import Names, Plain
 
-Run = Callable[[Names], Plain]
 Tree = list[Any]
-
-
-def is_time(value: Plain) -> bool:
-    """Return whether a value is a time or a duration of the CEL library, which loads `datetime`."""
-    return type(value).__module__ == "datetime"
 
 
 def build(node: Tree) -> Run:
@@ -333,34 +328,6 @@ def _by_library(source: str, slots: dict[str, Tree]) -> Run:
         return compiled(names)
 
     return run
-
-
-class Scope:
-    """The names inside a loop: those around it, and its item."""
-
-    __slots__ = ("budget", "name", "names", "value")
-
-    def __init__(self, names: Names, name: str, value: Plain, budget: Any) -> None:
-        self.names = names
-        self.name = name
-        self.value = value
-        self.budget = budget
-        """`Budget` of the whole evaluation."""
-
-    def __getitem__(self, root: str) -> Plain:
-        return self.value if root == self.name else self.names[root]
-
-    def field(self, name: str, field: str) -> Plain:
-        if self.name == "steps":
-            raise KeyError(name)
-        names: Any = self.names
-        return names.field(name, field)
-
-    def variable(self, key: str) -> Plain:
-        if self.name == "state":
-            raise KeyError(key)
-        names: Any = self.names
-        return names.variable(key)
 
 
 def _budget(names: Names) -> Any:

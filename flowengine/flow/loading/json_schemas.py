@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from flowengine.flow.models.base import Loc
 from flowengine.flow.models.types import shown, words
-from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.flow.source.diagnostics import Loc, did_you_mean
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 REDUCERS = ("replace", "append", "union", "merge", "add", "max", "min")

@@ -11,10 +11,10 @@ from typing import Any
 from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
 
 from flowengine.flow.loading.json_schemas import SchemaProblem
-from flowengine.flow.models.base import Loc, listed
+from flowengine.flow.models.base import listed
 from flowengine.flow.models.kinds import synonym_of
 from flowengine.flow.models.types import has_expression, is_expression, shown
-from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.flow.source.diagnostics import Loc, did_you_mean
 
 
 def config_problems(

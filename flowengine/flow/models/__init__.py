@@ -14,7 +14,7 @@ from flowengine.flow.models.actions import (
     Reminder,
     Wait,
 )
-from flowengine.flow.models.base import Loc, Part
+from flowengine.flow.models.base import Part
 from flowengine.flow.models.budget import Budget
 from flowengine.flow.models.environment import Environment
 from flowengine.flow.models.flow import (
@@ -46,6 +46,7 @@ from flowengine.flow.models.modifiers import (
     Retry,
 )
 from flowengine.flow.models.step import Compensation, ParallelStep, Pluggable, Step, Trigger
+from flowengine.flow.source.diagnostics import Loc
 
 __all__ = [
     "Alternative",

@@ -10,9 +10,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from pydantic.fields import FieldInfo
 
 from flowengine.flow.models.not_yet import refused_keys
-
-Loc = tuple[str | int, ...]
-"""A path of keys and indexes from the top of the file: `("steps", 3, "retry", "attempts")`."""
+from flowengine.flow.source.diagnostics import Loc
 
 
 def listed(words: Iterable[str]) -> str:

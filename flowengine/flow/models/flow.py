@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr
 
-from flowengine.flow.models.base import Loc, OneOf, Part, Problem
+from flowengine.flow.models.base import OneOf, Part, Problem
 from flowengine.flow.models.budget import Budget
 from flowengine.flow.models.environment import Environment
 from flowengine.flow.models.mcp import Mcp
@@ -38,6 +38,7 @@ from flowengine.flow.models.types import (
     ToolId,
     Value,
 )
+from flowengine.flow.source.diagnostics import Loc
 
 
 class Output(Part):

@@ -11,12 +11,12 @@ import difflib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from flowengine.printable import printable
 
-if TYPE_CHECKING:
-    from flowengine.flow.source.yaml_source import Source
+Loc = tuple[str | int, ...]
+"""A path of keys and indexes from the top of the file: `("steps", 3, "retry", "attempts")`."""
 
 GUTTER = 5
 """Width of the line numbers."""
@@ -77,6 +77,13 @@ class Lines(Protocol):
         """Return a line, counted from 1, without its line break."""
 
 
+class NamedLines(Lines, Protocol):
+    """A text that knows its name."""
+
+    name: str
+    """As positions have it."""
+
+
 class Origin(Protocol):
     """What a flow is read from: a file, or the calls that declare it."""
 
@@ -95,10 +102,10 @@ class Origin(Protocol):
     def files(self) -> Mapping[str, Lines]:
         """The files that reports show, by the names in their positions."""
 
-    def position(self, loc: tuple[str | int, ...], *, key: bool = False) -> Position:
+    def position(self, loc: Loc, *, key: bool = False) -> Position:
         """Return where the value at a path of keys and indexes stands, or its key."""
 
-    def inside(self, loc: tuple[str | int, ...], offset: int, length: int = 1) -> Position:
+    def inside(self, loc: Loc, offset: int, length: int = 1) -> Position:
         """Return where a character of the text at a path stands."""
 
 
@@ -161,7 +168,9 @@ def _place(position: Position) -> tuple[str, int, int, int]:
     return position.file, position.line, position.column, position.length
 
 
-def render(diagnostics: Iterable[Diagnostic], files: Mapping[str, Lines] | Iterable[Source]) -> str:
+def render(
+    diagnostics: Iterable[Diagnostic], files: Mapping[str, Lines] | Iterable[NamedLines]
+) -> str:
     """Return the report that a person reads.
 
     Args:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from flowengine.flow.models.base import Loc
-from flowengine.flow.source.diagnostics import Diagnostics, Origin, Position
+from flowengine.flow.source.diagnostics import Diagnostics, Loc, Origin, Position
 
 
 class Faults:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flowengine.flow.models import Loc
-from flowengine.flow.source.diagnostics import Diagnostics, Origin, Position
+from flowengine.flow.source.diagnostics import Diagnostics, Loc, Origin, Position
 
 
 class Report:

@@ -1,0 +1,44 @@
+"""What every part of a built expression is: a function of the names around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flowengine.kernel.graph.compiled import Names, Plain
+
+Run = Callable[[Names], Plain]
+"""Evaluates a part of an expression; raises `NoValue`."""
+
+
+def is_time(value: Plain) -> bool:
+    """Return whether a value is a time or a duration of the CEL library, which loads `datetime`."""
+    return type(value).__module__ == "datetime"
+
+
+class Scope:
+    """The names inside a loop: those around it, and its item."""
+
+    __slots__ = ("budget", "name", "names", "value")
+
+    def __init__(self, names: Names, name: str, value: Plain, budget: Any) -> None:
+        self.names = names
+        self.name = name
+        self.value = value
+        self.budget = budget
+        """`Budget` of the whole evaluation."""
+
+    def __getitem__(self, root: str) -> Plain:
+        return self.value if root == self.name else self.names[root]
+
+    def field(self, name: str, field: str) -> Plain:
+        if self.name == "steps":
+            raise KeyError(name)
+        names: Any = self.names
+        return names.field(name, field)
+
+    def variable(self, key: str) -> Plain:
+        if self.name == "state":
+            raise KeyError(key)
+        names: Any = self.names
+        return names.variable(key)
