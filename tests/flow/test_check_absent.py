@@ -102,6 +102,18 @@ def test_an_output_that_comes_from_a_step_that_may_not_run_may_be_missing(
     assert found.endswith(f": '{value}' is then null")
 
 
+def test_a_signal_that_was_passed_on_says_why_it_may_be_missing() -> None:
+    found = compile_text(
+        "flowengine: 1\nid: f\nsignals: {paid: {data: {type: object}}}\nsteps:\n"
+        "  - {id: a, output: 1, next: b}\n"
+        "  - {id: t, trigger: paid, next: b}\n"
+        "  - {id: b, join: each, output: '${{ signal }}', next: c}\n"
+        "  - {id: c, output: '${{ steps.b.output.data }}'}\n"
+    ).diagnostics
+    says = "a token that no message started may have come: 'steps.b.output' is then null"
+    assert [one.message for one in found] == [says]
+
+
 def test_its_own_next_is_told_as_well() -> None:
     way = "    next: {first: [{when: '${{ output.x > 1 }}', to: use}, {else: end}]}\n"
     (found,) = told(SKIPPED + way, "1")

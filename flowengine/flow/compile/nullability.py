@@ -24,7 +24,7 @@ def missing(why: str, path: str) -> Note:
         path: The value.
     """
     hint = f"write default({path}.…, …), or test {path} != null"
-    return Note("W305", f"{why}: '{path}' is then null", hint)
+    return Note("W305", f"{why}: '{path}' is then null", hint, reason=why)
 
 
 def under(path: str, doubts: Doubts) -> dict[str, Note]:
@@ -45,7 +45,7 @@ def passed_on(doubts: Doubts, path: str) -> Doubts:
         path: The output that gives it.
     """
     return {
-        part: note if note.always else missing(note.message.partition(": ")[0], path + part)
+        part: note if note.always else missing(note.reason, path + part)
         for part, note in doubts.items()
     }
 

@@ -21,6 +21,7 @@ ABSENT = Note(
     "W305",
     "a token that no message started may arrive here: 'signal' is then null",
     "test signal != null, or write default(signal.data.…, …)",
+    reason="a token that no message started may have come",
 )
 
 

@@ -20,6 +20,9 @@ class Note(NamedTuple):
     hint: str | None = None
     always: bool = False
     """Of an uncertain value: it is null whatever has run, so that naming it is a mistake."""
+    reason: str = ""
+    """Of an uncertain value: why it may be null, such as `'a' may have been skipped`; said again of
+    values that are computed from it."""
 
 
 class Names(NamedTuple):
