@@ -1,0 +1,165 @@
+"""The part of the public engine through which people decide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+from flowengine.engines.actors import Actor
+from flowengine.engines.reading import Reader
+from flowengine.engines.results import Answering, Decision, WaitInfo
+from flowengine.engines.running.driving import Driving
+from flowengine.errors import NotAllowed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.engines.host import Host
+
+
+class Decider(Reader):
+    """Records decisions, claims and delegations, and resumes what waited for them.
+
+    Args:
+        host: Provides the store.
+        user: Who acts, as `user:NAME`.
+        via: The channel, for the audit of decisions.
+    """
+
+    def __init__(self, host: Host, user: str, via: str) -> None:
+        super().__init__(host)
+        self.user = user
+        self._via = via
+        self._driving = Driving(host)
+
+    def decide(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:
+        """Decide on an approval, or answer a question (`retry`, `result` with `value`, `fail`).
+
+        The decision is recorded first; then the execution continues in this process, unless another
+        one holds it. Repeating the same decision is fine; a different one is a `Conflict` that says
+        who decided what and when.
+
+        Args:
+            wait: Id of the wait, or an unambiguous prefix of it.
+            choice: Id of the choice.
+            **answer: Further parts of the answer, see `Answering`.
+
+        Returns:
+            The decision that counts.
+        """
+        decision, resume = self._record_decision(wait, choice, answer)
+        result = self._driving.go_on(decision.execution, resume=resume)
+        return decision._replace(result=result)
+
+    async def decide_async(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:
+        """Like `decide`, on the running event loop."""
+        decision, resume = self._record_decision(wait, choice, answer)
+        result = await self._driving.go_on_async(decision.execution, resume=resume)
+        return decision._replace(result=result)
+
+    def approve(self, wait: str, **answer: Unpack[Answering]) -> Decision:
+        """Decide with the choice that counts as approval; like `decide`."""
+        return self.decide(wait, self._choice_of(wait, "approve"), **answer)
+
+    async def approve_async(self, wait: str, **answer: Unpack[Answering]) -> Decision:
+        """Like `approve`, on the running event loop."""
+        return await self.decide_async(wait, self._choice_of(wait, "approve"), **answer)
+
+    def reject(self, wait: str, **answer: Unpack[Answering]) -> Decision:
+        """Decide with the choice that counts as rejection; like `decide`."""
+        return self.decide(wait, self._choice_of(wait, "reject"), **answer)
+
+    async def reject_async(self, wait: str, **answer: Unpack[Answering]) -> Decision:
+        """Like `reject`, on the running event loop."""
+        return await self.decide_async(wait, self._choice_of(wait, "reject"), **answer)
+
+    def continue_with(self, wait: str, answer: Mapping[str, Any]) -> Decision:
+        """Answer an approval in the form that approval handlers use.
+
+        Args:
+            wait: Id of the wait, or an unambiguous prefix of it; for a handler, the id of its
+                question.
+            answer: `{"approved": True}` or `{"approved": False}`, optionally with a `reason`.
+
+        Returns:
+            The decision that counts; see `approve` and `reject`.
+        """
+        choice, said = self._read_answer(wait, answer)
+        return self.decide(wait, choice, **said)
+
+    async def continue_with_async(self, wait: str, answer: Mapping[str, Any]) -> Decision:
+        """Like `continue_with`, on the running event loop."""
+        choice, said = self._read_answer(wait, answer)
+        return await self.decide_async(wait, choice, **said)
+
+    def claim(self, wait: str, *, by: str | None = None) -> WaitInfo:
+        """Claim an approval that has `claim: true`: from then on nobody else can decide it.
+
+        It is on disk when this returns. If two users claim it at the same time, the first gets it,
+        and the other gets a `Conflict`. Claiming it again is fine.
+
+        Args:
+            wait: Id of the wait, or an unambiguous prefix of it.
+            by: The user who claims it, as `user:NAME`. Default: the engine's user.
+
+        Returns:
+            The wait afterwards.
+        """
+        return self._hand_over(wait, "claimed", by)
+
+    def release(self, wait: str, *, by: str | None = None) -> WaitInfo:
+        """Release a claimed approval; only the user who claimed it may. Like `claim`."""
+        return self._hand_over(wait, "released", by)
+
+    def delegate(
+        self, wait: str, to: str, *, comment: str | None = None, by: str | None = None
+    ) -> WaitInfo:
+        """Delegate an approval to another user, who may then decide instead.
+
+        The other assignees may still decide. A claim is delegated with the approval.
+
+        Args:
+            wait: Id of the wait, or an unambiguous prefix of it.
+            to: The other user, as `user:NAME`.
+            comment: The reason; stored with it.
+            by: The user who delegates it. Default: the engine's user.
+
+        Returns:
+            The wait afterwards.
+        """
+        return self._hand_over(wait, "delegated", by, to=to, comment=comment)
+
+    # Inside
+
+    def _who(self, by: str | None) -> Actor:
+        """Return the actor, for the history.
+
+        Raises:
+            NotAllowed: Acting for somebody else, which the host's settings forbid.
+        """
+        if by in (None, self.user):
+            return Actor(self.user, self._via)
+        if not self._host.settings.act_for_others:
+            raise NotAllowed(
+                f"{self.user} may not act for {by}: the host's settings say 'act_for_others: false'"
+            )
+        return Actor(by, self._via, self.user)
+
+    def _record_decision(self, wait: str, choice: str, answer: Answering) -> tuple[Decision, bool]:
+        from flowengine.engines.people.answering import record_decision
+
+        return record_decision(self._host, wait, choice, answer, self._who(answer.get("by")))
+
+    def _choice_of(self, wait: str, counts_as: str) -> str:
+        from flowengine.engines.people.answering import choice_of
+
+        return choice_of(self._host, wait, counts_as)
+
+    def _read_answer(self, wait: str, answer: Mapping[str, Any]) -> tuple[str, Answering]:
+        from flowengine.engines.people.answering import read_answer
+
+        return read_answer(self._host, wait, answer)
+
+    def _hand_over(self, wait: str, what: str, by: str | None, **more: str | None) -> WaitInfo:
+        from flowengine.engines.people.answering import hand_over
+
+        return hand_over(self._host, self._driving, wait, what, self._who(by), **more)

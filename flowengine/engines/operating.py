@@ -1,0 +1,221 @@
+"""The part of the public engine with which operators change the course of executions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.deciding import Decider
+from flowengine.errors import Conflict
+
+if TYPE_CHECKING:
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.flows import LoadedFlow
+    from flowengine.engines.results import Result, UpgradeInfo
+    from flowengine.flow.building import Flow
+    from flowengine.journal.records import Pruned
+
+
+class Operator(Decider):
+    """Changes the course of executions, as people who operate them ask."""
+
+    def cancel(
+        self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
+    ) -> Result:
+        """Cancel an execution. If another process or thread is running it, that one cancels it.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+            reason: The reason, for the history.
+            now: Skip `finally` and compensation.
+            by: The user who cancels it. Default: the engine's user.
+
+        Returns:
+            The state of the execution; still open if another process or thread is running it.
+            `Conflict` if it has ended.
+        """
+        from flowengine.engines.interventions.cancelling import ask_to_cancel
+
+        id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
+        return self._driving.go_on(id) or self.result(id)
+
+    async def cancel_async(
+        self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
+    ) -> Result:
+        """Like `cancel`, on the running event loop."""
+        from flowengine.engines.interventions.cancelling import ask_to_cancel
+
+        id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
+        return await self._driving.go_on_async(id) or self.result(id)
+
+    def retry(
+        self,
+        execution: str,
+        *,
+        step: str | None = None,
+        flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
+        by: str | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
+    ) -> Result:
+        """Continue a failed execution from what failed; what succeeded is kept.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+            step: Address of a step: retry what failed in it, or the step itself if nothing did.
+                Default: everything that failed.
+            flow: A fixed flow to continue with; the state must fit it, as for `upgrade`.
+            by: The user who cancels it. Default: the engine's user.
+            runtime_resources: As for `run`; an execution that has ended no longer has any.
+
+        Returns:
+            The state of the execution afterwards.
+        """
+        retried = self._retried(execution, step, flow, by, runtime_resources)
+        return self._driving.drive(retried)
+
+    async def retry_async(
+        self,
+        execution: str,
+        *,
+        step: str | None = None,
+        flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
+        by: str | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
+    ) -> Result:
+        """Like `retry`, on the running event loop."""
+        retried = self._retried(execution, step, flow, by, runtime_resources)
+        return await self._driving.drive_async(retried)
+
+    def fork(
+        self,
+        execution: str,
+        *,
+        at: str,
+        set: Mapping[str, Any] | None = None,
+        flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
+    ) -> Result:
+        """Start a new execution from the point where a step of an old one started.
+
+        Args:
+            execution: Id of the old one, or an unambiguous prefix of it; it is not changed.
+            at: Address of the step.
+            set: State to write before it starts.
+            flow: A changed flow; everything before the point must be unchanged.
+            id: Id of the new execution.
+            labels: Labels to filter lists by.
+            runtime_resources: As for `run`.
+
+        Returns:
+            The state of the new execution, after driving it.
+        """
+        from flowengine.engines.interventions.fork import fork
+
+        forked = fork(
+            self._host, execution, at, set, flow, id, labels, self.user, runtime_resources
+        )
+        return self._driving.drive(forked)
+
+    async def fork_async(
+        self,
+        execution: str,
+        *,
+        at: str,
+        set: Mapping[str, Any] | None = None,
+        flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
+    ) -> Result:
+        """Like `fork`, on the running event loop."""
+        from flowengine.engines.interventions.fork import fork
+
+        forked = fork(
+            self._host, execution, at, set, flow, id, labels, self.user, runtime_resources
+        )
+        return await self._driving.drive_async(forked)
+
+    def upgrade(
+        self,
+        flow: Flow | LoadedFlow | str | PathLike[str],
+        *executions: str,
+        mapping: Mapping[str, Any] | None = None,
+        check: bool = False,
+        by: str | None = None,
+    ) -> list[UpgradeInfo]:
+        """Move open executions to another version of their flow, and resume those that can.
+
+        Each is moved as a whole or not at all; one that a running process holds is left alone.
+
+        Args:
+            flow: The version to move them to, or the path of its file.
+            *executions: Ids, or unambiguous prefixes of them. Default: all open ones of the flow
+                that do not run this version already.
+            mapping: What has another name in it: `steps`, `state`, `signals`, `inputs` (old name →
+                new name) and `values` (`inputs` and `state`: new name → value).
+            check: Only report what would happen to each.
+            by: The user who moves them. Default: the engine's user.
+
+        Returns:
+            What happened to each, oldest first.
+        """
+        from flowengine.engines.interventions.upgrading import Upgrading
+
+        who = self._who(by)
+        upgrading = Upgrading(self._host, flow, executions, mapping, who, check=check)
+        for execution in upgrading:
+            with suppress(Conflict):  # taken over, or decided at the same moment
+                self._driving.drive(execution)
+        return upgrading.infos
+
+    async def upgrade_async(
+        self,
+        flow: Flow | LoadedFlow | str | PathLike[str],
+        *executions: str,
+        mapping: Mapping[str, Any] | None = None,
+        check: bool = False,
+        by: str | None = None,
+    ) -> list[UpgradeInfo]:
+        """Like `upgrade`, on the running event loop."""
+        from flowengine.engines.interventions.upgrading import Upgrading
+
+        who = self._who(by)
+        upgrading = Upgrading(self._host, flow, executions, mapping, who, check=check)
+        for execution in upgrading:
+            with suppress(Conflict):
+                await self._driving.drive_async(execution)
+        return upgrading.infos
+
+    def prune(self, *, older: float = 0.0, status: Iterable[str] = ()) -> Pruned:
+        """Delete executions that have ended, with everything that only they refer to.
+
+        Args:
+            older: Only those that ended at least this many seconds ago.
+            status: Only those with one of these statuses; empty: all.
+
+        Returns:
+            How much was deleted.
+        """
+        from flowengine.journal.records import ENDED
+
+        before = self._host.clock.now() - int(older * 1000)
+        return self._host.store.prune(before, tuple(status) or ENDED)
+
+    # Inside
+
+    def _retried(
+        self,
+        execution: str,
+        step: str | None,
+        flow: Flow | LoadedFlow | str | PathLike[str] | None,
+        by: str | None,
+        resources: Mapping[str, Any] | None,
+    ) -> Execution:
+        from flowengine.engines.interventions.retrying import retried
+
+        who = self._who(by)
+        return retried(self._host, self._driving, execution, step, flow, who, resources)
