@@ -10,21 +10,21 @@ Rooms, each of which imports only from those above it:
 
 | room | what is in it |
 |---|---|
-| `events`, `commands`, `errors`, `notation/` | the words in which the kernel is spoken to |
+| `notation/` | times, ids and addresses as text |
 | `graph/` | the compiled flow |
+| `events`, `commands`, `errors`, `causes` | the words in which the kernel is spoken to |
 | `state/` | the state of an execution: its records, their states and moves, what is left to do |
 | `view` | reading an execution: addresses, what is around a step, budgets |
 | `machine` | one `advance` at work: what all rooms below share |
 | `expressions/` | what expressions see |
 | `limits/` | what holds a unit back: locks, budgets, places in a map |
-| `held_failures`, `flow_state/` | failures that begin anew; what steps write to state |
+| `held_failures`, `flow_state/` | failures held back; what steps write to state |
 | `waiting/` | waits for time, signals, conditions and people, and whose they are |
 | `tokens/` | where tokens go, how they meet at joins, how one enters a step; the items of a map |
 | `messages/` | signals, and the tokens that triggers begin |
 | `ending/` | withdrawing what is at work; what it leaves: cleaning up after it, undoing it |
 | `steps/` | a step at work: scopes, attempts, retries, loops, maps, what follows when they end |
-| `flows`, `recovery/` | a flow as a whole; what follows a crash, and a retry |
-| `moving/` | an execution moved to a changed flow |
+| `flows`, `recovery/`, `moving/` | a flow as a whole; a crash, a retry, a changed flow |
 | `decisions` | what a decision about a wait does |
 | `agenda`, `timers`, `advance` | what is done in which order |
 

@@ -8,6 +8,7 @@ from typing import Any, cast, get_args
 import pytest
 
 from flowengine.kernel import advance, new_state
+from flowengine.kernel.commands import ClearTimer, CloseWait
 from flowengine.kernel.events import ErrorData, Event
 from flowengine.kernel.state import moves, phases
 from flowengine.kernel.state.phases import GONE, SCOPES, UNITS, WAITS, States
@@ -246,3 +247,35 @@ def test_the_tables_have_all_states_that_the_types_have() -> None:
         strict=True,
     ):
         assert set(get_args(of)) == set(table.meaning)
+
+
+CANCELLED = """
+steps:
+  - {id: s, next: {all: [g, ok]}}
+  - id: g
+    group:
+      - {id: a, approval: {title: Sure?, expires: 1h, remind: {every: 10m}}}
+    next: end
+  - {id: ok, approval: Stop it?, next: stop}
+  - {id: stop, cancel: [g], next: last}
+  - {id: last, approval: Done?, next: end}
+"""
+
+
+def test_an_approval_in_a_group_that_is_cancelled_does_not_expire(stage: Stage) -> None:
+    """What docs/states.md says: the one event closes the approval and clears its timers."""
+    played = stage.simulator(CANCELLED).start()
+    (number,) = [wait["id"] for wait in played.waits() if wait["step"] == "a"]
+    timers = list(played.state["timers"])
+    expiry = next(n for n in timers if played.state["timers"][n]["why"] == "expire")
+
+    before_it = len(played.commands)
+    played.decide("ok", "approve")
+    done = played.commands[before_it:]
+    assert CloseWait(number, "withdrawn", None) in done
+    assert {c.timer for c in done if isinstance(c, ClearTimer)} == set(timers)
+    assert not played.state["timers"]
+
+    before = unpacked(played.state)
+    assert played.apply({"type": "timer", "at": played.now, "timer": expiry}) == []
+    assert played.state == {**before, "events": before["events"] + 1}
