@@ -14,6 +14,9 @@ import pytest
 
 import flowengine
 from flowengine import Conflict, Engine
+from flowengine.engines.running import driver
+from flowengine.errors import LeaseLost, StoreError
+from flowengine.journal.leases import steady_now, this_process
 from flowengine.journal.records import Append
 from flowengine.journal.sqlite import SqliteStore
 
@@ -174,3 +177,71 @@ def test_an_interrupt_loses_no_step_that_acted(folder: Path) -> None:
         hook(lambda _value: None)
         assert engine.resume("it").outputs == {"last": 3}
     assert (folder / "acted.txt").read_text() == "0\n"
+
+
+class Full(SqliteStore):
+    """A store whose disk is full at the first commit of several events."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, durability="process")
+        self.refused: list[int] = []
+
+    def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
+        sizes = [len(append.events) for append in appends]
+        if not self.refused and max(sizes) > 1:
+            self.refused = sizes
+            raise StoreError("the disk is full")
+        return super().commit(appends)
+
+
+def test_a_refused_commit_loses_only_pure_steps(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What had run ahead runs again; what acted before it does not, and nothing acts after it."""
+    monkeypatch.setattr(driver, "QUICK_SECONDS", 60)  # a busy machine would commit each by itself
+    flow = chain(folder, "act", "count", "count", "count", "act", "count")
+    ran: list[int] = []
+    hook(ran.append)
+    store = Full(folder / "store.db")
+    with Engine(store) as engine:
+        with pytest.raises(StoreError, match="the disk is full"):
+            engine.run(flow, id="it")
+        assert store.refused == [3]
+        assert ran == [0, 1, 2, 3]
+        assert len(list(engine.events("it"))) == 2
+        assert (folder / "acted.txt").read_text() == "0\n"
+
+        assert engine.resume("it").outputs == {"last": 6}
+        types = [entry["type"] for entry in engine.events("it")]
+        assert types == ["started", "succeeded", "cut", *["succeeded"] * 5]
+    assert ran == [0, 1, 2, 3, 1, 2, 3, 4, 5]
+    assert (folder / "acted.txt").read_text() == "0\n4\n"
+
+
+def test_who_loses_the_lease_while_steps_run_ahead_writes_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "QUICK_SECONDS", 60)
+    flow = chain(folder, "act", "count", "count", "act")
+    other = SqliteStore(folder / "store.db", "process", is_dead=lambda owner: True)
+    owner = this_process()
+    ran: list[int] = []
+
+    def take_over(value: int) -> None:
+        ran.append(value)
+        if ran == [0, 1]:
+            other.renew(owner, 2**60)
+            epochs.append(other.acquire("it", owner.id, steady_now()))
+
+    epochs: list[int] = []
+    hook(take_over)
+    with Engine(Watched(folder / "store.db")) as engine:
+        with pytest.raises(LeaseLost):
+            engine.run(flow, id="it")
+        assert ran == [0, 1, 2]
+        assert len(list(engine.events("it"))) == 2
+        other.release([("it", epochs[0])])
+        assert engine.resume("it").outputs == {"last": 4}
+    other.close()
+    assert ran == [0, 1, 2, 1, 2, 3]
+    assert (folder / "acted.txt").read_text() == "0\n3\n"

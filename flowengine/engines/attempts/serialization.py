@@ -20,9 +20,11 @@ _TEXT = frozenset({str})
 _BYTES = bytes((0xC4, 0xC5, 0xC6))
 _NESTING = bytes((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
 """First bytes of packed bytes, and of dicts and lists; they may as well be part of a text."""
-_OTHERS = bytes(set(range(256)) - set(_BYTES + _NESTING))
 _NAN, _MINUS_NAN = b"\xcb\x7f", b"\xcb\xff"
 """How packed floats begin that are not finite; very large ones do so as well."""
+_FLOATS = bytes({*_NAN, *_MINUS_NAN})
+_HARMLESS = _NESTING + _FLOATS
+_OTHERS = bytes(set(range(256)) - set(_BYTES + _HARMLESS))
 
 
 class Kept(NamedTuple):
@@ -51,11 +53,25 @@ def keep(value: Any) -> Kept:
     """Return a value as plain data, as `to_plain` does, with its form in the journal."""
     if type(value) in _CONTAINERS:
         fast = pack_copied(value)
-        if fast is not None and _NAN not in fast[1] and _MINUS_NAN not in fast[1]:
-            marks = fast[1].translate(None, _OTHERS)
-            if (len(marks) <= _DEEP and not marks.translate(None, _NESTING)) or _is_plain(fast[0]):
-                return Kept(*fast)
+        if fast is not None and _is_storable(*fast):
+            return tuple.__new__(Kept, fast)
     return Kept(to_plain(value))
+
+
+def _is_storable(value: Plain, packed: bytes) -> bool:
+    """Return whether what msgpack has read back is plain data.
+
+    The bytes that may tell of something else are picked out first, in one pass: they are few, so
+    to search them costs nothing. What stands side by side in all bytes does so among these too.
+    """
+    marks = packed.translate(None, _OTHERS)
+    if _NAN in marks and _NAN in packed:
+        return False
+    if _MINUS_NAN in marks and _MINUS_NAN in packed:
+        return False
+    if len(marks) <= _DEEP and not marks.translate(None, _HARMLESS):
+        return True
+    return _is_plain(value)
 
 
 def _is_plain(value: Plain) -> bool:

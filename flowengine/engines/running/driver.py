@@ -18,6 +18,7 @@ from flowengine.engines.attempts.printed import PRINTING, is_heard
 from flowengine.engines.executions.execution import ENDED, Execution, Told
 from flowengine.engines.executions.views import entry_view, result_of, wait_view
 from flowengine.engines.results import Update
+from flowengine.engines.running.garbage import collected_later
 from flowengine.engines.running.recovery import fire, recover, take_message
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.records import Append, Wait
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 QUICK_SECONDS = 0.005
 """How long quick steps may run before what they gave is committed. Those that are pure run one
 after the other meanwhile, each before the result of the one before it is on disk."""
+TURNS_SECONDS = 0.005
+"""How long executions that never wait may take turns before something else has one."""
 
 
 class Driver:
@@ -85,6 +88,15 @@ class Driver:
     def has_turns(self) -> bool:
         """Return whether a turn would find something to do."""
         return bool(self.ready or self.ahead)
+
+    def turns(self) -> None:
+        """Take turns for a few milliseconds, or until nothing is ready or something is left."""
+        until = monotonic() + TURNS_SECONDS
+        with collected_later():
+            while self.has_turns() and not self.left:
+                self.turn()
+                if monotonic() > until:
+                    break
 
     def turn(self) -> list[Execution]:
         """Apply, commit and carry out for all executions that are ready.

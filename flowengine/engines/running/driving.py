@@ -204,7 +204,7 @@ class Driving:
         until = monotonic() + SYNC_SECONDS
         try:
             while driver.has_turns() and not driver.left and monotonic() <= until:
-                driver.turn()
+                driver.turns()
         except BaseException:
             driver.release(execution)
             raise

@@ -7,7 +7,6 @@ import signal
 import threading
 from contextlib import suppress
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
@@ -37,8 +36,6 @@ SHORTEST_STAY = 1.0
 """Seconds between two such readings at least."""
 LATE_SECONDS = 10.0
 """How long a withdrawn function may take to end, for its result to tell whether it acted."""
-TURNS_SECONDS = 0.005
-"""How long executions that never wait may hold the loop."""
 
 
 class Local(Driver):
@@ -132,6 +129,13 @@ class Local(Driver):
             self._changes = UNKNOWN  # something may have come since the execution was loaded
             self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
 
+    def turn(self) -> list[Execution]:
+        """Do as every driver, and see to it that the loop wakes for the timers."""
+        going = super().turn()
+        for execution in going:
+            self._set_alarm(execution)
+        return going
+
     def look(self, execution: Execution) -> None:
         """Look at an execution in the next round of the loop."""
         super().look(execution)
@@ -220,13 +224,8 @@ class Local(Driver):
 
     def _turns(self) -> None:
         """Take turns while something is ready, but let the loop do other things in between."""
-        until = monotonic() + TURNS_SECONDS
         try:
-            while self.has_turns():
-                for execution in self.turn():
-                    self._set_alarm(execution)
-                if monotonic() > until:
-                    break
+            self.turns()
         except BaseException as error:  # the process is to end; nobody may wait for ever
             for rest in self._rests.values():
                 rest.set_exception(error)

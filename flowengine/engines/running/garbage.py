@@ -1,0 +1,44 @@
+"""The search for cyclic garbage waits while executions take turns.
+
+Python looks for cycles after every 700 new containers, and a record of 1 KB has a dozen: within a
+few steps it would look through values that the state still holds, and in vain. So it looks once
+after some milliseconds of turns instead. What no cycle holds is freed at once, as ever.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_waiting: list[None] = []
+"""Holds something while the search waits because of this module."""
+
+
+@contextmanager
+def collected_later() -> Iterator[None]:
+    """Search for cyclic garbage when this block is left; one that others have turned off stays off.
+
+    Only for blocks of a few milliseconds: this holds for the whole process.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    _waiting.append(None)
+    gc.disable()
+    try:
+        yield
+    finally:
+        _waiting.clear()
+        gc.enable()
+
+
+def _search_in_child() -> None:
+    """A child that a step forks does not return from the block."""
+    if _waiting:
+        _waiting.clear()
+        gc.enable()
+
+
+os.register_at_fork(after_in_child=_search_in_child)

@@ -1,0 +1,73 @@
+"""The search for cyclic garbage waits for some milliseconds at most, and only if it was on."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import flowengine
+from flowengine import Engine
+from flowengine.engines.running.garbage import collected_later
+
+MODULE = """\
+import gc
+from flowengine import quick
+
+@quick
+def look() -> bool:
+    return gc.isenabled()
+
+@quick
+def stop() -> None:
+    raise KeyboardInterrupt
+"""
+
+
+@pytest.fixture(autouse=True)
+def enabled() -> Iterator[None]:
+    gc.enable()
+    yield
+    gc.enable()
+
+
+def load(folder: Path, function: str) -> flowengine.LoadedFlow:
+    (folder / "garbage_tools.py").write_text(MODULE)
+    path = folder / "garbage.yaml"
+    path.write_text(
+        f'flowengine: 1\nid: it\nsteps: [{{id: a, python: "garbage_tools:{function}"}}]\n'
+        "outputs: {found: '${{ steps.a.output }}'}\n"
+    )
+    return flowengine.load(path)
+
+
+def test_it_waits_while_steps_run(tmp_path: Path) -> None:
+    with Engine(None) as engine:
+        assert engine.run(load(tmp_path, "look")).outputs == {"found": False}
+    assert gc.isenabled()
+
+
+def test_it_goes_on_after_an_interrupt(tmp_path: Path) -> None:
+    with Engine(None) as engine, pytest.raises(KeyboardInterrupt):
+        engine.run(load(tmp_path, "stop"))
+    assert gc.isenabled()
+
+
+def test_what_others_have_turned_off_stays_off() -> None:
+    gc.disable()
+    with collected_later():
+        assert not gc.isenabled()
+    assert not gc.isenabled()
+
+
+def test_a_forked_child_searches_again() -> None:
+    with collected_later():
+        child = os.fork()
+        if not child:
+            os._exit(0 if gc.isenabled() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert not gc.isenabled()
+    assert gc.isenabled()
