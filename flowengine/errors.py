@@ -1,7 +1,7 @@
 """The tree of errors: what happened, where, what to do.
 
-Every error that a caller can meet is a `FlowEngineError`. Its message says what happened and where;
-`hint` says what to do, where that is known; `exit_code` is the command line's (language reference,
+Every error that a caller can get is a `FlowEngineError`. Its message says what happened and where;
+`hint` says what to do, if that is known; `exit_code` is the command line's (language reference,
 §17.2).
 """
 
@@ -15,7 +15,7 @@ class FlowEngineError(Exception):
 
     Args:
         message: What happened, and where.
-        hint: What to do now, as a sentence or a command.
+        hint: What to do, as a sentence or a command.
     """
 
     exit_code: ClassVar[int] = 1
@@ -30,7 +30,7 @@ class FlowEngineError(Exception):
 
 
 class UsageError(FlowEngineError):
-    """A call or a command line that cannot mean anything."""
+    """An invalid call or command line."""
 
     exit_code = 2
 
@@ -52,12 +52,12 @@ class FlowFileError(FlowEngineError):
 
 
 class InputError(FlowEngineError):
-    """Inputs, a form, an edit or the data of a signal do not fit their schema.
+    """Inputs, a form, an edit or the data of a signal do not match their schema.
 
     Args:
-        message: What does not fit, naming the field.
+        message: What does not match, naming the field.
         field: The field, as a dotted path.
-        hint: What would fit.
+        hint: What would match.
     """
 
     exit_code = 3
@@ -74,11 +74,11 @@ class NotFound(FlowEngineError):
 
 
 class Conflict(FlowEngineError):
-    """Already decided otherwise, held by another process, or in the wrong status.
+    """Already decided differently, held by another process, or in the wrong status.
 
     Args:
-        message: What stands against it.
-        standing: What holds now, for example the decision that was made.
+        message: What conflicts.
+        standing: The current state, for example the decision that was made.
         hint: What to do.
     """
 
@@ -90,7 +90,7 @@ class Conflict(FlowEngineError):
 
 
 class LeaseLost(Conflict):
-    """Another process owns the execution now; nothing of this one's late writes was kept."""
+    """Another process owns the execution now; the late writes of this one were not kept."""
 
 
 class NotAllowed(FlowEngineError):

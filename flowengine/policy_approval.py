@@ -2,7 +2,7 @@
 
 A handler gets a `Question` and answers `{"approved": True}` or `{"approved": False}` with a
 `reason`; it may be a coroutine function. It may narrow the policy (`"policy": {...}`), and it may
-say that the answer comes later: `{"pending": True}`. Anything else is a no.
+postpone the answer: `{"pending": True}`. Anything else is a no.
 
     def on_call(question):
         return {"approved": question.kind == "python", "reason": "only Python today"}
@@ -11,7 +11,7 @@ say that the answer comes later: `{"pending": True}`. Anything else is a no.
     configure_policy_approval(handler="on-call")
 
 The default handler, `input_timeout_fail`, asks on the terminal for 30 seconds; silence means no,
-and so does a process without a terminal, at once.
+and a process without a terminal means no at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DEFAULT = "input_timeout_fail"
 
 
 class Question(NamedTuple):
-    """What somebody is asked: may this environment be opened?"""
+    """The question: may this environment be opened?"""
 
     id: str
     """The same question has the same id, in every process."""
@@ -45,11 +45,11 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came back, read strictly."""
+    """The answer, read strictly."""
 
     approved: bool
     reason: str
-    """Why not; or a word on why."""
+    """The reason."""
     pending: bool = False
     """The answer comes later."""
     policy: Mapping[str, Any] | None = None
@@ -57,7 +57,7 @@ class Answer(NamedTuple):
     by_policy: bool = False
     """A rule said no, not a person."""
     lasts: bool = True
-    """Whether somebody really answered; otherwise the next try asks again."""
+    """Whether somebody really answered; otherwise the next attempt asks again."""
 
 
 Handler = Callable[[Question], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
@@ -69,14 +69,14 @@ _seconds = SECONDS
 
 
 def register_handler(name: str, handler: Handler) -> None:
-    """Make a handler known by a name.
+    """Register a handler under a name.
 
     Args:
-        name: For `configure_policy_approval` and for specs: `approval: {handler: NAME}`.
+        name: Its name, for `configure_policy_approval` and specs: `approval: {handler: NAME}`.
         handler: A function or coroutine function that takes a `Question`.
 
     Raises:
-        UsageError: The name is taken, or this cannot be called.
+        UsageError: The name is taken, or the handler is not callable.
     """
     if not callable(handler):
         raise UsageError(f"approval handler '{name}' cannot be called")
@@ -89,7 +89,7 @@ def register_handler(name: str, handler: Handler) -> None:
 
 
 def unregister_handler(name: str) -> None:
-    """Forget a handler; if it was the configured one, the default one is again."""
+    """Unregister a handler; if it was the configured one, the default applies again."""
     global _configured  # noqa: PLW0603 - one a process
     with _lock:
         _handlers.pop(name, None)
@@ -98,7 +98,7 @@ def unregister_handler(name: str) -> None:
 
 
 def configure_policy_approval(handler: str = _DEFAULT, *, seconds: float = SECONDS) -> None:
-    """Choose who is asked when a spec names nobody.
+    """Choose the handler for specs that name none.
 
     Args:
         handler: Name of a registered handler.
@@ -119,10 +119,10 @@ def configured() -> str | None:
 
 
 def check_handler(name: str) -> None:
-    """Refuse a name that no handler has.
+    """Refuse an unknown name of a handler.
 
     Raises:
-        UsageError: There is none; the message has those that there are.
+        UsageError: There is no such handler; the message lists the known ones.
     """
     if name not in _known():
         raise UsageError(
@@ -132,17 +132,17 @@ def check_handler(name: str) -> None:
 
 
 async def ask(question: Question, handler: str | None = None) -> Answer:
-    """Ask, and read the answer. Runs on any loop; never raises for what a handler does.
+    """Ask, and read the answer. Runs on any loop; never raises because of a handler.
 
     Args:
         question: What is asked.
         handler: Name of the handler of the spec; None: the configured one.
 
     Returns:
-        The answer; whatever is no clear yes is a no.
+        The answer; anything but a clear yes is a no.
 
     Raises:
-        CancelledError: Nobody wants to know any more.
+        CancelledError: The caller was cancelled.
     """
     import asyncio
 
@@ -173,7 +173,7 @@ def read_answer(given: Any, who: str, policy: Mapping[str, Any]) -> Answer:
         policy: What the spec allows: an answer can only narrow it.
 
     Returns:
-        The answer; one that is not understood is a no, with the cause.
+        The answer; an invalid one is a no, with the reason.
     """
     if not isinstance(given, Mapping):
         return _misread(who, f"answered with a {type(given).__name__}, which is not a mapping")
@@ -246,9 +246,9 @@ _terminal = threading.Lock()
 
 
 def input_timeout_fail(question: Question) -> dict[str, Any]:
-    """Ask on the terminal; no answer in time means no, and so does a process without a terminal.
+    """Ask on the terminal; no answer in time means no, as does a process without a terminal.
 
-    Nothing is read from what is no terminal.
+    Nothing is read if there is no terminal.
 
     Args:
         question: What is asked.
@@ -283,7 +283,7 @@ def _is_terminal(stream: IO[str] | None) -> bool:
 
 
 def _text(question: Question) -> str:
-    """Return the question for people; control characters cannot change what is seen."""
+    """Return the question for people; control characters cannot change its appearance."""
     whose = f"{question.scope} {question.owner_id}".rstrip()
     text = (
         f"Environment '{question.resource_key}': {question.kind} by {question.provider}, {whose}."

@@ -1,4 +1,4 @@
-"""Managed environments: live resources that are opened, shared, checked and given back.
+"""Managed environments: live resources that are opened, shared, checked and released.
 
     from flowengine.execution_environment import manager
 
@@ -6,8 +6,8 @@
     with manager().use(spec) as sandbox:
         sandbox.run("print(1)")
 
-Flows, tools and agents do this by themselves; who writes a provider, or wants a resource in a
-program of their own, uses it directly. Nothing is loaded or started before it is used.
+Flows, tools and agents do this by themselves; authors of providers and other programs use it
+directly. Nothing is loaded or started before it is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asking whether an environment may be opened: once a spec, whoever needs it."""
+"""Asking whether an environment may be opened: once per spec, whoever needs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def question_of(declared: Declared) -> Question:
-    """Return what is asked about a spec; the same in every process."""
+    """Return the question about a spec; the same in every process."""
     spec = declared.spec
     return Question(
         f"ask_{declared.id}",
@@ -33,11 +33,11 @@ def question_of(declared: Declared) -> Question:
 
 
 async def approve(instance: Instance, books: Books) -> None:
-    """Ask, if somebody has to be asked and nobody has answered yet.
+    """Ask if approval is needed and nobody has answered yet.
 
     Args:
-        instance: What is to be opened.
-        books: They keep the answer.
+        instance: The opening.
+        books: Keep the answer.
 
     Raises:
         Rejected: The answer is no.
@@ -65,17 +65,17 @@ async def approve(instance: Instance, books: Books) -> None:
 async def consult(
     record: Record, books: Books, question: str, reason: str | None, required: bool
 ) -> tuple[str, Answer] | None:
-    """Ask whoever may answer at once whether a spec may be opened; nothing is opened.
+    """Ask the handler that answers at once whether a spec may be opened; nothing is opened.
 
     Args:
         record: The spec.
-        books: They tell that somebody is asked.
+        books: Send the event about the question.
         question: Id of the question, by which it can be answered later.
-        reason: Why it is wanted.
-        required: A handler's yes is not enough, only its no counts.
+        reason: Why it is needed.
+        required: A handler's yes is not enough; only its no counts.
 
     Returns:
-        Who answered, and the answer; None: nobody did.
+        Who answered, and the answer; None: nobody.
     """
     books.tell("approval_required", record)
     if record.answer is not None and record.answer.approved:
@@ -95,16 +95,16 @@ async def consult(
 
 
 def take_answer(record: Record, given: Mapping[str, Any], books: Books) -> None:
-    """Take an answer that came later; the first one stands.
+    """Record an answer that came later; the first one counts.
 
     Args:
-        record: What was asked about.
+        record: The spec that was asked about.
         given: The answer, as a handler gives it.
         books: They keep it.
 
     Raises:
-        Conflict: It was answered already, in another way.
-        Rejected: It cannot be understood; nothing is kept.
+        Conflict: It has already been answered differently.
+        Rejected: It is invalid; nothing is kept.
     """
     answer = read_answer(given, "the answer", dict(record.declared.spec.policy))
     if not answer.lasts:

@@ -1,6 +1,7 @@
 """What one manager knows: specs, openings, holds, places. Plain bookkeeping, under one lock.
 
-Every change of a state passes `move`, which checks it against the table in `states` and tells it.
+Every state change goes through `move`, which checks it against the table in `states` and reports
+it.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from flowengine.execution_environment.states import State
 from flowengine.sdk.errors import EnvironmentClosed
 
 Given = Mapping[str, Any] | str
-"""A spec as it is written, or the id that `declare` gave it."""
+"""A spec as written, or the id returned by `declare`."""
 _REMEMBERED = 10_000
-"""Handles that are gone and still known by id."""
+"""Closed handles that are still known by id."""
 _NAMES_TOLD = 100
 _LONGEST_NAME = 200
 
@@ -33,7 +34,7 @@ class Books:
 
     Args:
         manager: Its id.
-        clock: Tells the time.
+        clock: Returns the time.
         capacity: How much may be open.
     """
 
@@ -45,7 +46,7 @@ class Books:
         self.places = Places(capacity)
         self.records: dict[str, Record] = {}
         self.instances: dict[str, Instance] = {}
-        """All that are not gone, in the order in which they were asked for."""
+        """All that still exist, in the order in which they were requested."""
         self.gone: OrderedDict[str, dict[str, Any]] = OrderedDict()
         """What is known of those that are, by id."""
         self.closed = False
@@ -77,7 +78,7 @@ class Books:
     # Specs
 
     def record(self, given: Given) -> Record:
-        """Return the record of a spec; one that is written out is declared.
+        """Return the record of a spec; a spec given as such is declared.
 
         Args:
             given: A spec or its id.
@@ -87,7 +88,7 @@ class Books:
 
         Raises:
             UnknownEnvironment: Nothing of this id was declared.
-            SpecInvalid: The spec has faults.
+            SpecInvalid: The spec is invalid.
         """
         self.check_usable()
         if isinstance(given, str):
@@ -107,7 +108,7 @@ class Books:
             declared: Checked.
 
         Returns:
-            Its record, which may have been there.
+            Its record, which may have existed.
 
         Raises:
             SpecInvalid: The execution has another spec of the same name.
@@ -126,12 +127,12 @@ class Books:
     # States
 
     def move(self, instance: Instance, state: State, error: str | None = None) -> None:
-        """Bring an opening into another state, and tell it.
+        """Move an opening to another state, and report it.
 
         Args:
             instance: The opening.
             state: The new state.
-            error: Name of the error that led to it.
+            error: Name of the error that caused it.
         """
         with self.lock:
             instance.move(state)
@@ -197,7 +198,7 @@ class Books:
     # Openings
 
     def new_instance(self, record: Record) -> Instance:
-        """Begin another opening of a spec."""
+        """Start another opening of a spec."""
         self._ids += 1
         record.generation += 1
         instance = Instance(f"{self.manager}-{self._ids}", record, record.generation)
@@ -205,7 +206,7 @@ class Books:
         return instance
 
     def forget(self, instance: Instance, summary: dict[str, Any]) -> None:
-        """Take an opening that is gone out of the books, but for what `inspect` shows."""
+        """Remove an opening that has ended from the books, except for what `inspect` shows."""
         record = instance.record
         record.instances.pop(instance.id, None)
         self.instances.pop(instance.id, None)
@@ -216,7 +217,7 @@ class Books:
             self.gone.popitem(last=False)
 
     def find(self, given: Handle | str) -> Instance | None:
-        """Return the opening of a handle or id; None: it is gone.
+        """Return the opening of a handle or id; None: it no longer exists.
 
         Args:
             given: A handle, its id, or the id of a spec that is open.
@@ -225,7 +226,7 @@ class Books:
             The opening.
 
         Raises:
-            UnknownEnvironment: Nothing of the kind was ever here.
+            UnknownEnvironment: It has never existed here.
         """
         if isinstance(given, Handle):
             if given.manager != self.manager:
@@ -242,14 +243,14 @@ class Books:
     # Holds
 
     def hold(self, instance: Instance, holder: str | None) -> Handle:
-        """Give out one hold more."""
+        """Add a hold."""
         self._holds += 1
         handle = Handle(instance, self.manager, self._holds, holder)
         instance.holds[self._holds] = handle
         return handle
 
     def drop(self, instance: Instance, given: Handle | str) -> None:
-        """Take one hold back; what was given back already changes nothing."""
+        """Release one hold; releasing it again changes nothing."""
         if isinstance(given, Handle):
             number: int | None = given.number
         else:
@@ -259,13 +260,13 @@ class Books:
             handle.given_back = True
 
     def drop_all(self, instance: Instance) -> None:
-        """Take all holds back."""
+        """Release all holds."""
         for handle in instance.holds.values():
             handle.given_back = True
         instance.holds.clear()
 
     def give_place_back(self, instance: Instance) -> None:
-        """Free its place for somebody else."""
+        """Free its place."""
         if instance.place:
             instance.place = False
             self.places.give_back(place_of(instance.record.declared))
@@ -281,12 +282,12 @@ class Books:
 
 
 def place_of(declared: Declared) -> Place:
-    """Return what an environment counts for."""
+    """Return the counters for which an environment counts."""
     return Place(declared.spec.kind, declared.spec.scope, declared.spec.owner_id)
 
 
 def check_names(together: Iterable[Declared]) -> None:
-    """Refuse two different specs of one name that are used by the same owner.
+    """Refuse two different specs with one name for the same owner.
 
     Args:
         together: Specs; those of different owners or scopes do not meet.

@@ -1,9 +1,9 @@
 """How many environments may be open at once, and who is next.
 
-A place is taken before an environment is opened and given back when it is closed. Who finds none
-waits; the first that came is the first that is served, unless it waits for a place that somebody
-behind it does not need. Several places can be asked for together: then all are had or none, so
-that two that need two each never wait for one another.
+A place is taken before an environment is opened and released when it is closed. If there is none,
+the caller waits: first come, first served, unless the first one waits for a place that a later one
+does not need. Several places can be requested together, all or none, so that two callers that need
+two each never wait for one another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Capacity(NamedTuple):
     kinds: Mapping[str, int] = {}
     """Kind → number."""
     wait: float = 60.0
-    """Seconds that somebody waits for a place."""
+    """Seconds to wait for a place."""
 
     @property
     def unlimited(self) -> bool:
@@ -38,11 +38,11 @@ class Place(NamedTuple):
 
 
 class Turn:
-    """Somebody who has places, or waits for them.
+    """A caller that has places or waits for them.
 
     Args:
         places: All that are needed.
-        granted: Called once, under the manager's lock, when they are had.
+        granted: Called once, under the manager's lock, when they are granted.
     """
 
     def __init__(self, places: Sequence[Place], granted: Callable[[], object]) -> None:
@@ -67,22 +67,22 @@ class Places:
         """Take places, or wait for them.
 
         Args:
-            turn: Who asks.
+            turn: The caller.
 
         Returns:
-            Whether they were had at once; otherwise `turn.granted` is called later.
+            Whether they were granted at once; otherwise `turn.granted` is called later.
         """
         self._waiting.append(turn)
         self._serve(tell=False)
         return turn.had
 
     def possible(self, turn: Turn) -> bool:
-        """Return whether the places could be had if nobody else had any."""
+        """Return whether the places could be granted if nobody else had any."""
         wanted = self._wanted(turn)
         return all(number <= self._most(counter) for counter, number in wanted.items())
 
     def give_up(self, turn: Turn) -> None:
-        """Stop waiting; places that were had are given back."""
+        """Stop waiting; granted places are released."""
         if turn in self._waiting:
             self._waiting.remove(turn)
             self._serve()
@@ -91,7 +91,7 @@ class Places:
                 self.give_back(place)
 
     def give_back(self, place: Place) -> None:
-        """Give one place back, and serve those that wait."""
+        """Release one place, and serve those who wait."""
         for counter in self.counters(place):
             self._used[counter] -= 1
             if not self._used[counter]:
@@ -99,7 +99,7 @@ class Places:
         self._serve()
 
     def short(self) -> dict[tuple[str, ...], int]:
-        """Return by counter how many places are lacking for all who wait."""
+        """Return how many places are missing for all who wait, by counter."""
         wanted: dict[tuple[str, ...], int] = {}
         for turn in self._waiting:
             for counter, number in self._wanted(turn).items():

@@ -1,4 +1,4 @@
-"""Time, as the manager sees it: injected, so that nothing has to be waited for in tests."""
+"""Time for the manager: injected, so that tests need not wait."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _Result = TypeVar("_Result")
 
 
 class Clock(Protocol):
-    """Tells the time, and calls back later."""
+    """Returns the time, and calls back later."""
 
     def now(self) -> float:
         """Return seconds since 1970; may jump."""
 
     def monotonic(self) -> float:
-        """Return seconds that only grow."""
+        """Return monotonic seconds."""
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
         """Call a function on the background loop after a time.
@@ -29,19 +29,19 @@ class Clock(Protocol):
             call: What to call; it must not block.
 
         Returns:
-            A function that withdraws it, from any thread.
+            A function that cancels it, from any thread.
         """
 
 
 class SystemClock:
-    """The time of this machine."""
+    """The clock of this machine."""
 
     def now(self) -> float:
         """Return seconds since 1970."""
         return time.time()
 
     def monotonic(self) -> float:
-        """Return seconds that only grow."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
@@ -67,7 +67,7 @@ class SystemClock:
 
 
 class TookTooLong(Exception):
-    """Work did not end within its bound; it was told to end."""
+    """The work did not end within its time limit; it was told to end."""
 
 
 async def within(
@@ -76,24 +76,24 @@ async def within(
     work: Awaitable[_Result],
     late: Callable[[_Result], Awaitable[object]] | None = None,
 ) -> _Result:
-    """Do work of a plug-in on the background loop, whatever it raises, and bounded in time.
+    """Run code of a plug-in on the background loop, whatever it raises, with a time limit.
 
     It runs in a task of its own: nothing that it does to its task (a cancellation, `SystemExit`)
-    reaches the caller or the loop. When the caller is cancelled the work is, and it is waited for
-    as long as the bound allows; what does not end even then is left to itself.
+    reaches the caller or the loop. When the caller is cancelled, so is the work, which is waited
+    for until its time limit; if it does not end even then, it is abandoned.
 
     Args:
         clock: Measures the bound.
         seconds: The bound.
         work: What is to be done.
-        late: Takes what the work returns although nobody waits for it any more.
+        late: Receives the result if nobody waits for it any more.
 
     Returns:
         What it returned.
 
     Raises:
         TookTooLong: It did not end in time.
-        PluginFailed: It raised something that is no `Exception`.
+        PluginFailed: It raised something that is not an `Exception`.
         CancelledError: The caller was cancelled.
     """
     task = asyncio.ensure_future(_contained(work))
@@ -121,7 +121,7 @@ def _hand_over(
     task: asyncio.Task[tuple[_Result | None, BaseException | None]],
     late: Callable[[_Result], Awaitable[object]] | None,
 ) -> None:
-    """Pass on what work returns that nobody waits for."""
+    """Pass on the result of work that nobody waits for."""
 
     def ended(task: asyncio.Task[tuple[_Result | None, BaseException | None]]) -> None:
         if late is None or task.cancelled():

@@ -1,4 +1,4 @@
-"""Closing a resource, and ending what is left of one that could not be closed or opened."""
+"""Closing a resource, and cleaning up after one that could not be closed or opened."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 async def close_resource(
     opened: Opened, around: Surroundings, *, suspend: bool, lost: bool
 ) -> str | None:
-    """Close a resource: calls that run end first, or are cut off.
+    """Close a resource: running calls end first, or are interrupted.
 
     Args:
-        opened: What is closed.
+        opened: The resource.
         around: Clock and bounds.
-        suspend: Whether it is given back for a wait only.
+        suspend: Whether it is only released for a wait.
         lost: Whether somebody still holds it.
 
     Returns:
-        None, or the name of the error that the provider met.
+        None, or the name of the provider's error.
     """
     resource, provider = opened.resource, opened.provider
     bounds = around.bounds
@@ -52,7 +52,7 @@ async def _called(verb: Any, resource: Any) -> None:
 
 
 async def end_strays(instance: Instance) -> None:
-    """End what an opening may have started that did not come to a resource.
+    """End what an opening without a result may have started.
 
     Args:
         instance: What was opened; its entry says what was traced.
@@ -93,7 +93,7 @@ def _pairs(given: Any) -> list[tuple[int, int]]:
 
 
 def _may_go(folder: Path) -> bool:
-    """Return whether a folder that was noted can be a folder of an environment at all."""
+    """Return whether a recorded folder can be a folder of an environment at all."""
     if not folder.is_absolute() or folder.is_symlink() or len(folder.parts) < 3:
         return False
     home = Path.home()

@@ -1,4 +1,4 @@
-"""What this machine can give: each kind in each sandbox is probed, and nothing is opened."""
+"""What this machine can provide: each kind in each sandbox is probed, and nothing is opened."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ async def examine(around: Surroundings) -> list[dict[str, Any]]:
 
     Returns:
         For each kind and sandbox `{kind, provider, available, isolation, held, missing}`: how each
-        axis is held, or what is missing and what mends it.
+        axis is enforced, or what is missing and how to fix it.
     """
     pairs: list[tuple[str, str]] = []
     for kind in providers.kinds():
         try:
             names = providers.sandboxes_of(providers.find_provider(kind))
         except FlowEngineError:
-            names = [kind]  # the probe tells what is wrong with it
+            names = [kind]  # the probe reports what is wrong with it
         pairs += [(kind, name) for name in names]
     return list(await asyncio.gather(*(_probed(*pair, around) for pair in pairs)))
 

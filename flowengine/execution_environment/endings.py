@@ -1,7 +1,7 @@
-"""How environments are given back, drained and closed.
+"""How environments are released, drained and closed.
 
-What takes its time runs in one task for each closing (`_close`), on the background loop, and comes
-back to the books at its end.
+Slow parts run in one task per closing (`_close`) on the background loop, which updates the books at
+its end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flowengine.sdk.threads import on_thread
 
 
 class Endings:
-    """Takes holds back and closes what nobody holds, or nobody may hold any more.
+    """Releases holds, and closes what nobody holds or may hold any more.
 
     Args:
         books: What is known.
@@ -33,13 +33,13 @@ class Endings:
         self.around = around
 
     def give_back(self, given: Handle | str) -> Future[str | None] | None:
-        """Take one hold back; the last one closes the environment, or lets it idle.
+        """Release one hold; the last one closes the environment, or lets it idle.
 
         Args:
             given: A handle or an id.
 
         Returns:
-            What closes it; None: it stays open, or was gone already.
+            The closing; None: it stays open, or was closed already.
         """
         with self.books.lock:
             instance = self.books.find(given)
@@ -65,13 +65,13 @@ class Endings:
             return instance.closing
 
     def park(self, instance: Instance) -> Future[str | None] | None:
-        """Take all holds back for a wait: close it, or keep it as long as its spec says.
+        """Release all holds for a wait: close it, or keep it as long as its spec says.
 
         Args:
             instance: What is open.
 
         Returns:
-            What closes it; None: it is kept.
+            The closing; None: it is kept.
         """
         with self.books.lock:
             if instance.state != "ready" or instance.record.declared.on_wait == "release":
@@ -85,7 +85,7 @@ class Endings:
             return instance.closing
 
     def make_room(self) -> None:
-        """Close what nobody holds, as much of it as those who wait for a place lack."""
+        """Close unheld environments until there are enough places for those who wait."""
         with self.books.lock:
             places = self.books.places
             short = places.short()
@@ -109,7 +109,7 @@ class Endings:
                 self.close(instance, suspend=suspend)
 
     def replace(self, instance: Instance, holder: str | None) -> None:
-        """Take it from new users: others finish with it, and who asks for a new one has done."""
+        """Hide it from new users, and release the caller's hold; other holders finish with it."""
         instance.record.current = None
         others = [hold for hold in instance.holds.values() if not holder or hold.holder != holder]
         if not others:
@@ -125,7 +125,7 @@ class Endings:
             instance.timers["drain"] = self.around.clock.call_later(seconds, cut)
 
     def retire_if_old(self, instance: Instance) -> bool:
-        """Drain what is past its age: nobody else gets it, and nobody is interrupted."""
+        """Drain what is too old: nobody else gets it, and nobody is interrupted."""
         most = instance.record.declared.spec.max_age
         if most is None or self.around.clock.monotonic() - instance.opened_at < most:
             return False
@@ -133,7 +133,7 @@ class Endings:
         return True
 
     def retire(self, instance: Instance) -> None:
-        """Give it to nobody any more: it is drained, without a bound, or closed."""
+        """Give it to nobody else: it is drained without a time limit, or closed."""
         with self.books.lock:
             if instance.state != "ready":
                 return
@@ -149,11 +149,11 @@ class Endings:
 
         Args:
             instance: What is open.
-            suspend: Whether it is given back for a wait only.
-            lost: Whether holders are cut off: what they do next raises `EnvironmentLost`.
+            suspend: Whether it is only released for a wait.
+            lost: Whether holders lose it: their next call raises `EnvironmentLost`.
 
         Returns:
-            What closes it; None: there is nothing to close.
+            The closing; None: there is nothing to close.
         """
         with self.books.lock:
             if instance.state not in {"ready", "unhealthy", "draining"}:
@@ -199,7 +199,7 @@ class Endings:
         return error
 
     def _try_again(self, instance: Instance, *, suspend: bool) -> None:
-        """Plan another try to close what could not be closed, later each time."""
+        """Schedule another attempt to close what could not be closed, later each time."""
         pauses = self.around.bounds.retries
         if instance.attempts > len(pauses) or self.books.closed:
             return
@@ -216,7 +216,7 @@ class Endings:
         instance.timers["retry"] = self.around.clock.call_later(pause, again)
 
     def let_workspace_go(self, instance: Instance, *, remove: bool) -> None:
-        """Give its folder back, unless another opening of the spec works in it."""
+        """Release its folder, unless another opening of the spec uses it."""
         path = instance.workspace
         if path is None:
             return
@@ -230,7 +230,7 @@ class Endings:
         self.around.workspaces.let_go(path, remove=remove, generation=instance.generation)
 
     async def unmount(self, instance: Instance) -> None:
-        """Give back the environments whose folders it used."""
+        """Release the environments whose folders it used."""
         for handle in reversed(instance.mounted):
             closing = self.give_back(handle)
             if closing is not None:

@@ -1,9 +1,9 @@
 """The manager of environments: declare, ensure, release, inspect.
 
-Bookkeeping is done at once, under one lock, on the thread of whoever asks; whatever may take time
-is done by coroutines on the background loop. So reusing an open environment with a plain check
-costs no change of threads, and any task, thread or loop may open, use and give back in any order.
-Each verb that may wait is there twice: blocking, and as a coroutine named `async_...`.
+Bookkeeping is done immediately, under one lock, on the caller's thread; slow work is done by
+coroutines on the background loop. So reusing an open environment with a plain check needs no thread
+switch, and any task, thread or loop may open, use and release in any order. Each method that may
+wait comes in two forms: blocking, and as a coroutine named `async_...`.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ _FLUSH = 1.0
 
 
 class EnvironmentManager:
-    """Keeps the environments of a process. Managers know nothing of one another.
+    """Manages the environments of a process. Managers are independent of each other.
 
     Args:
-        folder: Where what is open is written down, and where workspaces are: a folder that only
-            this user may write. Default: that of the store in `$FLOWENGINE_STORE`, else of the
-            nearest `.flowengine`, which lies in the user's state folder.
-        capacity: How much may be open at once; default: anything.
+        folder: Folder of the registry and the workspaces; only this user may be able to write it.
+            Default: that of the store in `$FLOWENGINE_STORE`, otherwise of the nearest
+            `.flowengine`; it is in the user's state folder.
+        capacity: How much may be open at once; default: no limit.
         bounds: How long providers may take.
-        wanted: Says of a scope and owner whether it may still go on, in another process too: its
-            workspaces are kept when this process ends. Default: none.
-        clock: Tells the time.
-        guarded: Folders that no sandbox may see; the manager's own, and that of its store, are
-            guarded in any case.
+        wanted: Returns whether a scope and owner may continue later, also in another process: its
+            workspaces are then kept when this process ends. Default: none.
+        clock: Returns the time.
+        guarded: Folders that no sandbox may see, in addition to the manager's own and that of its
+            store.
     """
 
     def __init__(
@@ -107,27 +107,27 @@ class EnvironmentManager:
         """Check and remember a spec; nothing is started.
 
         Args:
-            spec: `{"kind": ...}` and what else is to be said of it.
+            spec: `{"kind": ...}`, with further keys as needed.
 
         Returns:
             The spec with all defaults, and its `id`.
 
         Raises:
-            SpecInvalid: It has faults; the error lists all of them.
+            SpecInvalid: It is invalid; the error lists all faults.
         """
         return self._books.record(spec).declared.data()
 
     def answer(self, question: str, answer: Mapping[str, Any]) -> None:
-        """Answer a question whose handler said that the answer comes later.
+        """Answer a question whose handler postponed the answer.
 
         Args:
             question: Id of the question (`ApprovalPending.question`), or of the spec.
-            answer: `{"approved": True}`, as a handler answers.
+            answer: `{"approved": True}`, like the answer of a handler.
 
         Raises:
             UnknownEnvironment: The spec was not declared here.
-            Conflict: It was answered already; the first answer stands.
-            Rejected: The answer cannot be understood.
+            Conflict: It has already been answered; the first answer counts.
+            Rejected: The answer is invalid.
         """
         record = self._books.record(question.removeprefix("ask_"))
         approving.take_answer(record, answer, self._books)
@@ -135,19 +135,19 @@ class EnvironmentManager:
     async def async_consult(
         self, spec: Given, question: str, reason: str | None = None, required: bool = False
     ) -> tuple[str, Answer] | None:
-        """Ask whoever may answer at once whether a spec may be opened; nothing is opened.
+        """Ask the handler that answers at once whether a spec may be opened; nothing is opened.
 
-        That is the answer that stands for the spec already, or the handler that was configured;
-        the default one, which asks on the terminal, is not asked.
+        That is an earlier answer for the spec, or the configured handler. The default handler,
+        which asks on the terminal, is not used.
 
         Args:
             spec: A spec or its id.
-            question: Id by which the question can be answered later.
-            reason: Why it is wanted.
-            required: A handler's yes is not enough, only its no counts.
+            question: Id with which the question can be answered later.
+            reason: Why it is needed.
+            required: A handler's yes is not enough; only its no counts.
 
         Returns:
-            Who answered, and the answer; None: nobody did, or the answer comes later.
+            Who answered, and the answer; None: nobody, or the answer comes later.
         """
         record = self._books.record(spec)
         asking = approving.consult(record, self._books, question, reason, required)
@@ -156,27 +156,27 @@ class EnvironmentManager:
     # Having
 
     def ensure(self, spec: Given, *, holder: str | None = None) -> Handle:
-        """Open an environment, or take another hold on the one that is open.
+        """Open an environment, or get another hold on the open one.
 
         Args:
             spec: A spec, or the id that `declare` gave it.
-            holder: Who asks, for messages; and where all holds of an unhealthy environment are
-                this holder's, it is replaced at once.
+            holder: Name of the caller, for messages. If all holds of an unhealthy environment
+                belong to this holder, it is replaced at once.
 
         Returns:
-            A hold, to be given back by `release`.
+            A hold, to be released with `release`.
 
         Raises:
             RuntimeError: An event loop runs in this thread; await `async_ensure`.
-            EnvironmentFailure: It cannot be had; the type says why.
-            Rejected: Somebody was asked, and said no.
+            EnvironmentFailure: It cannot be opened; the type says why.
+            Rejected: The approval was denied.
             Refused: A policy says no.
         """
         refuse_in_loop(None, "async_ensure()")
         return self._now(self._begin(spec, holder))
 
     async def async_ensure(self, spec: Given, *, holder: str | None = None) -> Handle:
-        """Open or reuse an environment, as `ensure`, in any event loop."""
+        """Like `ensure`, in any event loop."""
         record = self._books.record(spec)
         try:
             found = self._begin(record.declared.id, holder)
@@ -191,51 +191,51 @@ class EnvironmentManager:
         """Open several environments, all or none.
 
         Args:
-            specs: In the order in which they are opened.
-            holder: Who asks.
+            specs: The specs, in the order of opening.
+            holder: Name of the caller.
 
         Returns:
             A hold on each.
 
         Raises:
             SpecInvalid: Two have one name.
-            EnvironmentFailure: One cannot be had; those before it were given back.
+            EnvironmentFailure: One cannot be opened; those before it were released.
         """
         return self._blocking(self._ensure_all(specs, holder), "async_ensure_all()")
 
     async def async_ensure_all(
         self, specs: Sequence[Given], *, holder: str | None = None
     ) -> builtins.list[Handle]:
-        """Open several environments, as `ensure_all`, in any event loop."""
-        if len(specs) == 1:  # one that is open is had without a change of threads
+        """Like `ensure_all`, in any event loop."""
+        if len(specs) == 1:  # an open one needs no thread switch
             return [await self.async_ensure(specs[0], holder=holder)]
         return await background().wait(self._ensure_all(specs, holder))
 
     def use(self, spec: Given, *, holder: str | None = None) -> Use:
-        """Return a context manager, plain and async, that gives the resource and releases it.
+        """Return a sync and async context manager that provides the resource and releases it.
 
         Args:
             spec: A spec or its id.
-            holder: Who asks.
+            holder: Name of the caller.
         """
         return Use(self, spec, holder)
 
     # Giving back
 
     def release(self, handle: Handle | str) -> Report:
-        """Give back one hold; the last one closes the environment.
+        """Release one hold; the last one closes the environment.
 
-        What was given back already is left as it is.
+        Releasing it again does nothing.
 
         Args:
             handle: A handle; or its id, or the id of its spec, for any of its holds.
 
         Returns:
-            What was closed, or could not be.
+            What was closed, and what could not be.
 
         Raises:
             RuntimeError: An event loop runs in this thread; await `async_release`.
-            UnknownEnvironment: There never was such a thing here.
+            UnknownEnvironment: It has never existed here.
         """
         refuse_in_loop(None, "async_release()")
         closing = self._give_back(handle)
@@ -245,7 +245,7 @@ class EnvironmentManager:
         return report_of([closing])
 
     async def async_release(self, handle: Handle | str) -> Report:
-        """Give back one hold, as `release`, in any event loop."""
+        """Like `release`, in any event loop."""
         closing = self._give_back(handle)
         if closing is None:
             return Report([], [])
@@ -253,9 +253,9 @@ class EnvironmentManager:
         return report_of([closing])
 
     def release_scope(self, scope: Scope, owner_id: str = "") -> Report:
-        """Give back all that an owner has in a scope, whoever holds it, newest first.
+        """Release everything that an owner has in a scope, whoever holds it, newest first.
 
-        Its specs are forgotten, and so are the answers about them; its workspaces are removed.
+        Its specs and the answers about them are forgotten; its workspaces are removed.
 
         Args:
             scope: `execution`, `session`, ...
@@ -270,14 +270,14 @@ class EnvironmentManager:
         return self._blocking(self._scopes.release(scope, owner_id), "async_release_scope()")
 
     async def async_release_scope(self, scope: Scope, owner_id: str = "") -> Report:
-        """Give back all of an owner, as `release_scope`, in any event loop."""
+        """Like `release_scope`, in any event loop."""
         return await background().wait(self._scopes.release(scope, owner_id))
 
     def suspend_scope(self, scope: Scope, owner_id: str = "") -> Report:
-        """Give back what an owner has in a scope for as long as it waits.
+        """Release what an owner has in a scope while it waits.
 
-        What its spec wants kept (`on_wait: keep`) stays open for `keep_for`; anything else is
-        closed, and its workspace stays. The next `ensure` has it again.
+        An environment whose spec says `on_wait: keep` stays open for `keep_for`; others are closed,
+        and their workspaces stay. The next `ensure` reopens them.
 
         Args:
             scope: `execution`, ...
@@ -292,13 +292,13 @@ class EnvironmentManager:
         return self._blocking(self._scopes.suspend(scope, owner_id), "async_suspend_scope()")
 
     async def async_suspend_scope(self, scope: Scope, owner_id: str = "") -> Report:
-        """Give back for a wait, as `suspend_scope`, in any event loop."""
+        """Like `suspend_scope`, in any event loop."""
         return await background().wait(self._scopes.suspend(scope, owner_id))
 
     def close(self) -> Report:
-        """Give back everything, newest first; afterwards nothing can be opened.
+        """Release everything, newest first; afterwards nothing can be opened.
 
-        It happens by itself when the interpreter ends.
+        This also happens automatically when the interpreter ends.
 
         Returns:
             What was closed, and what could not be.
@@ -311,7 +311,7 @@ class EnvironmentManager:
         return report
 
     async def async_close(self) -> Report:
-        """Give back everything, as `close`, in any event loop."""
+        """Like `close`, in any event loop."""
         return await background().wait(self._close())
 
     def __enter__(self) -> EnvironmentManager:
@@ -332,10 +332,10 @@ class EnvironmentManager:
         """Describe a spec or a handle.
 
         Args:
-            id: Of either.
+            id: Its id.
 
         Returns:
-            Plain data without configuration, secrets and resource; None: it is unknown here.
+            Plain data without configuration, secrets and resource; None if it is unknown here.
         """
         with self._books.lock:
             now = self._around.clock.monotonic()
@@ -349,10 +349,10 @@ class EnvironmentManager:
     def was_open(self, id: str) -> bool:
         """Return whether the environment of a spec was open before, in this process or another.
 
-        Another process is known of where the spec's owner goes on: its workspace says so.
+        Other processes are known only while the spec's owner continues: the workspace records it.
 
         Args:
-            id: Of a spec that was declared here.
+            id: Id of a spec that was declared here.
         """
         record = self._books.record(id)
         spec = record.declared.spec
@@ -368,13 +368,13 @@ class EnvironmentManager:
         kind: str | None = None,
         state: str | None = None,
     ) -> builtins.list[dict[str, Any]]:
-        """Describe what is declared and what is open, as `inspect` does.
+        """Describe what is declared and what is open, like `inspect`.
 
         Args:
-            scope: Only of this scope.
-            owner_id: Only of this owner.
-            kind: Only of this kind.
-            state: Only in this state.
+            scope: Only this scope.
+            owner_id: Only this owner.
+            kind: Only this kind.
+            state: Only this state.
 
         Returns:
             Copies, in the order in which they were declared.
@@ -397,7 +397,7 @@ class EnvironmentManager:
         """Call a function with every lifecycle event from now on, on a thread of its own.
 
         Args:
-            subscriber: Gets each `Event`.
+            subscriber: Called with each `Event`.
 
         Returns:
             A function that ends the subscription.
@@ -405,10 +405,10 @@ class EnvironmentManager:
         return self._books.events.subscribe(subscriber)
 
     def flush_events(self, seconds: float = _FLUSH) -> bool:
-        """Wait until subscribers got all events so far.
+        """Wait until subscribers have received all events so far.
 
         Args:
-            seconds: The longest time to wait for one of them.
+            seconds: Maximum time to wait for one of them.
 
         Returns:
             Whether they did.
@@ -420,10 +420,11 @@ class EnvironmentManager:
     def reap(self) -> builtins.list[dict[str, Any]]:
         """End what dead processes left open: processes, containers, folders.
 
-        It happens by itself before the first environment is opened that could leave something.
+        This happens automatically before the first environment is opened that could leave something
+        behind.
 
         Returns:
-            What was found, one entry each, with `error` where it could not be ended.
+            What was found, one entry each, with `error` if it could not be ended.
 
         Raises:
             RuntimeError: An event loop runs in this thread; await `async_reap`.
@@ -431,7 +432,7 @@ class EnvironmentManager:
         return self._blocking(self._reap(), "async_reap()")
 
     async def async_reap(self) -> builtins.list[dict[str, Any]]:
-        """End what dead processes left, as `reap`, in any event loop."""
+        """Like `reap`, in any event loop."""
         return await background().wait(self._reap())
 
     @property
@@ -439,12 +440,12 @@ class EnvironmentManager:
         """The process it belongs to."""
         return self._books.pid
 
-    # What is written down, by this process and others
+    # What is recorded, by this process and others
 
     def written(self) -> builtins.list[dict[str, Any]]:
-        """Describe all that this and other processes have open or left open, oldest first.
+        """Describe everything that this and other processes have open or left open, oldest first.
 
-        What can leave nothing, such as a database, is not written down.
+        What cannot leave anything behind, such as a database, is not recorded.
 
         Returns:
             Plain data: see `flowengine.execution_environment.written.describe_entry`.
@@ -455,10 +456,10 @@ class EnvironmentManager:
         """Describe one of them.
 
         Args:
-            name: Its name, or any unambiguous beginning of its id.
+            name: Its name, or an unambiguous prefix of its id.
 
         Returns:
-            Plain data, as of `written`.
+            Plain data, as returned by `written`.
 
         Raises:
             NotFound: There is none.
@@ -470,15 +471,15 @@ class EnvironmentManager:
         """End an environment that another process left open, or has open.
 
         Args:
-            name: Its name, or any unambiguous beginning of its id.
-            force: Take it also from a process that lives; that one finds it lost.
+            name: Its name, or an unambiguous prefix of its id.
+            force: End it even if a running process holds it; that process loses it.
 
         Returns:
-            What was ended, with `error` where that failed.
+            What was ended, with `error` if that failed.
 
         Raises:
             NotFound: There is none.
-            Conflict: There are several, or a living process has it.
+            Conflict: There are several, or a running process holds it.
         """
         entry = one_entry(self._around.records, name)
         if not force and not is_dead(owner := entry.leftover.owner):
@@ -493,7 +494,7 @@ class EnvironmentManager:
         """Probe every kind of environment in every sandbox, and open none.
 
         Returns:
-            What this machine can give: see `flowengine.execution_environment.doctor`.
+            What this machine can provide: see `flowengine.execution_environment.doctor`.
         """
         return self._blocking(examine(self._around), "a thread without a loop")
 
@@ -556,7 +557,7 @@ class EnvironmentManager:
         return await reaper.reap(self._around, self._books, self._wanted, wait=True)
 
     def _sweep_once(self) -> None:
-        """Look for what dead processes left, beside the first opening."""
+        """Look for what dead processes left, concurrently with the first opening."""
         self._swept = True
         process_end.close_at_exit(self)
         with contextlib.suppress(RuntimeError):
@@ -573,7 +574,7 @@ class EnvironmentManager:
         """Stop looking for leftovers, so that nothing touches the folder any more."""
         sweeping, self._sweeping = self._sweeping, None
         if sweeping is not None:
-            with contextlib.suppress(Exception):  # of the sweep, which nobody asked for
+            with contextlib.suppress(Exception):  # of the sweep, which nobody requested
                 await asyncio.wait_for(asyncio.wrap_future(sweeping), self._around.bounds.sweep)
 
     def _records(self) -> builtins.list[Record]:
@@ -584,10 +585,10 @@ class EnvironmentManager:
 
 
 def default_folder() -> Path:
-    """Return where environments are written down if nothing else is said.
+    """Return the default folder for the registry.
 
     Raises:
-        StoreError: The store here is not the user's own, or that cannot be written down.
+        StoreError: The store here does not belong to the user, or that cannot be recorded.
     """
     folder, by_name = find_store()
     try:
@@ -604,7 +605,7 @@ _global: EnvironmentManager | None = None
 
 
 def manager() -> EnvironmentManager:
-    """Return the manager of this process; it is made when it is first asked for."""
+    """Return the manager of this process; it is created on first use."""
     global _global  # noqa: PLW0603 - one a process
     with _lock:
         if _global is None or _global._books.pid != os.getpid() or _global._books.closed:

@@ -9,22 +9,22 @@ from flowengine.sdk.errors import EnvironmentFailure
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong with a spec."""
+    """One fault of a spec."""
 
     path: str
     """Where, with dots: `config.image`, `limits.memory`."""
     message: str
-    """What is wrong there, with the nearest right name where there is one."""
+    """What is wrong there, with the closest valid name if there is one."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
 class SpecInvalid(EnvironmentFailure):
-    """A spec has faults; nothing was recorded and nothing was opened.
+    """A spec is invalid; nothing was recorded or opened.
 
     Args:
-        name: Which spec.
+        name: Name of the spec.
         faults: All of them.
     """
 
@@ -45,7 +45,7 @@ class SpecInvalid(EnvironmentFailure):
 
 
 class UnknownEnvironment(EnvironmentFailure):
-    """There is no spec or handle of this id here."""
+    """There is no spec or handle with this id here."""
 
     type = "UnknownEnvironment"
 
@@ -57,10 +57,10 @@ class UnknownEnvironment(EnvironmentFailure):
 
 
 class ApprovalPending(EnvironmentFailure):
-    """Somebody was asked and will answer later; `question` is answered by `manager.answer`.
+    """The answer comes later; `manager.answer` answers `question`.
 
     Args:
-        message: What is asked.
+        message: The question.
         question: Id of the question.
     """
 

@@ -1,7 +1,7 @@
-"""Lifecycle events: what happened to which environment, and nothing of what is in it.
+"""Lifecycle events: what happened to which environment, without any of its content.
 
-Every subscriber has a queue and a thread of its own, so it gets all events in the order in which
-they happened, and one that is slow, blocks or raises holds up nobody.
+Every subscriber has its own queue and thread, so it gets all events in order, and one that is slow,
+blocks or raises delays nobody.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Name = Literal[
 ]
 
 KEPT = 10_000
-"""Events that wait for one subscriber; one that is further behind misses the newest."""
+"""Events queued for one subscriber; if it falls further behind, it misses the newest."""
 
 
 class Event(NamedTuple):
-    """One thing that happened. It never holds configuration, text of errors, or what was said."""
+    """One event. It never contains configuration, text of errors, or output."""
 
     event: str
     """`execution_environment.ready`, ..."""
@@ -45,7 +45,7 @@ class Event(NamedTuple):
     owner_id: str
     resource_key: str
     provider: str
-    """The one that was taken; before that those that may be, with commas between."""
+    """The one chosen; before that, the candidates separated by commas."""
     state: str
     generation: int
     """Of the handle; 0: there is none yet."""
@@ -81,7 +81,8 @@ class Events:
         """Call a function with every event from now on, on a thread of its own.
 
         Args:
-            subscriber: Gets each event; what it raises is logged once and otherwise ignored.
+            subscriber: Called with each event; its exceptions are logged once and otherwise
+                ignored.
 
         Returns:
             A function that ends the subscription.
@@ -108,10 +109,10 @@ class Events:
                 post.put(event)
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all events told so far were delivered.
+        """Wait until all events so far have been delivered.
 
         Args:
-            seconds: The longest time to wait for one subscriber.
+            seconds: Maximum time to wait for one subscriber.
 
         Returns:
             Whether they were.
@@ -161,7 +162,7 @@ class _Post:
             try:
                 self._subscriber(item)
             except BaseException as error:
-                # Its text may hold anything; the type is enough to find it.
+                # Its text may contain anything; the type is enough to find it.
                 self._log_once("_failed", f"raised {type(error).__name__}")
 
     def _log_once(self, mark: str, what: str) -> None:

@@ -1,4 +1,4 @@
-"""What people and programs may see of an environment: plain data, never what is in it."""
+"""What people and programs may see of an environment: plain data, never its content."""
 
 from __future__ import annotations
 

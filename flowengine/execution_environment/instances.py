@@ -1,4 +1,4 @@
-"""What the manager knows of each spec, of its openings, and of the holds on these.
+"""What the manager knows about each spec, its openings, and the holds on these.
 
 Changed under the manager's lock only.
 """
@@ -45,31 +45,31 @@ class Record:
         self.current: Instance | None = None
         """The opening that new users get."""
         self.instances: dict[str, Instance] = {}
-        """All that are not gone, by id, oldest first."""
+        """All existing ones, by id, oldest first."""
         self.generation = 0
         self.was_open = False
         """Whether an opening of it has ever been ready, as far as this process knows."""
         self.reserved = 0
         """Places that are kept for it."""
         self.answer: Answer | None = None
-        """Of whoever was asked; it counts for all openings."""
+        """The answer; it counts for all openings."""
 
 
 class Opened(NamedTuple):
-    """What an opening has come to."""
+    """The result of an opening."""
 
     resource: Any
     provider: Provider[Any]
     choice: str
-    """The sandbox that was taken."""
+    """The sandbox that was chosen."""
     sandbox: type[Sandbox] | None
     capabilities: Capabilities
     unenforced: list[str]
-    """Limits that nobody holds here."""
+    """Limits that are not enforced here."""
 
 
 class Instance:
-    """One opening of a spec: a resource that is made once and closed once.
+    """One opening of a spec: a resource that is opened once and closed once.
 
     Args:
         id: Of the handles on it.
@@ -85,7 +85,7 @@ class Instance:
         self.events = 0
         self.waiters: list[Waiter] = []
         self.holds: dict[int, Handle] = {}
-        """By number: one for each handle that was given out and not given back."""
+        """By number: one for each handle that has not been released."""
         self.opened: Opened | None = None
         self.opened_at = 0.0
         """By the steady clock."""
@@ -95,13 +95,13 @@ class Instance:
         self.finishing: Task[None] | None = None
         """Ends an opening that came to nothing."""
         self.closing: Future[str | None] | None = None
-        """Closes it; gives the name of the error, if there was one."""
+        """Closes it; returns the name of the error, if there was one."""
         self.checking: Future[bool] | None = None
-        """A check that takes its time, shared by all who ask."""
+        """A slow check, shared by all callers."""
         self.withdrawn = False
         """Whether the opening was told to stop."""
         self.ended: Future[None] = Future()
-        """Done when nothing of it is left, or it could not be closed."""
+        """Done when nothing is left of it, or it could not be closed."""
         self.place = False
         """Whether it takes up a place."""
         self.entry: Entry | None = None
@@ -109,34 +109,34 @@ class Instance:
         self.mounted: list[Handle] = []
         """Handles on the environments whose folders it uses."""
         self.timers: dict[str, Callable[[], object]] = {}
-        """What is going to happen, by name → withdraws it."""
+        """Scheduled actions, by name → function that cancels it."""
         self.error: str | None = None
         self.attempts = 0
-        """How often closing it was tried."""
+        """How many times closing was attempted."""
         self.mask: Callable[[Any], Any] = _same
 
     def move(self, state: State) -> None:
-        """Go to another state."""
+        """Move to another state."""
         check(self.state, state)
         self.state = state
 
     def stop_timer(self, name: str) -> None:
-        """Withdraw something that was going to happen."""
+        """Cancel a scheduled action."""
         withdraw = self.timers.pop(name, None)
         if withdraw is not None:
             withdraw()
 
     @property
     def holders(self) -> list[str]:
-        """Who holds it, as far as they said who they are."""
+        """The holders that gave their names."""
         return sorted({hold.holder for hold in self.holds.values() if hold.holder})
 
 
 class Handle:
-    """One hold on an open environment; give it back with `release`.
+    """One hold on an open environment; release it with `release`.
 
-    Two handles on the same opening are equal. What a handle says of the environment is what is true
-    at that moment.
+    Two handles on the same opening are equal. The properties of a handle reflect the current state
+    of the environment.
     """
 
     __slots__ = ("_instance", "_pid", "given_back", "holder", "manager", "number")
@@ -168,7 +168,7 @@ class Handle:
 
     @property
     def scope(self) -> Scope:
-        """How far it is shared."""
+        """How widely it is shared."""
         return self._instance.record.declared.spec.scope
 
     @property
@@ -178,7 +178,7 @@ class Handle:
 
     @property
     def resource_key(self) -> str:
-        """Under which name users find the resource."""
+        """The name under which users find the resource."""
         return self._instance.record.declared.resource_key
 
     @property
@@ -188,36 +188,36 @@ class Handle:
 
     @property
     def generation(self) -> int:
-        """1 for the first opening of the spec; higher after each time it was opened anew."""
+        """1 for the first opening of the spec; higher after each reopening."""
         return self._instance.generation
 
     @property
     def provider(self) -> str:
-        """The sandbox that was taken; for kinds without one the kind."""
+        """The sandbox that was chosen; for kinds without one, the kind."""
         opened = self._instance.opened
         return opened.choice if opened else ""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What is held on this machine, and how."""
+        """What is enforced on this machine, and how."""
         opened = self._instance.opened
         assert opened is not None
         return opened.capabilities
 
     @property
     def isolation(self) -> str:
-        """How far programs in it are kept from the machine."""
+        """How strongly its programs are isolated from the machine."""
         return self.capabilities.isolation
 
     @property
     def unenforced(self) -> list[str]:
-        """Limits that the spec has and nobody holds here (`best_effort`)."""
+        """Limits of the spec that are not enforced here (`best_effort`)."""
         opened = self._instance.opened
         return list(opened.unenforced) if opened else []
 
     @property
     def image(self) -> str:
-        """Digest of the image that runs (`sha256:...`); empty where none does."""
+        """Digest of the image that runs (`sha256:...`); empty if there is none."""
         opened = self._instance.opened
         return str(getattr(opened.resource, "image", "") or "") if opened else ""
 
@@ -231,9 +231,9 @@ class Handle:
         """The live resource.
 
         Raises:
-            EnvironmentClosed: The hold was given back, the environment was closed, or this is
-                another process than the one that opened it.
-            EnvironmentLost: It was cut off although it was held.
+            EnvironmentClosed: The hold was released, the environment was closed, or another process
+                opened it.
+            EnvironmentLost: It ended although it was held.
         """
         instance = self._instance
         name = instance.record.declared

@@ -1,7 +1,7 @@
-"""Turns what pydantic found into faults: where, what, and the nearest right name.
+"""Turns errors of pydantic into faults: where, what, and the closest valid name.
 
-What was written is never quoted, except names of fields and words of a fixed set: anything else
-may be a secret.
+Input is never quoted, except names of fields and words of a fixed set: anything else may be a
+secret.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flowengine.sdk.validation_messages import predicate
 
 
 def faults_of(error: ValidationError, model: type[BaseModel], part: str = "") -> list[Fault]:
-    """Return what is wrong, one entry a place.
+    """Return what is wrong, one entry per location.
 
     Args:
         error: From checking against `model`.

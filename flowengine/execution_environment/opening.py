@@ -1,8 +1,8 @@
-"""Opening a resource: what is tried in which order, and what is written down before it starts.
+"""Opening a resource: what is tried in which order, and what is recorded before it starts.
 
-Nothing is picked that the spec does not name: the sandboxes of `provider:` are tried in the order
-written, and only what this machine *cannot have* leads to the next one. A start that fails is a
-failure.
+Nothing is chosen that the spec does not name: the sandboxes of `provider:` are tried in the order
+written, and the next one is tried only if this machine *cannot provide* one. A failed start is an
+error.
 """
 
 from __future__ import annotations
@@ -48,16 +48,17 @@ class Bounds(NamedTuple):
     prepare: float = 3600.0
     """For what a sandbox prepares before it starts: building or fetching an image."""
     check: float = 5.0
-    """For a health check that is no plain function."""
+    """For a health check that is not a plain function."""
     use: float = 5.0
-    """Calls that run when it is given back have this long to end."""
+    """Time that running calls have to end when it is released."""
     release: float = 30.0
     drain: float = 600.0
-    """Holders of an unhealthy environment have this long to finish."""
+    """Time that holders of an unhealthy environment have to finish."""
     retries: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
-    """Seconds between tries to close what could not be closed."""
+    """Seconds between attempts to close what could not be closed."""
     sweep: float = 5.0
-    """A manager that is closed gives up its look for what dead processes left after this time."""
+    """A manager that is being closed stops looking for leftovers of dead processes after this
+    time."""
 
 
 class Surroundings(NamedTuple):
@@ -73,7 +74,7 @@ class Surroundings(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A sandbox that can be had, and what it holds."""
+    """An available sandbox, and what it enforces."""
 
     name: str
     sandbox: type[Sandbox] | None
@@ -82,12 +83,12 @@ class Choice(NamedTuple):
 
 
 async def choose(declared: Declared, around: Surroundings, policy: Any) -> Choice:
-    """Return the first of the spec's sandboxes that this machine can give.
+    """Return the first of the spec's sandboxes that this machine can provide.
 
     Args:
         declared: The spec.
         around: Clock and bounds.
-        policy: Narrower rules, if somebody gave them.
+        policy: Narrower rules, if there are any.
 
     Returns:
         The choice.
@@ -142,7 +143,7 @@ async def _try(
 
 
 def _check_held(declared: Declared, held: Capabilities, name: str, policy: Any) -> list[str]:
-    """Refuse what is required, or ruled, and not held here; return the limits that are not."""
+    """Refuse requirements and rules that are not enforced here; return the limits that are not."""
     for axis, wanted in declared.spec.requires.items():
         if axis == "isolation":
             if not isolated_enough(held.isolation, wanted):
@@ -192,21 +193,21 @@ async def open_resource(
     late: Callable[[Any], Awaitable[object]],
     changed: Changes,
 ) -> Opened:
-    """Open what an instance stands for.
+    """Open the resource of an instance.
 
     Args:
         instance: It has nothing yet.
         around: What all openings share.
         mounts: Folders of other environments.
-        late: Takes a resource that came when nobody waited for it any more.
-        changed: Told when what it offers changes.
+        late: Receives a resource that arrives when nobody waits for it any more.
+        changed: Called when what it offers changes.
 
     Returns:
-        The resource, and how it is held.
+        The resource, and how it is enforced.
 
     Raises:
-        StepError: It could not be had, or did not start.
-        EnvironmentStartFailed: It was not ready in time, or is nothing to use.
+        StepError: It is not available, or did not start.
+        EnvironmentStartFailed: It was not ready in time, or is unusable.
     """
     from flowengine.secrets import Secrets
 
@@ -243,7 +244,7 @@ async def open_resource(
 async def _prepared(
     declared: Declared, choice: Choice, policy: Any, around: Surroundings
 ) -> object:
-    """Return what the sandbox has prepared; what that takes is no part of the start."""
+    """Return what the sandbox has prepared; this time does not count as part of the start."""
     if choice.sandbox is None:
         return None
     spec = declared.request_spec(choice.name, policy)
@@ -262,7 +263,7 @@ async def _prepared(
 def _prepare(
     instance: Instance, provider: Provider[Any], choice: Choice, around: Surroundings
 ) -> None:
-    """Write down what is going to be started, and make its folder."""
+    """Record what is going to be started, and create its folder."""
     record = instance.record
     spec = record.declared.spec
     data = {
@@ -307,12 +308,12 @@ def _workspace(instance: Instance, around: Surroundings, *, needed: bool) -> tup
 
 
 def mark_of(id: str, owner: Owner, records: Records) -> str:
-    """Return the mark of an environment's processes: it says whose they are by itself."""
+    """Return the mark of an environment's processes, which names their owner."""
     return f"{id}@{owner.pid}.{owner.started}.{records.name}.{owner.boot}"
 
 
 def owner_of(mark: str, around: Surroundings) -> Owner | None:
-    """Return the owner that a mark names, or None if it is no mark of this registry."""
+    """Return the owner that a mark names, or None if it is not a mark of this registry."""
     try:
         pid, began, name, boot = mark.partition("@")[2].split(".", 3)
         owner = Owner(int(pid), int(began), boot, around.owner.host)
@@ -393,7 +394,7 @@ async def _call(work: Callable[[], Any]) -> Any:
 
 
 def failure_of(error: BaseException, instance: Instance) -> StepError:
-    """Return what callers are told of an opening that failed, secrets masked.
+    """Return the error of a failed opening for callers, secrets masked.
 
     Args:
         error: What was raised.

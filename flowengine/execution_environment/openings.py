@@ -1,4 +1,4 @@
-"""How environments are opened: one task for each, on the background loop.
+"""How environments are opened: one task each, on the background loop.
 
 It waits for earlier openings of its spec to end, for an answer, for a place and for the folders of
 others, opens the resource, and comes back to the books.
@@ -42,8 +42,8 @@ class Openings:
     Args:
         books: What is known.
         around: What all openings share.
-        turns: Give places.
-        endings: Close what nobody wants.
+        turns: Grants places.
+        endings: Closes what nobody wants.
         have: Gives the environments whose folders are mounted.
     """
 
@@ -57,7 +57,7 @@ class Openings:
         self._have = have
 
     def start(self, record: Record) -> Instance:
-        """Begin to open a spec anew; called under the lock."""
+        """Start a new opening of a spec; called under the lock."""
         instance = self.books.new_instance(record)
         instance.task = background().submit(self._open(instance))
         return instance
@@ -80,7 +80,7 @@ class Openings:
                 self.withdraw(instance)
 
     def withdraw(self, instance: Instance) -> None:
-        """Stop an opening; what it has come to is closed."""
+        """Stop an opening; its result is closed."""
         with self.books.lock:
             if instance.state not in {"declared", "pending_approval", "ensuring"}:
                 return
@@ -117,7 +117,7 @@ class Openings:
             self._opened(instance)
 
     def _finish(self, instance: Instance, work: Coroutine[Any, Any, None]) -> None:
-        """End an opening in a task of its own, which no withdrawal can cut."""
+        """End an opening in a task of its own, which cannot be cancelled."""
         instance.finishing = asyncio.ensure_future(work)
 
     def _opened(self, instance: Instance) -> None:
@@ -145,7 +145,7 @@ class Openings:
                 future.set_result(handle)
 
     async def _failed(self, instance: Instance, error: StepError) -> None:
-        """Tell everybody who waits why it could not be had, and leave nothing behind."""
+        """Report to everybody who waits why it could not be opened, and leave nothing behind."""
         await end_strays(instance)
         name = error.name or type(error).__name__
         with self.books.lock:
@@ -164,7 +164,7 @@ class Openings:
                 waiter.future.set_exception(_copy(error))
 
     async def _stopped(self, instance: Instance) -> None:
-        """End an opening that was withdrawn."""
+        """End an opening that was cancelled."""
         await end_strays(instance)
         with self.books.lock:
             if instance.state == "ensuring":
@@ -180,7 +180,7 @@ class Openings:
                 waiter.future.set_exception(_closed(instance))
 
     def _leave(self, instance: Instance) -> list[Waiter]:
-        """Take an opening that came to nothing out of the books."""
+        """Remove an opening without a result from the books."""
         if instance.entry is not None:
             instance.entry.remove()
         self._endings.let_workspace_go(instance, remove=False)
@@ -201,7 +201,7 @@ class Openings:
                     )
 
     async def _close_late(self, instance: Instance, resource: Any) -> None:
-        """Close a resource that came when nobody waited for it any more."""
+        """Close a resource that arrived when nobody waited for it any more."""
         from flowengine.execution_environment.providers import find_provider
 
         provider = find_provider(instance.record.declared.spec.kind)

@@ -10,7 +10,7 @@ from flowengine.errors import UsageError
 
 
 class Closable(Protocol):
-    """What is closed when the process ends: a manager."""
+    """What is closed when the process ends."""
 
     id: str
 
@@ -19,7 +19,7 @@ class Closable(Protocol):
         """The process it belongs to."""
 
     def close(self) -> object:
-        """Give back everything."""
+        """Release everything."""
 
 
 _opened: dict[str, Closable] = {}
@@ -53,11 +53,11 @@ def _close_all() -> None:
 
 
 def release_on_termination() -> None:
-    """Make SIGTERM and SIGHUP end this process as an exit does, so that everything is given back.
+    """Make SIGTERM and SIGHUP end this process like an exit, so that everything is released.
 
-    Without it the kernel ends the process at once, and the next one has to reap. Programs with a
+    Without it, the kernel ends the process at once, and the next one has to reap. Programs with a
     handler of their own for SIGTERM do not need it: they close the manager, or exit. A SIGHUP that
-    is ignored or has a handler stays so.
+    is ignored or has a handler is left alone.
 
     Raises:
         UsageError: SIGTERM has a handler already, or this is not the main thread.

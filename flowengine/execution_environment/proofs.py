@@ -1,9 +1,9 @@
-"""Signatures under what is written down now and believed later.
+"""Signatures for records that are written now and trusted later.
 
-An entry of the registry says what may be killed and deleted, a claim whose a folder is. What lies
-in a folder may have come from anywhere; so both carry a signature with the user's own key, which
-lies in the user's state folder. Where no key can be kept, nothing is believed that another process
-has written.
+An entry of the registry says what may be killed and deleted, a claim to whom a folder belongs.
+Files in a folder may have come from anywhere, so both are signed with the user's own key, which is
+in the user's state folder. If no key can be kept, nothing that another process has written is
+trusted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def signed(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return data with a signature.
 
     Args:
-        name: Of what it is written to: the signature holds for nothing else.
+        name: Name of the record: the signature is valid only for it.
         data: Plain data.
     """
     return {**data, _FIELD: _signature(name, data)}
@@ -56,7 +56,7 @@ def _key() -> bytes:
 
 
 def _kept_key(folder: str) -> bytes | None:
-    """Return the user's key; it is made if it is not there."""
+    """Return the user's key; it is created if missing."""
     path = os.path.join(folder, "key")
     draft = f"{path}.{os.urandom(6).hex()}"
     try:

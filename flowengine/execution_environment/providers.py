@@ -1,4 +1,4 @@
-"""Which providers and sandboxes there are: registered ones, then installed ones."""
+"""The available providers and sandboxes: registered ones, then installed ones."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _lock = threading.Lock()
 _Models = tuple["type[BaseModel]", "type[BaseModel]"]
 _models: WeakKeyDictionary[Provider[Any], dict[tuple[str, ...], _Models]] = WeakKeyDictionary()
 _whole: WeakSet[Provider[Any]] = WeakSet()
-"""Providers that were looked at and lack nothing."""
+"""Providers that have been checked and are complete."""
 _sandboxes: dict[str, type[Sandbox]] = {}
 
 
 def register_provider(provider: Provider[Any]) -> None:
-    """Make a provider known to this process, beside those of installed packages.
+    """Register a provider in this process, in addition to those of installed packages.
 
     Args:
-        provider: Its `kind` is what specs say.
+        provider: The provider; specs name its `kind`.
 
     Raises:
         UsageError: A method is missing, or the kind has a provider already.
@@ -42,13 +42,13 @@ def register_provider(provider: Provider[Any]) -> None:
 
 
 def unregister_provider(kind: str) -> None:
-    """Forget a provider that `register_provider` was given; what it has opened is not closed."""
+    """Unregister a provider of `register_provider`; what it has opened is not closed."""
     with _lock:
         registry.registered_providers.pop(kind, None)
 
 
 def check_provider(provider: Provider[Any]) -> None:
-    """Refuse what is no whole provider.
+    """Refuse an incomplete provider.
 
     Args:
         provider: An object of a class derived from `flowengine.sdk.environments.Provider`, or one
@@ -74,7 +74,7 @@ def check_provider(provider: Provider[Any]) -> None:
 
 def kinds() -> list[str]:
     """Return all kinds that have a provider, sorted."""
-    # `in: host` runs commands on the machine itself: nothing of it is opened or given back.
+    # `in: host` runs commands on the machine itself: nothing is opened or released.
     return [name for name in registry.environment_names() if name != "host"]
 
 
@@ -82,14 +82,14 @@ def find_provider(kind: str) -> Provider[Any]:
     """Return the provider of a kind.
 
     Args:
-        kind: What a spec says.
+        kind: The kind.
 
     Returns:
         The one object.
 
     Raises:
         UnknownKind: There is none, or it cannot be imported.
-        UsageError: It is not whole.
+        UsageError: It is incomplete.
     """
     found = registry.provider(kind)
     if found not in _whole:
@@ -99,7 +99,7 @@ def find_provider(kind: str) -> Provider[Any]:
 
 
 def models_of(provider: Provider[Any], places: tuple[str, ...]) -> _Models:
-    """Return the models of configuration and policy; they are made once.
+    """Return the models of configuration and policy; they are created once.
 
     Args:
         provider: It defines both.
@@ -123,7 +123,7 @@ def find_sandbox(name: str) -> type[Sandbox]:
     """Return the class of a sandbox.
 
     Args:
-        name: What `provider:` says.
+        name: The value of `provider:`.
 
     Returns:
         The class.
@@ -135,10 +135,10 @@ def find_sandbox(name: str) -> type[Sandbox]:
 
 
 def register_sandbox(sandbox: type[Sandbox]) -> None:
-    """Make a sandbox known to this process, beside those of installed packages.
+    """Register a sandbox in this process, in addition to those of installed packages.
 
     Args:
-        sandbox: A class; its `name` is what `provider:` says.
+        sandbox: A class; its `name` is the value of `provider:`.
 
     Raises:
         UsageError: The name is taken.
@@ -150,13 +150,13 @@ def register_sandbox(sandbox: type[Sandbox]) -> None:
 
 
 def unregister_sandbox(name: str) -> None:
-    """Forget a sandbox that `register_sandbox` was given."""
+    """Unregister a sandbox of `register_sandbox`."""
     with _lock:
         _sandboxes.pop(name, None)
 
 
 def sweepers() -> list[Callable[[Any], Awaitable[None]]]:
-    """Return what looks for labels of dead owners: of all providers and sandboxes that do."""
+    """Return the functions of all providers and sandboxes that look for labels of dead owners."""
     found: list[Callable[[Any], Awaitable[None]]] = []
     for kind in kinds():
         try:
@@ -181,7 +181,7 @@ def sandboxes() -> list[str]:
 
 
 def sandboxes_of(provider: Provider[Any]) -> list[str]:
-    """Return where a kind can run; for one that needs no sandbox the kind itself."""
+    """Return where a kind can run; for one that needs no sandbox, the kind itself."""
     if provider.sandbox is None:
         return [provider.kind]
     return [name for name in sandboxes() if not provider.only_in or name in provider.only_in]

@@ -39,12 +39,12 @@ async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool
 
     Args:
         around: Where the registry is.
-        books: They tell it.
-        wanted: Says whose workspaces are needed still.
-        wait: Whether to wait for another process that does it now.
+        books: Report it.
+        wanted: Returns whose workspaces are still needed.
+        wait: Whether to wait for another process that is doing it.
 
     Returns:
-        What was found, with `error` where it could not be ended.
+        What was found, with `error` if it could not be ended.
     """
     lock = around.records.reaping(wait=wait)
     if not await on_thread(lock.__enter__):
@@ -65,15 +65,15 @@ async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool
 
 
 async def end_entry(entry: Entry, around: Surroundings, books: Books) -> Found:
-    """End what an entry stands for, whoever owns it.
+    """End what an entry describes, whoever owns it.
 
     Args:
         entry: Of the registry.
         around: Where the registry is.
-        books: They tell it.
+        books: Report it.
 
     Returns:
-        What was ended, with `error` where that failed.
+        What was ended, with `error` if that failed.
     """
     lock = around.records.reaping(wait=True)
     await on_thread(lock.__enter__)
@@ -106,14 +106,14 @@ async def _reap_entry(entry: Entry, around: Surroundings, books: Books) -> Found
 
 
 async def _reap_by_provider(leftover: Leftover, around: Surroundings) -> str | None:
-    """Make the provider and the sandbox end what only they know of; return what went wrong."""
+    """Let the provider and the sandbox end what only they know; return what went wrong."""
     try:
         provider = providers.find_provider(leftover.kind)
         reapers: list[Callable[[Leftover], Any]] = [provider.reap]
         if provider.sandbox is not None:
             reapers.append(providers.find_sandbox(leftover.provider).reap)
     except FlowEngineError:
-        # Nobody here knows the kind. What was only processes and folders is gone all the same.
+        # The kind is unknown here. Processes and folders have been removed nevertheless.
         known = leftover.facts.keys() <= {"pids", "folders"}
         return None if known else "UnknownKind"
     for each in reapers:
@@ -142,7 +142,7 @@ async def _reap_marked(around: Surroundings) -> list[Found]:
 
 
 async def _sweep_labels(around: Surroundings) -> None:
-    """Make the loaded sandboxes and providers look for labels of dead owners."""
+    """Let the loaded sandboxes and providers look for labels of dead owners."""
     for each in providers.sweepers():
         try:
             await within(around.clock, around.bounds.release, _called(each, is_dead))

@@ -1,13 +1,13 @@
-"""The registry on disk: what this and other processes have opened, one file an entry.
+"""The registry on disk: what this and other processes have opened, one file per entry.
 
     FOLDER/entries/ID.json      who opened what, and what may be left of it
     FOLDER/damaged/             entries that could not be read
     FOLDER/workspaces/          see `workspaces`
     FOLDER/lock                 held by whoever reaps
 
-An entry is on disk before the first thing of it is started, and goes when the last one is gone. It
-is replaced as a whole, never changed in place: whenever a process dies, what is there is whole.
-It is signed (see `proofs`): one that somebody else has put there is not believed, nor touched.
+An entry is on disk before anything of it is started, and is removed after the last thing has ended.
+It is replaced as a whole, never changed in place, so it is complete whenever a process dies. It is
+signed (see `proofs`): one that somebody else has put there is neither trusted nor touched.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DRAFT = ".new"
 
 
 class Entry:
-    """What is on disk of one environment.
+    """The entry of one environment on disk.
 
     Args:
         records: Where it is.
@@ -66,7 +66,7 @@ class Entry:
         )
 
     def set_state(self, state: str) -> None:
-        """Note how far it has come, where that can be written: it is only for people."""
+        """Record its state, if possible: it is only for people."""
         self.data["state"] = state
         with contextlib.suppress(OSError):
             self._records.write(self.data)
@@ -75,7 +75,7 @@ class Entry:
         """Add facts about what is about to be started; see `flowengine.sdk.environments.Tracer`.
 
         Raises:
-            EnvironmentUnavailable: They cannot be written down.
+            EnvironmentUnavailable: They cannot be recorded.
         """
         self._note(facts)
         try:
@@ -100,7 +100,7 @@ class Entry:
 
 
 class NoEntry(Entry):
-    """An environment that is not written down: it leaves nothing, or that was asked for."""
+    """An environment that is not recorded: it leaves nothing behind, or that was requested."""
 
     def set_state(self, state: str) -> None:
         """Note how far it has come."""
@@ -118,20 +118,20 @@ class Records:
     """The folder with all entries.
 
     Args:
-        folder: Where they are; made when the first one is written.
+        folder: Their folder; created with the first entry.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.entries = folder / "entries"
         self.name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:12]
-        """Tells this registry from others, in the marks of processes."""
+        """Distinguishes this registry from others in the marks of processes."""
 
     def add(self, data: dict[str, Any]) -> Entry:
         """Write a new entry, so that it survives whatever follows.
 
         Args:
-            data: What is known before anything is started.
+            data: Its content.
 
         Returns:
             The entry.
@@ -161,7 +161,7 @@ class Records:
 
         Args:
             data: All of it.
-            synced: Whether it must survive a power cut, too.
+            synced: Whether it must also survive a power cut.
 
         Raises:
             OSError: It cannot be written.
@@ -184,15 +184,15 @@ class Records:
             _sync_folder(self.entries)
 
     def remove(self, id: str) -> None:
-        """Remove an entry, if it is there."""
+        """Remove an entry if it exists."""
         with contextlib.suppress(OSError):
             self._path(id).unlink(missing_ok=True)
 
     def read(self) -> tuple[list[Entry], list[Path]]:
-        """Return all entries, and put those that cannot be read aside.
+        """Return all entries, and move unreadable ones aside.
 
-        Those of a newer release are left alone: it knows what they stand for. So are those that
-        this user has not signed: they may name anything.
+        Those of a newer release are left alone, since only that release understands them. So are
+        those that this user has not signed: they may name anything.
 
         Returns:
             The entries, oldest first, and where the damaged ones are now.
@@ -220,13 +220,13 @@ class Records:
 
     @contextlib.contextmanager
     def reaping(self, *, wait: bool) -> Iterator[bool]:
-        """Be the only one who reaps, as long as it lasts.
+        """Hold the lock of the reaper.
 
         Args:
             wait: Whether to wait until another one is done.
 
         Yields:
-            Whether that was had.
+            Whether the lock was acquired.
 
         Raises:
             EnvironmentUnavailable: Nothing can be written here, and somebody waits for it.
@@ -270,10 +270,10 @@ class Records:
 
 
 def make_own(folder: Path, *below: str) -> Path:
-    """Make a folder below another, and refuse what only this user should write and does not.
+    """Create a folder below another; refuse folders that others can write.
 
     Args:
-        folder: The upper one, which may be a link that somebody named.
+        folder: The upper one, which may be a link.
         below: The names on the way down; none of them may be a link.
 
     Returns:
@@ -281,7 +281,7 @@ def make_own(folder: Path, *below: str) -> Path:
 
     Raises:
         PermissionError: One on the way is a link or can be written by others.
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     for number in range(len(below) + 1):
         each = folder.joinpath(*below[:number])
@@ -292,12 +292,12 @@ def make_own(folder: Path, *below: str) -> Path:
 
 
 def draft_of(path: Path) -> Path:
-    """Return where a file is written before it takes its place; no other draft has the name."""
+    """Return a unique path for writing a file before it is moved into place."""
     return path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}{DRAFT}")
 
 
 def remove_drafts(folder: Path) -> None:
-    """Remove what processes that are dead had begun to write."""
+    """Remove files that dead processes had started to write."""
     for draft in folder.glob(f"*{DRAFT}"):
         pid = draft.name.removesuffix(DRAFT).split(".")[-2:-1]
         if pid and pid[0].isdecimal() and started(int(pid[0])) is None:
@@ -306,7 +306,7 @@ def remove_drafts(folder: Path) -> None:
 
 
 def content(path: Path) -> bytes:
-    """Return the bytes of a small file; what is no file, such as a pipe or a link, is refused.
+    """Return the bytes of a small file; anything else, such as a pipe or a link, is refused.
 
     Args:
         path: Of the file.
@@ -316,7 +316,7 @@ def content(path: Path) -> bytes:
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is no file.
+        ValueError: It is not a file.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(handle, "rb") as file:
@@ -331,7 +331,7 @@ def _is_newer(data: Any) -> bool:
 
 
 def _checked(data: Any) -> dict[str, Any]:
-    """Return an entry that was read, if it is one."""
+    """Return an entry that was read, if it is valid."""
     if data["format"] not in {1, FORMAT}:
         raise ValueError("another format")
     entry = Entry(None, data)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Giving back all of an owner, or all there is, and what came of it."""
+"""Releasing everything of an owner, or everything, and the result of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flowengine.sdk.environments import Scope
 
 
 class NotReleased(NamedTuple):
-    """An environment that could not be closed; it is tried again later."""
+    """An environment that could not be closed; closing is retried later."""
 
     id: str
     resource_key: str
@@ -25,7 +25,7 @@ class NotReleased(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What giving back came to."""
+    """The result of releasing."""
 
     released: list[str]
     """Ids of the handles that were closed, in this order."""
@@ -33,12 +33,12 @@ class Report(NamedTuple):
 
 
 class Scopes:
-    """Ends what belongs together, newest first, one after the other.
+    """Closes what belongs together, newest first, one after the other.
 
     Args:
         books: What is known.
-        openings: Stop what is being opened.
-        endings: Close what is open.
+        openings: Stops what is being opened.
+        endings: Closes what is open.
     """
 
     def __init__(self, books: Books, openings: Openings, endings: Endings) -> None:
@@ -47,7 +47,7 @@ class Scopes:
         self._endings = endings
 
     async def release(self, scope: Scope, owner_id: str) -> Report:
-        """Close all of an owner, newest first, and forget its specs and folders."""
+        """Close everything of an owner, newest first, and forget its specs and folders."""
         with self._books.lock:
             instances = self._books.of_owner(scope, owner_id)
             records = [
@@ -66,7 +66,7 @@ class Scopes:
         return report
 
     async def suspend(self, scope: Scope, owner_id: str) -> Report:
-        """Give back all of an owner for a wait."""
+        """Release everything of an owner for a wait."""
         ended: list[tuple[Instance, Future[str | None]]] = []
         with self._books.lock:
             instances = self._books.of_owner(scope, owner_id)
@@ -81,7 +81,7 @@ class Scopes:
         """Close everything; afterwards nothing can be opened.
 
         Args:
-            wanted: Says whose folders stay.
+            wanted: Returns whose folders stay.
 
         Returns:
             What was closed, and what could not be.
@@ -116,10 +116,10 @@ class Scopes:
 
 
 def report_of(ended: Sequence[tuple[Instance, Future[str | None]]]) -> Report:
-    """Return what closings came to.
+    """Return the results of closings.
 
     Args:
-        ended: Openings, with what closed each; all are done.
+        ended: Openings, each with its closing; all are done.
 
     Returns:
         The ids of those that were closed, and the errors of the others.

@@ -1,6 +1,6 @@
-"""Who asks for an environment gets a hold on the one that is open, or on one that is opened.
+"""Returns holds on open environments, or opens them first.
 
-`begin` answers at once where an open environment passes a plain check, and otherwise with a future.
+`begin` returns at once if an open environment passes a plain check, otherwise it returns a future.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from flowengine.sdk.background import background
 
 
 class Sharing:
-    """Gives out holds.
+    """Returns holds.
 
     Args:
         books: What is known.
         around: What all openings share.
-        turns: Give places.
-        endings: Close what is not healthy.
+        turns: Grants places.
+        endings: Closes what is not healthy.
     """
 
     def __init__(self, books: Books, around: Surroundings, turns: Turns, endings: Endings) -> None:
@@ -42,10 +42,10 @@ class Sharing:
 
         Args:
             record: The spec.
-            holder: Who asks, as they say.
+            holder: Name of the caller.
 
         Returns:
-            A handle at once, where an open environment passed a plain check.
+            A handle if an open environment passed a plain check, otherwise a future.
 
         Raises:
             EnvironmentClosed: The manager was closed, or belongs to another process.
@@ -73,7 +73,7 @@ class Sharing:
         return found if isinstance(found, Handle) else await self.take(found)
 
     async def take(self, future: Future[Handle]) -> Handle:
-        """Await a hold; whoever is cancelled while it comes leaves none behind."""
+        """Await a hold; a caller that is cancelled meanwhile leaves none behind."""
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -81,7 +81,7 @@ class Sharing:
             raise
 
     def decline(self, future: Future[Handle]) -> None:
-        """Say that nobody wants this hold any more, whether it has come or not."""
+        """Abandon a hold, whether it has arrived or not."""
         if not future.cancel() and not future.cancelled() and future.exception() is None:
             handle = future.result()
             self.endings.give_back(handle)
@@ -95,7 +95,7 @@ class Sharing:
         return found if found is not None else await self.have(record, holder)
 
     def _reuse(self, instance: Instance, holder: str | None, *, healthy: bool) -> Handle | None:
-        """Take another hold, or begin to replace what is not healthy; None: look again."""
+        """Take another hold, or start to replace what is not healthy; None: check again."""
         with self.books.lock:
             self.books.check_usable()
             if instance.record.current is not instance or instance.state != "ready":
@@ -110,7 +110,7 @@ class Sharing:
             return None
 
     def _check(self, instance: Instance) -> bool | Future[bool]:
-        """Ask the provider whether it works: at once, or by a check that all who ask share."""
+        """Ask the provider whether it works: at once, or by a check that all callers share."""
         opened = instance.opened
         if opened is None:
             return False

@@ -1,8 +1,8 @@
-"""Specs: what may be written, how it is checked, and when two are the same.
+"""Specs: their form, how they are checked, and when two are the same.
 
-A spec is checked as a whole: all its faults are told at once. What comes out is a `Declared`, with
-all defaults, which nobody else holds. Everything in it makes its identity: two specs with the same
-digest share a resource, any others never do.
+A spec is checked as a whole: all faults are reported at once. The result is a private copy, a
+`Declared` with all defaults. Everything in it is part of its identity: two specs with the same
+digest share a resource, others never do.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class Asking(Config):
     handler: Text | None = None
     """Name of the handler; default: the configured one."""
     reason: Text | None = None
-    """Why it is needed, for whoever is asked."""
+    """Why it is needed; shown with the question."""
 
 
 class EnvironmentSpec(Config):
-    """An environment that is to be had: `kind` alone is enough."""
+    """Spec of an environment; `kind` alone is enough."""
 
     kind: Text
     """What it is: `python`, `sqlite`, ..."""
     scope: Scope = "execution"
-    """How far it is shared."""
+    """How widely it is shared."""
     owner_id: Text = ""
-    """Which call, execution, session, ... it belongs to; owners never share."""
+    """The call, execution, session, ... that it belongs to; owners never share."""
     resource_key: Text | None = Field(None, min_length=1)
-    """Under which name users find the resource; default: the kind."""
+    """The name under which users find the resource; default: the kind."""
     provider: Text | Annotated[list[Text], Field(min_length=1)] | None = None
     """The sandbox it runs in, or several in order of preference; default: the kind's."""
     config: dict[str, Any] = Field(default_factory=dict)
@@ -54,19 +54,19 @@ class EnvironmentSpec(Config):
     limits: Limits = Limits()
     """How much it may use."""
     requires: dict[str, Any] = Field(default_factory=dict)
-    """What must be held here: `isolation: container`, or an axis: `network: true`."""
+    """What must be enforced here: `isolation: container`, or an axis: `network: true`."""
     approval: Literal["none", "ask", "required"] | Asking = "none"
-    """Whether somebody is asked before it is opened."""
+    """Whether approval is asked for before it is opened."""
     on_wait: Literal["keep", "release"] | None = None
-    """What happens while the execution waits; default: `keep` where live state matters."""
+    """What happens while the execution waits; default: `keep` if live state matters."""
     keep_for: Duration = 3600.0
-    """Seconds that `keep` keeps it."""
+    """How long `keep` keeps it, in seconds."""
     idle: Duration | None = None
-    """Seconds that it stays open with no holder; default: the last release closes it."""
+    """Seconds that it stays open without a holder; default: the last release closes it."""
     max_age: Duration | None = None
-    """Seconds after which it is given to nobody any more."""
+    """Age in seconds after which it gets no new holders."""
     registry: Literal["disk", "none"] = "disk"
-    """`none`: open it also where nothing can be written down that would let it be found after a
+    """`none`: open it even if it cannot be recorded, so that it would not be found after a
     crash."""
     mounts: dict[str, Text] = Field(default_factory=dict)
     """Folders of other environments: folder inside → id of a spec."""
@@ -74,9 +74,9 @@ class EnvironmentSpec(Config):
     """Where secrets are: name → `{env: VARIABLE}` or `{file: PATH}`; default: the environment
     variable of the name."""
     folder: str | None = None
-    """From where relative paths of the configuration lead; default: the current folder."""
+    """Base of relative paths in the configuration; default: the current folder."""
     args: dict[str, Any] = Field(default_factory=dict)
-    """Arguments it was asked for with; they only tell instances apart."""
+    """Its arguments; they only distinguish instances."""
 
 
 class Declared(NamedTuple):
@@ -94,7 +94,7 @@ class Declared(NamedTuple):
 
     @property
     def needs_approval(self) -> bool:
-        """Whether somebody is asked before it is opened."""
+        """Whether approval is asked for before it is opened."""
         return self.spec.approval != "none"
 
     @property
@@ -119,7 +119,7 @@ class Declared(NamedTuple):
         return data
 
     def request_spec(self, provider: str, policy: Any = None) -> Spec:
-        """Return a new copy for a provider, which may do with it what it likes.
+        """Return a new copy for a provider, which may change it.
 
         Args:
             provider: The sandbox that is tried.
@@ -155,7 +155,7 @@ def check_spec(given: Mapping[str, Any]) -> Declared:
         The spec, whole.
 
     Raises:
-        SpecInvalid: It has faults; the error has all of them.
+        SpecInvalid: It is invalid; the error has all faults.
     """
     if not isinstance(given, Mapping):
         raise SpecInvalid("?", [Fault("", "must be a mapping such as {'kind': 'python'}")])
@@ -226,7 +226,7 @@ def _names(value: Any) -> list[str]:
 
 def _provider(kind: Any, faults: list[Fault]) -> Provider[Any] | None:
     if not isinstance(kind, str):
-        return None  # told already
+        return None  # already reported
     if kind not in providers.kinds():
         hint = "search needs no environment: use the tool for it" if kind == "search" else None
         faults.append(
@@ -247,13 +247,13 @@ def _check_parts(
     written: Mapping[str, Any],
     faults: list[Fault],
 ) -> EnvironmentSpec | None:
-    """Check config and policy, which the provider defines, and take them over with defaults."""
+    """Check config and policy, which the provider defines, and add their defaults."""
     checked: dict[str, Any] = {}
     models = providers.models_of(provider, tuple(n for n in names if n in providers.sandboxes()))
     for part, model in zip(("config", "policy"), models, strict=True):
         data = written.get(part, {})
         if not isinstance(data, dict):
-            continue  # told already
+            continue  # already reported
         try:
             checked[part] = model.model_validate(data).model_dump(mode="json")
         except ValidationError as error:
@@ -262,14 +262,14 @@ def _check_parts(
 
 
 def _choices(provider: Provider[Any] | None, given: Any, faults: list[Fault]) -> tuple[str, ...]:
-    """Return the sandboxes that may be taken, in order."""
+    """Return the sandboxes that may be used, in order."""
     if provider is None:
         return ()
     if given is None:
         return (provider.sandbox or provider.kind,)
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        return ()  # told already
+        return ()  # already reported
     known = providers.sandboxes_of(provider)
     faults += [
         Fault("provider", f"there is no '{name}' for this kind{nearest(name, known)}")
@@ -311,7 +311,7 @@ def _identity(declared: Declared) -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a spec as it is written."""
+    """Return the JSON Schema of a spec."""
     schema = EnvironmentSpec.model_json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

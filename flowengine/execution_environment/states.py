@@ -53,7 +53,7 @@ def check(now: State, then: State) -> None:
         then: The state after.
 
     Raises:
-        AssertionError: There is no such move; it is a mistake in the manager.
+        AssertionError: There is no such move; this is a bug in the manager.
     """
     if then not in MOVES[now]:
         raise AssertionError(f"an environment cannot go from {now} to {then}")

@@ -1,7 +1,7 @@
-"""Metrics of environments for OpenTelemetry: what `list` says, and what has happened.
+"""Metrics of environments for OpenTelemetry: what `list` shows, and events.
 
-Nothing is measured, and nothing loaded, unless the program uses OpenTelemetry: it has its SDK,
-or says by a variable `OTEL_...` where metrics go. Attributes are kinds, scopes, states and names of
+Nothing is measured, and nothing loaded, unless the program uses OpenTelemetry: it has its SDK, or
+an `OTEL_...` variable that says where metrics go. Attributes are kinds, scopes, states and names of
 errors, never owners or names: so a series stands for many environments.
 """
 
@@ -41,7 +41,7 @@ def measure(manager: Measured) -> None:
     """Count what a manager has and does, if this program uses OpenTelemetry.
 
     Args:
-        manager: It is not kept alive by this.
+        manager: The manager; this does not keep it alive.
     """
     if not _is_used():
         return
@@ -57,7 +57,7 @@ class Counted:
     """Counts the events of one manager.
 
     Args:
-        starts: Counter of openings that have begun.
+        starts: Counter of openings that have started.
         failures: Counter of what could not be opened or closed.
         duration: Histogram of the seconds until it was ready.
     """
@@ -93,7 +93,7 @@ def _is_used() -> bool:
 
 @cache
 def _instruments() -> tuple[Any, Any, Any]:
-    """Make the instruments, once a process; those of `list` are read when metrics are collected."""
+    """Create the instruments, once per process; those of `list` are read on collection."""
     from importlib.metadata import version
 
     from opentelemetry import metrics

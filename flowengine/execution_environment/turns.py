@@ -1,4 +1,4 @@
-"""Waiting for a place, in the order of asking and within a bound."""
+"""Waiting for a place, first come, first served, with a time limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowengine.sdk.errors import EnvironmentBusy
 
 
 class Turns:
-    """Lets openings have places, and makes room where nobody holds what has one.
+    """Grants places to openings, and makes room by closing what nobody holds.
 
     Args:
         books: They count the places.
@@ -33,8 +33,9 @@ class Turns:
     async def together(self, records: Sequence[Record]) -> AsyncIterator[None]:
         """Serialize requests for several places where there are not enough for all.
 
-        Who has some of them and waits for another - one that was open when it asked, and was closed
-        since - then waits for those who have all of theirs, and never for one who waits, too.
+        A caller that has some of them and waits for another (which was open when requested, and has
+        been closed since) then waits only for callers that have all of theirs, never for one that
+        waits too.
 
         Args:
             records: What is going to be opened.
@@ -62,7 +63,7 @@ class Turns:
             self._together.release()
 
     async def reserve(self, records: Sequence[Record]) -> None:
-        """Keep places for specs that are going to be opened, all or none.
+        """Reserve places for specs that are going to be opened, all or none.
 
         Args:
             records: Those that are open already need none.
@@ -83,7 +84,7 @@ class Turns:
                 record.reserved += 1
 
     def unreserve(self, records: Sequence[Record]) -> None:
-        """Give back the places that were kept and not used."""
+        """Release the places that were reserved and not used."""
         with self.books.lock:
             for record in dict.fromkeys(records):
                 if record.reserved:
@@ -91,7 +92,7 @@ class Turns:
                     self.books.places.give_back(place_of(record.declared))
 
     async def take(self, instance: Instance) -> None:
-        """Have the place of an opening: one that was kept for it, or the next that is free.
+        """Get the place of an opening: the one reserved for it, or the next free one.
 
         Args:
             instance: The opening.
@@ -110,7 +111,7 @@ class Turns:
     async def _wait_turn(
         self, wanted: list[Place], who: str, instance: Instance | None = None
     ) -> None:
-        """Wait until places are free, in the order of asking and within a bound."""
+        """Wait until places are free, first come, first served, with a time limit."""
         loop = asyncio.get_running_loop()
         told = asyncio.Event()
         turn = Turn(wanted, lambda: loop.call_soon_threadsafe(told.set))
@@ -142,7 +143,7 @@ class Turns:
                 instance.place = True
 
     def _busy(self, who: str, why: str) -> EnvironmentBusy:
-        """Return the error for no place, which names those who have the places."""
+        """Return the error for no free place, which names the holders of the places."""
         holding = []
         for other in self.books.instances.values():
             if other.place:

@@ -1,4 +1,4 @@
-"""An environment for the length of a block."""
+"""An environment for a `with` block."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ if TYPE_CHECKING:
 
 
 class Ensures(Protocol):
-    """What opens environments and takes them back: a manager."""
+    """Opens and releases environments: a manager."""
 
     def ensure(self, spec: Given, *, holder: str | None) -> Handle:
-        """Open an environment, or take another hold on the one that is open."""
+        """Open an environment, or get another hold on the open one."""
 
     async def async_ensure(self, spec: Given, *, holder: str | None) -> Handle:
-        """Do as `ensure`, in any event loop."""
+        """Like `ensure`, in any event loop."""
 
     def release(self, handle: Handle) -> object:
-        """Give back one hold."""
+        """Release one hold."""
 
     async def async_release(self, handle: Handle) -> object:
-        """Do as `release`, in any event loop."""
+        """Like `release`, in any event loop."""
 
 
 class Use:
-    """An environment for the length of a block; gives its resource.
+    """An environment for a `with` block; provides its resource.
 
     Args:
         manager: Opens it.
         spec: A spec or its id.
-        holder: Who asks.
+        holder: Name of the caller.
     """
 
     def __init__(self, manager: Ensures, spec: Given, holder: str | None) -> None:

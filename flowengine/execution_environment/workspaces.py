@@ -1,4 +1,4 @@
-"""The folders of environments: one a spec, and there again when it is opened anew.
+"""The folders of environments: one per spec, available again when it is reopened.
 
     FOLDER/workspaces/SCOPE/OWNER/SPEC/           the workspace
     FOLDER/workspaces/SCOPE/OWNER/SPEC.home/      the home folder of its programs, if it has any
@@ -6,11 +6,11 @@
     FOLDER/workspaces/lock                        held by whoever claims or removes one
 
 Descriptions and claims are signed (see `proofs`), and no folder is used or removed without one of
-its own: what somebody else has put here is passed over.
+its own: what somebody else has put here is ignored.
 
-An environment that is given back for a wait leaves its folder for whoever goes on, in this process
-or another. It goes when its scope ends. While a living process uses it, another one gets a folder
-of its own.
+An environment that is released for a wait leaves its folder for whoever resumes the execution, in
+this process or another. The folder is removed when its scope ends. While a living process uses it,
+another one gets a folder of its own.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine.store_folder import fault_of
 
 Wanted = Callable[[str, str], bool]
-"""Says whether an owner may still go on: scope, owner id."""
+"""Returns whether an owner may continue later: scope, owner id."""
 
 _HOME = ".home"
 _PATIENCE = 2.0
-"""Seconds that a lock is waited for."""
+"""Seconds to wait for a lock."""
 
 
 class Workspaces:
@@ -60,20 +60,20 @@ class Workspaces:
         return self._of(scope, owner_id) / spec_id
 
     def claim(self, scope: Scope, owner_id: str, spec_id: str, generation: int) -> tuple[Path, int]:
-        """Make the folder of a spec, or take the one that is there.
+        """Create the folder of a spec, or take the existing one.
 
         Args:
             scope: Of the spec.
             owner_id: Of the spec.
             spec_id: Its id.
-            generation: Which opening it is, as far as this process knows.
+            generation: Number of the opening, as far as this process knows.
 
         Returns:
-            A folder that no other living manager uses, and which opening it really is: one more
-            than the last that used the folder, in whatever process.
+            A folder that no other living manager uses, and the actual number of the opening: one
+            more than the last that used the folder, in any process.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: It cannot be created.
         """
         above = self._of(scope, owner_id)
         place = self._folder.parent
@@ -90,32 +90,32 @@ class Workspaces:
         return path, taken
 
     def note_ready(self, path: Path) -> None:
-        """Note that what the folder belongs to was open, so that who goes on knows it."""
+        """Record that the environment of the folder was open, for whoever resumes the execution."""
         if self.has(path):
             claim = _claim_of(path)
             with contextlib.suppress(OSError):
                 self._write(claim, {**self._read(claim), "was_open": True})
 
     def was_open(self, scope: Scope, owner_id: str, spec_id: str) -> bool:
-        """Return whether a spec was open before, in whatever process."""
+        """Return whether a spec was open before, in any process."""
         return "was_open" in self._read(_claim_of(self.path(scope, owner_id, spec_id)))
 
     def temporary(self) -> Path:
-        """Make a folder in the system's place for temporary ones, which nobody finds again."""
+        """Create a folder in the system's temporary folder, which is not reused."""
         path = make_scratch() / "workspace"
         path.mkdir(mode=0o700)
         return path
 
     def has(self, path: Path) -> bool:
-        """Return whether a folder is one that is found again."""
+        """Return whether a folder is one that is reused."""
         return path.is_relative_to(self._folder)
 
     def let_go(self, path: Path, *, remove: bool, generation: int = 0) -> None:
-        """Give a folder back.
+        """Release a folder.
 
         Args:
             path: From `claim` or `temporary`.
-            remove: Whether nobody will want what is in it.
+            remove: Whether its content is no longer needed.
             generation: Which opening used it.
         """
         if not self.has(path):
@@ -133,7 +133,7 @@ class Workspaces:
                 self._write(claim, left)
 
     def end_scope(self, scope: Scope, owner_id: str) -> None:
-        """Remove all folders of an owner but those that another living manager uses."""
+        """Remove all folders of an owner except those that another living manager uses."""
         above = self._of(scope, owner_id)
         if any(map(_is_foreign, (self._folder, above.parent, above))):
             return
@@ -142,10 +142,10 @@ class Workspaces:
         self._remove_if_empty(above)
 
     def sweep(self, wanted: Wanted) -> list[Path]:
-        """Remove the folders of dead processes whose owners will not go on.
+        """Remove the folders of dead processes whose owners will not continue.
 
         Args:
-            wanted: Says who may go on.
+            wanted: Returns who may continue.
 
         Returns:
             What was removed.
@@ -195,7 +195,7 @@ class Workspaces:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Be the only one who claims or removes, where a lock can be had at all.
+        """Hold the lock for claiming and removing, if there can be one.
 
         Nobody holds it for longer than a moment, unless that process was stopped just then.
         """
@@ -267,7 +267,7 @@ def _claim_of(path: Path) -> Path:
 
 
 def _owner_of(claim: dict[str, Any]) -> Owner:
-    """Return who uses a folder, or left it for whoever goes on."""
+    """Return who uses a folder, or left it for whoever continues."""
     owner = claim.get("owner", claim.get("left_by"))
     return Owner(*owner) if isinstance(owner, list) and len(owner) == 4 else Owner(0, 0, "", "")
 
@@ -296,7 +296,7 @@ def _is_left(claim: dict[str, Any]) -> bool:
 
 
 def _openness(claim: dict[str, Any]) -> dict[str, Any]:
-    """Return what a claim says of whether its spec was open before."""
+    """Return whether a claim says that its spec was open before."""
     return {"was_open": True} if "was_open" in claim else {}
 
 
@@ -308,12 +308,12 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _claimed(above: Path) -> list[Path]:
-    """Return the workspaces of an owner, also one of which only the home folder is left."""
+    """Return the workspaces of an owner, including those of which only the home folder is left."""
     return sorted({each.with_name(each.name.removesuffix(_HOME)) for each in _folders(above)})
 
 
 def _is_foreign(folder: Path) -> bool:
-    """Return whether a folder is not there, or not only this user's to write."""
+    """Return whether a folder is missing, or can be written by others."""
     try:
         return fault_of(folder) is not None
     except OSError:

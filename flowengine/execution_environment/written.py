@@ -1,4 +1,4 @@
-"""What is written down in a registry on disk, by this and other processes, as plain data."""
+"""The entries of a registry on disk, of this and other processes, as plain data."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def describe_entry(entry: Entry) -> dict[str, Any]:
-    """Return what is known of an entry.
+    """Return what is known about an entry.
 
     Args:
         entry: Of the registry.
 
     Returns:
         `{id, kind, provider, scope, owner_id, resource_key, generation, state, since, process,
-        host, alive, workspace, traces}`; never what was configured.
+        host, alive, workspace, traces}`; never the configuration.
     """
     data, leftover = entry.data, entry.leftover
     at = datetime.fromtimestamp(data["at"], UTC)
@@ -46,11 +46,11 @@ def describe_entry(entry: Entry) -> dict[str, Any]:
 
 
 def one_entry(records: Records, name: str) -> Entry:
-    """Return the entry that a name means.
+    """Return the entry with a name.
 
     Args:
         records: The registry.
-        name: The name of an environment, or any unambiguous beginning of its id.
+        name: The name of an environment, or an unambiguous prefix of its id.
 
     Returns:
         The entry.

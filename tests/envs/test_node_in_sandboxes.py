@@ -107,7 +107,7 @@ def test_too_much_memory_is_an_error_result(node: Node, code: str) -> None:
 def test_bad_arguments_are_refused(node: Node) -> None:
     with pytest.raises(ValidationError, match="code must be text"):
         node.run(None)  # type: ignore[arg-type]
-    with pytest.raises(ValidationError, match="no plain data"):
+    with pytest.raises(ValidationError, match="not plain data"):
         node.run("return 1", {"x": object()})
 
 
