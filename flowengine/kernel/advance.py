@@ -286,7 +286,7 @@ def _quiet(m: Machine) -> bool:
                 rest(m, scope)
     if m.calm and _settle_stuck(m):
         return True
-    if m.places:
+    if m.freed_places:
         _fill_places(m)
     return bool(m.agenda)
 
@@ -314,8 +314,8 @@ def _look(m: Machine, number: int) -> bool:
 
 def _fill_places(m: Machine) -> None:
     """Begin items in the places that waiting items have given back."""
-    for number in list(m.places):
-        del m.places[number]
+    for number in list(m.freed_places):
+        del m.freed_places[number]
         if number in m.state["acts"]:
             m.agenda.append(entries.fill(number))
 

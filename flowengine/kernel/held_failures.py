@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.entries import Entry
-    from flowengine.kernel.state.records import Activation, Scope, State, Unit
+    from flowengine.kernel.state.records import Activation, PlaceKind, Scope, State, Unit
 
 WITH_PAST = frozenset({"group_over", "round_over"})
 """Agenda entries whose last argument may be a past."""
 
 
-def is_held(m: Machine, kind: str, number: int) -> bool:
+def is_held(m: Machine, kind: PlaceKind, number: int) -> bool:
     """Return whether a failure of a place is to be held back."""
     hold = m.state.get("hold")
     return hold is not None and number in hold.get(kind, ())
@@ -93,7 +93,7 @@ def _give_places(m: Machine, units: Iterable[Unit]) -> None:
             if "need" in act or act.get("gone") or spec.get("on_item_error", "stop") != "stop":
                 act["units"][unit["id"]] = False
                 act["busy"] -= 1
-                m.places[act["id"]] = True
+                m.freed_places[act["id"]] = True
 
 
 def begins_held(m: Machine, act: Activation, unit: Unit | None = None) -> bool:

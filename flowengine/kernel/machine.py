@@ -43,7 +43,7 @@ class Machine(View):
         emitted: Number of messages that steps have sent since the event began.
         entered: Number of subflows that have begun since the event began.
         rounds: Unit → number of its rounds that have begun since the event began.
-        places: Map activations in which an item has given back its place.
+        freed_places: Map activations in which an item has given back its place.
         begun: Units whose attempts the event has begun; withdrawn by it, they never run.
         event: What is applied. `reduced` has what functions of the user gave when it was first.
         reduced: What such functions have given so far.
@@ -63,11 +63,11 @@ class Machine(View):
         "emitted",
         "entered",
         "event",
+        "freed_places",
         "idle_questions",
         "marked",
         "moved",
         "observe",
-        "places",
         "reduced",
         "rounds",
         "stood",
@@ -101,7 +101,7 @@ class Machine(View):
         self.changed: set[str] = set()
         self.watchers: list[int] = []
         self.awake: set[int] = set()
-        self.places: dict[int, bool] = {}
+        self.freed_places: dict[int, bool] = {}
         self.begun: set[int] = set()
         self.idle_questions: dict[int, int] = {}
 

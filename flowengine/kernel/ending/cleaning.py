@@ -25,12 +25,12 @@ from flowengine.kernel.tokens import routing
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.records import Activation, Cleanup, Final
+    from flowengine.kernel.state.records import Activation, Cleanup, Final, PlaceKind
 
 
 def first(
     m: Machine,
-    kind: str,
+    kind: PlaceKind,
     owner: Any,
     then: Entry | None,
     cause: ErrorData | None = None,
@@ -39,7 +39,7 @@ def first(
     """Clean up what is due in a place before it goes on.
 
     Args:
-        kind: `unit`, `act` or `scope`: what `owner` is.
+        kind: What `owner` is.
         owner: Who goes on.
         then: What follows, for the agenda; None if nobody waits for it.
         cause: Why the scopes have ended that were withdrawn.

@@ -182,7 +182,7 @@ def empty_scope(m: Machine, scope: Scope) -> None:
     scope["held"] = 0
     scope["at"] = {}
     for step in scope["live"].values():
-        routing.place(m, scope, step, 1)
+        routing.count_token(m, scope, step, 1)
     withdraw_under_way(m, scope)
 
 
@@ -266,7 +266,7 @@ def cancel_late(m: Machine, scope: Scope, join: int) -> None:
             for arrival in held_arrivals(other_join):
                 provenance.drop(m.state, arrival["past"])
             scope["held"] -= count
-            routing.place(m, scope, node.index, -count, other)
+            routing.count_token(m, scope, node.index, -count, other)
             scope["joins"][other] = end_round(other_join)
     for entry in m.agenda:
         if entry[0] == "activate" and entry[1] == join and entry[2][0]["scope"] == scope["id"]:

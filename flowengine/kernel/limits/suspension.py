@@ -44,7 +44,7 @@ def park(m: Machine, unit: Unit) -> None:
         act["units"][one["id"]] = False
         act["busy"] -= 1
         if has_items(act):
-            m.places[act["id"]] = True
+            m.freed_places[act["id"]] = True
         scope = m.scope_of(act)
         if act["busy"] or not scope["unit"] or _awake(m, scope):
             return

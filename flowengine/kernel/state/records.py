@@ -14,7 +14,7 @@ arrival held at a join.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import Plain
@@ -22,6 +22,10 @@ from flowengine.kernel.state.phases import Phase, Why
 
 if TYPE_CHECKING:
     from typing_extensions import ReadOnly  # what says a state: only `moves.py` changes it
+
+
+PlaceKind = Literal["unit", "act", "scope"]
+"""A place of an execution is a unit, an activation or a scope, by its number."""
 
 
 class Arrival(TypedDict, total=False):
@@ -291,8 +295,8 @@ class Final(Left, total=False):
 class Cleanup(TypedDict, total=False):
     """What is run, one after the other, before somebody goes on."""
 
-    kind: str
-    """Who waits: `unit`, `act` or `scope`; absent once nobody does."""
+    kind: PlaceKind
+    """Who waits; absent once nobody does."""
     of: int
     todo: list[Final]
     """What is due, without the one that runs."""

@@ -95,33 +95,6 @@ def _bound_rounds(m: Machine, node: Node, unit: Unit) -> None:
         )
 
 
-def of_loop(node: Node, unit: Unit, last: Plain) -> Plain:
-    """Return what a loop gives: the output of its last round, or with `keep` those of all."""
-    assert node.loop is not None
-    return unit.get("outputs", []) if node.loop.get("keep") else last
-
-
-def pause_before_round(m: Machine, unit: Unit) -> None:
-    """Wait for `loop.every`, then begin the next round; begin it now if left empty."""
-    act = m.act_of(unit)
-    spec = m.node(act).loop
-    assert spec is not None
-    if "every" not in spec:
-        m.agenda.append(entries.begin_round(unit["id"]))
-        return
-    try:
-        delay = duration_of(evaluate(Names(m, act, unit), spec["every"]), "every")
-    except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(
-            entries.unit_broken(unit["id"], failure, entries.pause_before_round(unit["id"]))
-        )
-        return
-    longest = parse_duration(spec["max_delay"]) if "max_delay" in spec else max(delay, 60_000)
-    move(unit, "pause")
-    pause = spaced(delay, spec.get("backoff", 1), longest, unit["round"])
-    unit["timer"] = m.set_timer(pause, "pause", unit["id"], 1)
-
-
 def round_ended(
     m: Machine, node: Node, unit: Unit, output: Plain, outcome: str, past: int | None
 ) -> None:
@@ -154,3 +127,30 @@ def test_until(m: Machine, unit: Unit, output: Plain, outcome: str, past: int | 
             unit_ended(m, unit, of_loop(node, unit, output), outcome)
             return
     pause_before_round(m, unit)
+
+
+def pause_before_round(m: Machine, unit: Unit) -> None:
+    """Wait for `loop.every`, then begin the next round; begin it now if left empty."""
+    act = m.act_of(unit)
+    spec = m.node(act).loop
+    assert spec is not None
+    if "every" not in spec:
+        m.agenda.append(entries.begin_round(unit["id"]))
+        return
+    try:
+        delay = duration_of(evaluate(Names(m, act, unit), spec["every"]), "every")
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(
+            entries.unit_broken(unit["id"], failure, entries.pause_before_round(unit["id"]))
+        )
+        return
+    longest = parse_duration(spec["max_delay"]) if "max_delay" in spec else max(delay, 60_000)
+    move(unit, "pause")
+    pause = spaced(delay, spec.get("backoff", 1), longest, unit["round"])
+    unit["timer"] = m.set_timer(pause, "pause", unit["id"], 1)
+
+
+def of_loop(node: Node, unit: Unit, last: Plain) -> Plain:
+    """Return what a loop gives: the output of its last round, or with `keep` those of all."""
+    assert node.loop is not None
+    return unit.get("outputs", []) if node.loop.get("keep") else last

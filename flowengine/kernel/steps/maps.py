@@ -38,6 +38,52 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Unit
 
 
+def item_failed(m: Machine, act: Activation, unit: Unit, error: ErrorData) -> None:
+    """Count an item that has failed; its map stops, or goes on without it."""
+    m.note(act, "failed", unit=unit, error=error)
+    if m.blame is not None:
+        m.blame.add(("items", act["id"]), ("unit", unit["id"]))
+    act["results"][unit["item"]] = ["failed", None, error]
+    act["failed"] += 1
+    spec = m.node(act).map
+    assert spec is not None
+    if act.get("gone") or "need" in act:
+        counted(m, act)
+    elif spec.get("on_item_error", "stop") == "stop" or act["failed"] > act.get(
+        "bears", act["failed"]
+    ):
+        _cancel_items(m, act)
+        m.agenda.append(entries.items_ended(act["id"]))
+    else:
+        m.agenda.append(entries.fill(act["id"]))
+
+
+def item_leaves(
+    m: Machine, act: Activation, unit: Unit, targets: list[int], output: Plain, outcome: str
+) -> None:
+    """Send an item on along `next` as a token of its own (patterns 12, 42).
+
+    Args:
+        m: The advance at work.
+        act: The map's activation.
+        unit: The item's unit, which has ended.
+        targets: Where the item goes.
+        output: What it gave.
+        outcome: How it ended.
+    """
+    node = m.node(act)
+    past = provenance.share(m.state, act["past"])
+    if node.named:
+        kept = known(m, act, node, "succeeded", outcome, output, None)
+        past = provenance.remember(m.state, past, act["step"], kept)
+    m.note(act, "succeeded", unit=unit, outcome=outcome, output=output, to=targets)
+    act["results"][unit["item"]] = ["succeeded", None, None]
+    act["succeeded"] += 1
+    line = [*act["line"], unit["item"]]
+    routing.send(m, act, targets, line, past, output, unit.get("knows"))
+    m.agenda.append(entries.fill(act["id"]))
+
+
 def counted(m: Machine, act: Activation) -> None:
     """Let a map go on, or give it up, if it has come to that; else begin further items.
 
@@ -69,47 +115,6 @@ def _may_not_reach(act: Activation, spec: MapSpec) -> bool:
     return settled and len(act["over"]) - act["failed"] < act["need"]
 
 
-def item_leaves(
-    m: Machine, act: Activation, unit: Unit, targets: list[int], output: Plain, outcome: str
-) -> None:
-    """Send an item on along `next` as a token of its own (patterns 12, 42).
-
-    Args:
-        m: The advance at work.
-        act: The map's activation.
-        unit: The item's unit, which has ended.
-        targets: Where the item goes.
-        output: What it gave.
-        outcome: How it ended.
-    """
-    node = m.node(act)
-    past = provenance.share(m.state, act["past"])
-    if node.named:
-        kept = known(m, act, node, "succeeded", outcome, output, None)
-        past = provenance.remember(m.state, past, act["step"], kept)
-    m.note(act, "succeeded", unit=unit, outcome=outcome, output=output, to=targets)
-    act["results"][unit["item"]] = ["succeeded", None, None]
-    act["succeeded"] += 1
-    line = [*act["line"], unit["item"]]
-    routing.send(m, act, targets, line, past, output, unit.get("knows"))
-    m.agenda.append(entries.fill(act["id"]))
-
-
-def items_left(m: Machine, act: Activation) -> None:
-    """End a map whose items have gone on by themselves: no token of its own leaves.
-
-    Args:
-        m: The advance at work.
-        act: The map's activation; nothing of it runs any more.
-    """
-    end_bounds(m, act)
-    m.note(act, "succeeded", outcome="ok")
-    scope = m.scope_of(act)
-    hand_over(m, act)
-    routing.forget(m, act)
-    routing.end_token(m, scope, act["line"], act["past"])
-
-
 def _go_early(m: Machine, act: Activation) -> None:
     """Let a map go on with the items that have succeeded (patterns 34-36)."""
     spec = m.node(act).map
@@ -131,7 +136,7 @@ def _go_early(m: Machine, act: Activation) -> None:
     remember_step(m, act, "succeeded", "ok", output)
     past = provenance.share(m.state, act["past"])
     routing.send(m, act, targets, act["line"], past, output, act.get("knows"))
-    routing.place(m, m.scope_of(act), act["step"], -1)
+    routing.count_token(m, m.scope_of(act), act["step"], -1)
     act["gone"] = True
     m.note(act, "succeeded", outcome="ok", output=output, to=targets)
     m.agenda.append(entries.fill(act["id"]))
@@ -178,16 +183,19 @@ def end_map(m: Machine, act: Activation) -> None:
         activation_ended(m, act, "succeeded", "ok", output)
 
 
-def fail_map(m: Machine, act: Activation, failure: Broken) -> None:
-    """Fail a map that runs because of what it says of itself, not because of an item."""
-    if not held_failures.hold_act(m, act, entries.counted(act["id"])):
-        close_units(m, act)
-        activation_failed(m, act, as_error(failure, m.step_address(act)))
+def items_left(m: Machine, act: Activation) -> None:
+    """End a map whose items have gone on by themselves: no token of its own leaves.
 
-
-def _blame_items(m: Machine, act: Activation) -> None:
-    if m.blame is not None:
-        m.blame.note(("act", act["id"]), *m.blame.causes(("items", act["id"])))
+    Args:
+        m: The advance at work.
+        act: The map's activation; nothing of it runs any more.
+    """
+    end_bounds(m, act)
+    m.note(act, "succeeded", outcome="ok")
+    scope = m.scope_of(act)
+    hand_over(m, act)
+    routing.forget(m, act)
+    routing.end_token(m, scope, act["line"], act["past"])
 
 
 def _fails(m: Machine, act: Activation) -> bool:
@@ -217,21 +225,13 @@ def _map_failed(m: Machine, act: Activation) -> ErrorData:
     return as_error(StepFailure("MapFailed", message, data), m.step_address(act))
 
 
-def item_failed(m: Machine, act: Activation, unit: Unit, error: ErrorData) -> None:
-    """Count an item that has failed; its map stops, or goes on without it."""
-    m.note(act, "failed", unit=unit, error=error)
+def _blame_items(m: Machine, act: Activation) -> None:
     if m.blame is not None:
-        m.blame.add(("items", act["id"]), ("unit", unit["id"]))
-    act["results"][unit["item"]] = ["failed", None, error]
-    act["failed"] += 1
-    spec = m.node(act).map
-    assert spec is not None
-    if act.get("gone") or "need" in act:
-        counted(m, act)
-    elif spec.get("on_item_error", "stop") == "stop" or act["failed"] > act.get(
-        "bears", act["failed"]
-    ):
-        _cancel_items(m, act)
-        m.agenda.append(entries.items_ended(act["id"]))
-    else:
-        m.agenda.append(entries.fill(act["id"]))
+        m.blame.note(("act", act["id"]), *m.blame.causes(("items", act["id"])))
+
+
+def fail_map(m: Machine, act: Activation, failure: Broken) -> None:
+    """Fail a map that runs because of what it says of itself, not because of an item."""
+    if not held_failures.hold_act(m, act, entries.counted(act["id"])):
+        close_units(m, act)
+        activation_failed(m, act, as_error(failure, m.step_address(act)))

@@ -56,7 +56,7 @@ def new_activation(m: Machine, node: Node, arrivals: list[Arrival]) -> Activatio
     if len(arrivals) > 1:
         _merge(m, node, act, arrivals)
     if m.graph.bodies[scope["body"]].watched:
-        routing.place(m, scope, node.index, 1)
+        routing.count_token(m, scope, node.index, 1)
     return act
 
 

@@ -63,7 +63,7 @@ def arrive(m: Machine, arrival: Arrival) -> None:
 
 def _hold(m: Machine, scope: Scope, node: Node, change: int) -> None:
     scope["held"] += change
-    routing.place(m, scope, node.index, change, node.index)
+    routing.count_token(m, scope, node.index, change, node.index)
     m.touch(scope["id"])
 
 

@@ -197,11 +197,11 @@ def forget(m: Machine, act: Activation) -> None:
     scope = m.state["scopes"][act["scope"]]
     del scope["live"][act["id"]]
     if m.graph.bodies[scope["body"]].watched and not act.get("gone"):
-        place(m, scope, act["step"], -1)
+        count_token(m, scope, act["step"], -1)
     m.touch(scope["id"])
 
 
-def place(m: Machine, scope: Scope, step: int, change: int, holder: int = -1) -> None:
+def count_token(m: Machine, scope: Scope, step: int, change: int, holder: int = -1) -> None:
     """Count a token in or out at a step, for the joins that depend on who can still reach them.
 
     Args:
