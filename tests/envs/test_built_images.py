@@ -249,12 +249,14 @@ def test_commands_of_a_build_have_no_network(context: Path) -> None:
     assert said == b"lo\n"
 
 
-def test_who_stops_waiting_stops_the_build(context: Path) -> None:
+@pytest.mark.parametrize("size", [0, 5_000, 1_000_000])
+def test_who_stops_waiting_stops_the_build_even_if_it_is_silent(context: Path, size: int) -> None:
     mark = uuid.uuid4().hex
-    write(context, f"RUN echo {mark}; sleep 600")
+    (context / "data").write_bytes(os.urandom(size))
+    write(context, f"RUN sleep 600; : {mark}")
 
     def running() -> list[Any]:
-        found = connect().api.containers(all=True)
+        found = connect().api.containers(filters={"status": "running"})
         return [each for each in found if mark in each["Command"]]
 
     config = {"image": {"build": str(context)}}

@@ -125,6 +125,10 @@ def _pack(spec: Spec, root: Path, dockerfile: str, target: IO[bytes]) -> Any:
                     f"{spec}: {root} has more than {LARGEST >> 20} MiB to build an image from; "
                     "leave out what is not needed by a .dockerignore"
                 )
+        end = tar.offset + 2 * tarfile.BLOCKSIZE
+    # The daemon does not read the padding behind the end, and notices that a client has gone only
+    # when it has read all that was sent.
+    target.truncate(end)
     digest = hashlib.sha256()
     target.seek(0)
     while data := target.read(_PIECE):
@@ -213,7 +217,7 @@ async def _ask(path: str, body: IO[bytes]) -> AsyncIterator[dict[str, Any]]:
                     if isinstance(told, dict):
                         yield told
     finally:
-        writer.close()
+        writer.transport.abort()
 
 
 @asynccontextmanager
