@@ -202,13 +202,14 @@ def _sorted_out(source: Source, blocks: list[_Block]) -> tuple[str, str, list[_B
 
 def _with_reasoning_opened(source: Source, blocks: list[_Block]) -> list[_Block]:
     """Make reasoning of all before its end, where a chat template has written its beginning."""
-    for place, block in enumerate(blocks):
-        if block.found.reasoning or block.kind == "opens":
-            break
-        if block.kind == "stray":
-            thought = Found(block.found.end, reasoning=source.text[: block.start])
-            return [_Block(0, thought), *blocks[place + 1 :]]
-    return blocks
+    place = next((place for place, block in enumerate(blocks) if block.kind == "stray"), None)
+    if place is None:
+        return blocks
+    stray = blocks[place]
+    if OPENING.search(source.text, 0, stray.start):
+        return blocks
+    thought = Found(stray.found.end, reasoning=source.text[: stray.start])
+    return [_Block(0, thought), *blocks[place + 1 :]]
 
 
 def _with_reasoning_closed(source: Source, blocks: list[_Block]) -> list[_Block]:

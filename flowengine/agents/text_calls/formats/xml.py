@@ -103,6 +103,6 @@ XML = Format(
 )
 _INVOKE_MARK = Mark(
     r"<(?:\w{1,20}:)?(?:invoke\s|function_calls>|tool_calls?>(?=\s*<(?:\w{1,20}:)?invoke))",
-    r"<(?:\w{1,20}:?)?(?:\w{0,20}>?\s*)?",
+    r"<(?:\w{1,20}:)?(?:\w{0,20}|tool_calls?>\s{0,40}(?:<[\w:]{0,30})?)",
 )
 INVOKE = Format("invoke", (_INVOKE_MARK,), _read_invoke, _write_invoke)
