@@ -14,7 +14,7 @@ from pathlib import Path
 
 from flowengine.sdk import Refused
 from flowengine.sdk.environments import Request
-from flowengine_envs.docker.daemon import DEFAULT_HOST, host
+from flowengine_envs.docker_host import DEFAULT_HOST, host
 
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys")
 """Folders that are not handed out, nor anything in them."""

@@ -31,9 +31,10 @@ from flowengine.sdk.environments import Owner, background
 from flowengine_envs.bash import Bash, BashProvider
 from flowengine_envs.docker import image
 from flowengine_envs.docker.configuration import Container
-from flowengine_envs.docker.daemon import connect, host
+from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.provider import DockerProvider
 from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.docker_host import host
 from flowengine_envs.mounts import check
 from flowengine_envs.python import Python
 from tests.envs.containers import skip_without_docker

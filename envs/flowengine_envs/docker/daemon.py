@@ -16,20 +16,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
+from flowengine_envs.docker_host import host
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
-DEFAULT_HOST = "unix:///var/run/docker.sock"
 _TIMEOUT = 60
 """Seconds for an answer of the daemon."""
 _BLOCK = 1 << 20
 _importing = threading.Lock()
-
-
-def host() -> str:
-    """Return where the daemon is: `DOCKER_HOST`, or the socket of this machine's own."""
-    return os.environ.get("DOCKER_HOST") or DEFAULT_HOST
 
 
 def connect() -> DockerClient:

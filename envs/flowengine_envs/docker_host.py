@@ -1,0 +1,12 @@
+"""Where the Docker daemon is."""
+
+from __future__ import annotations
+
+import os
+
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+
+
+def host() -> str:
+    """Return where the daemon is: `DOCKER_HOST`, or the socket of this machine's own."""
+    return os.environ.get("DOCKER_HOST") or DEFAULT_HOST
