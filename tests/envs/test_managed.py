@@ -71,7 +71,7 @@ def test_what_the_spec_itself_opens_is_not_said_to_be_held(
         skip_without_docker()
     spec = {**SPEC, "kind": "bash", **opened}
 
-    with pytest.raises(EnvironmentUnavailable, match="requires that 'network' is held"):
+    with pytest.raises(EnvironmentUnavailable, match="requires that 'network' is enforced"):
         manager.ensure({**spec, "requires": {"network": True}})
     handle = manager.ensure({**spec, "resource_key": "open"})
 
