@@ -11,7 +11,7 @@ import pytest
 
 import flowengine
 from flowengine import Engine
-from flowengine.engines.running.garbage import collected_later
+from flowengine.engines.running.garbage import CollectedLater
 
 MODULE = """\
 import gc
@@ -58,13 +58,13 @@ def test_it_goes_on_after_an_interrupt(tmp_path: Path) -> None:
 
 def test_what_others_have_turned_off_stays_off() -> None:
     gc.disable()
-    with collected_later():
+    with CollectedLater():
         assert not gc.isenabled()
     assert not gc.isenabled()
 
 
 def test_a_forked_child_searches_again() -> None:
-    with collected_later():
+    with CollectedLater():
         child = os.fork()
         if not child:
             os._exit(0 if gc.isenabled() else 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowengine.engines.attempts.printed import Printed
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import CompiledFlow, Plain
 from flowengine.sdk import ExecutionContext
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.engines.attempts.outcome import Patience, QuickCall
-    from flowengine.engines.attempts.printed import Follow, Printed
+    from flowengine.engines.attempts.printed import Follow
     from flowengine.engines.attempts.serialization import Kept
     from flowengine.engines.attempts.tasks import Task
     from flowengine.engines.environments.environments import Environments
@@ -102,8 +103,6 @@ class Runner:
             step: Number of the step in the flow.
             follow: Takes its lines as they come; None: nobody follows.
         """
-        from flowengine.engines.attempts.printed import Printed
-
         return Printed(self._task(step).secrets.mask, follow)
 
     def secrets(self, step: int) -> Mapping[str, Plain]:

@@ -64,6 +64,8 @@ class Task:
         self._returns: Validator | None = None
         self._configuration: Validator | None = None
         self._configured_keys: frozenset[str] = frozenset()
+        self._fixed_fits = False
+        """Whether what the flow itself gives for the keys of the kind has been checked."""
 
     def quick_call(self) -> QuickCall | None:
         """Return what runs the step at once, or None."""
@@ -217,6 +219,9 @@ class Task:
             known = self._configured_keys
             if self._ready().takes_arguments:
                 input = input.get("configuration", {})
+            is_fixed = known.isdisjoint(input)
+            if is_fixed and self._fixed_fits:
+                return
             given = {
                 key: value
                 for part in (self._constants, input)
@@ -224,6 +229,7 @@ class Task:
                 if key in known and value is not None
             }
             self._configuration.check(given, self._kind_name)
+            self._fixed_fits = self._fixed_fits or is_fixed
 
     def _result(self, value: Any) -> Kept:
         try:

@@ -82,8 +82,6 @@ def why_not(schema: Any, value: Any) -> str | None:
     """Return why a value does not fit a schema of a compiled flow, or None if it does."""
     if schema is True or schema == {}:
         return None
-    from flowengine.errors import InputError
-
     found = _FOUND.get(id(schema))
     if found is None:
         from flowengine.validation import shared
@@ -94,6 +92,8 @@ def why_not(schema: Any, value: Any) -> str | None:
     validator = found[1]
     if validator.proof is not None and validator.proof(value):
         return None
+    from flowengine.errors import InputError
+
     try:
         validator.check(value, "it")
     except InputError as error:

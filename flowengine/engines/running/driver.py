@@ -18,7 +18,7 @@ from flowengine.engines.attempts.printed import PRINTING, is_heard
 from flowengine.engines.executions.execution import ENDED, Execution, Told
 from flowengine.engines.executions.views import entry_view, result_of, wait_view
 from flowengine.engines.results import Update
-from flowengine.engines.running.garbage import collected_later
+from flowengine.engines.running.garbage import CollectedLater
 from flowengine.engines.running.recovery import fire, recover, take_message
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.records import Append, Wait
@@ -92,7 +92,7 @@ class Driver:
     def turns(self) -> None:
         """Take turns for a few milliseconds, or until nothing is ready or something is left."""
         until = monotonic() + TURNS_SECONDS
-        with collected_later():
+        with CollectedLater():
             while self.has_turns() and not self.left:
                 self.turn()
                 if monotonic() > until:

@@ -9,29 +9,29 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 _waiting: list[None] = []
 """Holds something while the search waits because of this module."""
 
 
-@contextmanager
-def collected_later() -> Iterator[None]:
-    """Search for cyclic garbage when this block is left; one that others have turned off stays off.
+class CollectedLater:
+    """A block after which cyclic garbage is searched for; where others turned that off, it stays.
 
     Only for blocks of a few milliseconds: this holds for the whole process.
     """
-    if not gc.isenabled():
-        yield
-        return
-    _waiting.append(None)
-    gc.disable()
-    try:
-        yield
-    finally:
-        _waiting.clear()
-        gc.enable()
+
+    __slots__ = ("_was_on",)
+
+    def __enter__(self) -> None:
+        self._was_on = gc.isenabled()
+        if self._was_on:
+            _waiting.append(None)
+            gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._was_on:
+            _waiting.clear()
+            gc.enable()
 
 
 def _search_in_child() -> None:
