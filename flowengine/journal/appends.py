@@ -71,8 +71,7 @@ def write(
 def _fence(connection: sqlite3.Connection, number: int, append: Append) -> Conflict | None:
     """Return why an append may not be written, or None.
 
-    Where the append gives the lease back, that is done here: to check and to give back are one
-    statement.
+    If the append releases the lease, that is done here: checking and releasing are one statement.
     """
     held = (number, append.epoch)
     late = _expired_too_late(connection, append) if append.closed else None
@@ -106,7 +105,7 @@ def create_waiting(connection: sqlite3.Connection, begin: Beginning, at: int) ->
 
 
 def lease_lost(connection: sqlite3.Connection, execution: str, number: int | None) -> LeaseLost:
-    """Return the error that tells a writer who took its place.
+    """Return the error that tells a writer who has taken over.
 
     Args:
         connection: To look up who holds the lease.
@@ -132,7 +131,7 @@ def _create(
     """Insert a new execution with its head, its labels and its first lease.
 
     Returns:
-        Its number, and why there is none, or None.
+        Its number, or None and the reason.
     """
     epoch = 0 if new.owner is None else FIRST_EPOCH
     if append.epoch != epoch:
@@ -155,7 +154,7 @@ def _create(
         return 0, _not_created(connection, append.execution, new)
     number = cursor.lastrowid
     assert number is not None
-    if append.release:  # it begins and ends with one append
+    if append.release:  # it starts and ends with one append
         epoch, owner = epoch + 1, None
     else:
         owner = new.owner

@@ -1,4 +1,4 @@
-"""Files kept by their content, in a folder beside the database.
+"""Files kept by their content, in a folder next to the database.
 
 A file is named after the SHA-256 of its bytes, `artifacts/ab/cdef…`, and never changes. Which
 executions refer to it is in the database. The order of things makes it safe against a crash and
@@ -8,9 +8,9 @@ against `prune` at any moment:
 2. The reference is committed.
 3. The file is moved to its name, over a file of the same bytes if there is one.
 
-`prune` removes files without a reference, and holds the right to write to the database while it
-looks and removes. Whoever commits a reference before that is seen; whoever does so after it moves
-the file after it. A crash between 2 and 3 leaves a reference that no event mentions.
+`prune` removes files without a reference, and holds the write lock of the database meanwhile.
+Whoever commits a reference before that is seen; whoever does so after it moves the file after it. A
+crash between 2 and 3 leaves a reference that no event mentions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Artifacts:
     def incoming(
         self, content: bytes | PathLike[str], name: str
     ) -> Iterator[tuple[Artifact, Callable[[], None]]]:
-        """Write a file under a temporary name; it is gone at the end unless it was kept.
+        """Write a file under a temporary name; it is removed at the end unless it was kept.
 
         Args:
             content: The bytes, or the path of a file to copy.
@@ -79,7 +79,7 @@ class Artifacts:
                 lambda: self._keep(temporary, digest),
             )
         finally:
-            with suppress(OSError):  # gone to its name, or never there
+            with suppress(OSError):  # moved to its name, or never created
                 temporary.unlink()
 
     def find(self, digest: str) -> Path:

@@ -1,4 +1,4 @@
-"""Removing what is no longer wanted, a little at a time, so that others can write in between."""
+"""Removing what is no longer needed, in small steps, so that others can write in between."""
 
 from __future__ import annotations
 

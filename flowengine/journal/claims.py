@@ -1,7 +1,7 @@
 """Locks that executions share, in the tables of the SQLite store.
 
 A lock goes to those who claimed it first, to as many as it has permits. It is granted in the
-transaction in which it becomes free, whoever's that is: the new holder finds it in the inbox.
+transaction that frees it, whichever that is: the new holder finds it in the inbox.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _cancel_oldest(
 
 
 def _grant(connection: sqlite3.Connection, lock: str, at: int) -> None:
-    """Give a lock to those who wait first, as far as it has permits."""
+    """Grant a lock to the first who wait, up to its permits."""
     (held,) = connection.execute(sql.HELD, (lock,)).fetchone()
     while (row := connection.execute(sql.NEXT_CLAIM, (lock,)).fetchone()) is not None:
         claim, execution, permits, event = row

@@ -44,7 +44,7 @@ class Database:
     """The file and its connections.
 
     Args:
-        path: The file; it and its folder are made if absent, for nobody else to read.
+        path: The file; it and its folder are created if missing, readable for this user only.
         durability: What a finished commit survives.
         patience: Seconds to wait for another process that writes.
     """
@@ -69,7 +69,7 @@ class Database:
     def connection(self) -> Connection:
         """Return this thread's connection, outside of any transaction.
 
-        Who uses it without a `Transaction` holds its lock, `using`.
+        Code that uses it without a `Transaction` holds its lock, `using`.
         """
         try:
             connection: Connection = self._own.connection
@@ -235,7 +235,7 @@ class Database:
             f"file://{quoted}?{PARAMETERS}",
             uri=True,
             timeout=self._patience,
-            isolation_level=None,  # transactions are begun and ended in words
+            isolation_level=None,  # transactions are started and ended explicitly
             check_same_thread=False,  # so that `close` can close those of other threads
             cached_statements=128,
             factory=Connection,
@@ -306,7 +306,7 @@ class Database:
 
 
 class Connection(sqlite3.Connection):
-    """A connection, and the lock that is held by whoever uses it."""
+    """A connection, and the lock for using it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -382,7 +382,7 @@ def _give_name(new: str, path: str) -> None:
 
 
 def check_header(path: str, file: OpenFile) -> None:
-    """Refuse a file that is no store, or of which a part is missing. Costs one small read.
+    """Refuse a file that is not a store, or incomplete. Costs one small read.
 
     Args:
         path: Its name, for messages, and to look for its log.

@@ -8,7 +8,7 @@ from flowengine.errors import UsageError
 from flowengine.journal.records import ExecutionFilter, ExecutionRecord, Wait, WaitFilter
 
 Place = tuple[int, int]
-"""Where a row stands in a list: its age, then its number."""
+"""The position of a row in a list: its age, then its number."""
 
 
 def fits_execution(record: ExecutionRecord, filter: ExecutionFilter) -> bool:
@@ -49,7 +49,7 @@ def may_answer(wait: Wait, assignees: Sequence[str] | None) -> bool:
     """Return whether a wait is for one of the assignees, or for anyone.
 
     Args:
-        assignees: None stands for everybody.
+        assignees: None means everybody.
     """
     wanted = wait.record.get("assignees")
     return assignees is None or not wanted or not set(wanted).isdisjoint(assignees)
@@ -68,13 +68,13 @@ def read_page_end(after: str) -> Place:
     """Return the place of the last row of the page before.
 
     Args:
-        after: As `page_end` made it.
+        after: A value of `page_end`.
 
     Returns:
         The place.
 
     Raises:
-        UsageError: It was not made so.
+        UsageError: It is not such a value.
     """
     age, _, number = after.partition(".")
     try:

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def make_folder(path: str, *, synced: bool) -> None:
-    """Make a folder and those above it, where they are absent; nobody else may look into them.
+    """Create a folder and its missing parents, accessible for this user only.
 
     Args:
         synced: Whether its name must be on disk when this returns.
@@ -16,7 +16,7 @@ def make_folder(path: str, *, synced: bool) -> None:
         return
     above = os.path.dirname(path)
     make_folder(above, synced=synced)
-    with suppress(FileExistsError):  # others may make it at the same time
+    with suppress(FileExistsError):  # others may create it at the same time
         os.mkdir(path, 0o700)
         os.chmod(path, 0o700)  # whatever the umask has taken away
     if synced:

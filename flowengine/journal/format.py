@@ -1,12 +1,12 @@
 """How events and snapshots become bytes, and what may come out of bytes again.
 
 Stored data is data only: None, bool, int of 64 bits, float, str, bytes, list, and dict whose keys
-are text (or, in snapshots, ints). Reading makes nothing else, whatever the bytes are, imports
+are text (or, in snapshots, ints). Reading creates nothing else, whatever the bytes are, imports
 nothing and calls nothing. An event is one msgpack value; a snapshot is one byte that says how the
 rest is coded, then one msgpack value. Large snapshots were deflated once; they are still read.
 
-Every event and snapshot in a store has a checksum which covers its place too, so that a flipped bit
-or a misplaced page is told as damage and not replayed.
+Every event and snapshot in a store has a checksum that also covers its place, so that a flipped bit
+or a misplaced page is reported as damage and not replayed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PLAIN = b"\x00"
 _DEFLATED = b"\x01"
 
 _EVENT = 1024
-"""Bytes that an event has room for beside its value."""
+"""Bytes that an event has room for in addition to its value."""
 
 _SUCCEEDED = b"\x85\xa4type\xa9succeeded\xa2at"
 
@@ -120,7 +120,7 @@ def pack_result(at: int, unit: int, attempt: int, packed: bytes) -> bytes:
 
 
 def unpack(packed: bytes) -> Any:
-    """Return the plain data that `pack` has made bytes of.
+    """Return the plain data that `pack` encoded.
 
     Args:
         packed: Any bytes at all; they are not trusted.
@@ -162,7 +162,7 @@ def pack_snapshot(state: Any) -> bytes:
 
 
 def unpack_snapshot(snapshot: bytes) -> Any:
-    """Return the state that `pack_snapshot` has made bytes of.
+    """Return the state that `pack_snapshot` encoded.
 
     Args:
         snapshot: Any bytes at all; they are not trusted.
@@ -171,7 +171,7 @@ def unpack_snapshot(snapshot: bytes) -> Any:
         Plain data.
 
     Raises:
-        StoreError: They are no snapshot, or beyond a limit.
+        StoreError: They are not a snapshot, or exceed a limit.
     """
     coding, body = snapshot[:1], snapshot[1:]
     if coding == _PLAIN:

@@ -10,7 +10,7 @@ SHORT_WAIT = 4
 """Fewest digits of a wait's id that are shown."""
 SHORT_EXECUTION = 12
 """Fewest characters of an execution's id that are shown: 10 of its time and two that are random, so
-that an execution which starts in the same second is told apart now and later."""
+that executions started in the same second can be distinguished, now and later."""
 
 
 def shortest(full: str, others: Iterable[str], least: int) -> str:
@@ -18,11 +18,11 @@ def shortest(full: str, others: Iterable[str], least: int) -> str:
 
     Args:
         full: The id to shorten.
-        others: The ids it must be told apart from; the two next to it in order are enough.
+        others: The ids that it must differ from; its two neighbours in order are enough.
         least: Fewest characters to show.
 
     Returns:
-        At least `least` characters; all of `full` where another id begins with it.
+        At least `least` characters; all of `full` if another id starts with it.
     """
     length = least
     for other in others:
@@ -36,7 +36,7 @@ def the_one(beginning: str, found: Sequence[str], noun: str, store: str) -> str:
 
     Args:
         beginning: What was given.
-        found: The ids that begin so, in order; the first few are enough.
+        found: The ids with this prefix, in order; the first few are enough.
         noun: What the ids name, for errors.
         store: Where it was looked for, for errors.
 
@@ -44,7 +44,7 @@ def the_one(beginning: str, found: Sequence[str], noun: str, store: str) -> str:
         The id: the only one, or the one that was given in full.
 
     Raises:
-        NotFound: No id begins so.
+        NotFound: No id has this prefix.
         UsageError: Several do.
     """
     if beginning in found or (beginning and len(found) == 1):

@@ -1,8 +1,8 @@
-"""Who holds an execution, and whether that process still lives.
+"""Who holds an execution, and whether that process is still alive.
 
 All processes that share a store are on one machine (SQLite's write-ahead log needs shared memory).
-So a holder that was killed can be told at once by its pid and start time, and leases can be timed
-by a clock that nobody sets: the time since boot. A wrong date neither ends nor prolongs a lease.
+So a killed holder is recognized at once by its pid and start time, and leases are timed by a clock
+that nobody sets: the time since boot. A wrong date neither ends nor prolongs a lease.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flowengine.sdk.process_identity import is_dead
 __all__ = ["IsDead", "is_dead", "steady_now", "this_process"]
 
 IsDead = Callable[[Owner], bool]
-"""Says for certain that the process of an owner is gone; False when that cannot be known."""
+"""Returns True if the process of an owner is certainly dead; False if that cannot be known."""
 
 
 def steady_now() -> int:

@@ -1,8 +1,7 @@
 """Pages of executions and waits.
 
-A page is read, in order, from indexes that begin with what the filter asks for, from where the last
-page ended; so it costs the same however long the list is. What no index holds is checked row by row
-on the way.
+A page is read in order from indexes that start with the filtered columns, from the end of the last
+page; so it costs the same however long the list is. Other filters are checked row by row.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class _Lead(NamedTuple):
     key: str
     """Its column that orders what is of one age."""
     conditions: tuple[tuple[str, Any], ...] = ()
-    """What its index begins with, and what else must hold; those with None do not count."""
+    """The first columns of its index, and further conditions; those with None do not count."""
 
 
 # -- executions

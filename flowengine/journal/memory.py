@@ -1,4 +1,4 @@
-"""A store that lives and dies with the process: for tests, and for work that need not be kept.
+"""A store that lives only as long as the process: for tests, and for work that need not be kept.
 
 It keeps the rules of the port by the simplest means, so it is also the model that other stores are
 compared with. Lists are walked from end to end.
@@ -130,7 +130,7 @@ class MemoryStore(Store):
     """A store in memory; see `flowengine.journal.store` for what each method does.
 
     Args:
-        is_dead: Tells whether a holder of leases is certainly gone.
+        is_dead: Returns whether a holder of leases is certainly dead.
     """
 
     def __init__(self, *, is_dead: IsDead = lambda owner: False) -> None:
@@ -260,7 +260,7 @@ class MemoryStore(Store):
         )
 
     def _write(self, append: Append, records: Sequence[bytes]) -> None:
-        """Write an append that nothing stands against."""
+        """Write an append without conflicts."""
         if append.new is not None:
             self._create(append.execution, append.new)
         journal = self._journals[append.execution]
@@ -293,7 +293,7 @@ class MemoryStore(Store):
             journal.epoch += 1
 
     def _write_to_others(self, append: Append) -> None:
-        """Write what an append sends, and what it wants of locks and gives back."""
+        """Write what an append sends, and the locks that it claims and releases."""
         for sent in append.sent:
             self._outgoing += 1
             kept = sent._replace(number=self._outgoing, sender=append.execution)
@@ -329,7 +329,7 @@ class MemoryStore(Store):
         execution, number = journal.record.id, record["id"]
         id = wait_id(execution, number)
         if id in self._waits and self._waits[id].wait.how is not None:
-            # Its execution went back; what was asked and decided then does not stand any more.
+            # Its execution went back; what was asked and decided there no longer counts.
             self._forget(lambda sent: sent.address == ("wait", id))
             del self._waits[id]
         if id not in self._waits:

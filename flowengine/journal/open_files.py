@@ -1,4 +1,4 @@
-"""Files of stores that this process reads beside SQLite: each is open once, for as long as needed.
+"""Files of stores that this process reads itself: each is open once, as long as needed.
 
 SQLite's locks are POSIX locks, which belong to the process: to close *any* descriptor of a file
 drops all of them (https://sqlite.org/howtocorrupt.html, 2.2). Another process would then take the

@@ -25,10 +25,10 @@ class Entry(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Who holds leases: one engine object in one process."""
+    """A holder of leases: one engine object in one process."""
 
     id: str
-    """Made anew for each engine object."""
+    """New for each engine object."""
     pid: int
     started: int
     """When the process started, in the kernel's ticks, so that a reused pid is not taken for it."""
@@ -39,7 +39,7 @@ class Owner(NamedTuple):
 
 
 class NewExecution(NamedTuple):
-    """An execution that begins with an append."""
+    """An execution that starts with an append."""
 
     flow: str
     version: str | None
@@ -87,7 +87,7 @@ class Outgoing(NamedTuple):
     sender: str
     """Full id of the execution that sends it."""
     to: str
-    """`all`: the one that has its key; else the id of an execution."""
+    """`all`: the one that has its key; otherwise the id of an execution."""
     at: int
     event: bytes
     """The packed event for whom it is for."""
@@ -99,8 +99,8 @@ class Claim(NamedTuple):
     """What an execution wants of a lock that executions share.
 
     Claims of one lock are granted in the order in which they came, to at most `permits` at once;
-    who is granted one finds `granted` in the inbox. They are over when they are given back, or when
-    the execution has ended - not when its process dies. One that is there already stays as it is.
+    who is granted one finds `granted` in the inbox. They end when they are released, or when the
+    execution has ended - not when its process dies. An existing claim is unchanged.
     """
 
     lock: str
@@ -116,7 +116,7 @@ class Claim(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A claim as it stands."""
+    """A claim."""
 
     execution: str
     unit: int
@@ -151,7 +151,7 @@ class Append(NamedTuple):
     sent: Sequence[Outgoing] = ()
     """What the execution sends to others; it is in the outbox from now on."""
     claims: Sequence[Claim] = ()
-    """In the order in which they were made and given back."""
+    """In the order in which they were made and released."""
     snapshot: tuple[int, bytes] | None = None
     """(number of events it includes, packed state); replaces the one before."""
     release: bool = False
@@ -159,8 +159,8 @@ class Append(NamedTuple):
     moved: tuple[str, str] | None = None
     """(structural hash, version) of the flow that it runs from now on."""
     forms: Sequence[str] = ()
-    """Hashes of flows that its journal needs besides the one that it runs; they are kept with
-    it."""
+    """Hashes of flows that its journal needs in addition to the one that it runs; they are kept
+    with it."""
 
     @property
     def at(self) -> int:
@@ -225,13 +225,13 @@ class Sent(NamedTuple):
     first: bool
     """False if a message of this id was there before; then nothing was stored."""
     began: bool = False
-    """Whether it began the execution."""
+    """Whether it started the execution."""
     event: bytes = b""
     """What is stored: the packed event of the message that was first."""
 
 
 class Beginning(NamedTuple):
-    """An execution that a message begins where no open one takes it."""
+    """An execution that a message starts if no open one takes it."""
 
     id: str
     new: NewExecution
@@ -245,7 +245,7 @@ class Beginning(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A flow whose executions messages of a signal begin."""
+    """A flow whose executions are started by messages of a signal."""
 
     flow: str
     hash: str
@@ -288,7 +288,7 @@ class Wait(NamedTuple):
 
     @property
     def journaled(self) -> dict[str, Plain]:
-        """Who has voted for it as its record says → their vote.
+        """Who has voted, as in its record → their vote.
 
         After a fork, or when its execution went back, `votes` holds none of these.
         """
@@ -299,13 +299,13 @@ class Standing(NamedTuple):
     """What holds after `decide`."""
 
     accepted: bool
-    """Whether this vote was recorded. If not, `event` or the closed `wait` stands against it."""
+    """Whether this vote was recorded. If not, `event` or the closed `wait` shows why."""
     settled: bool
     """Whether the wait is settled now, by this vote or before it."""
     event: bytes | None
-    """The recorded decision that stands: this one, the one that settled the wait, or an earlier one
-    by the same person; None if the wait was closed without a decision, or if only its record tells
-    of that earlier one."""
+    """The recorded decision that counts: this one, the one that settled the wait, or an earlier one
+    by the same person; None if the wait was closed without a decision, or if only its record shows
+    that earlier one."""
     wait: Wait
     """The wait after the call, with all votes."""
 
@@ -357,7 +357,7 @@ class WaitPage(NamedTuple):
 
 
 class Artifact(NamedTuple):
-    """A file that is kept beside the journal, by its content."""
+    """A file that is kept next to the journal, by its content."""
 
     name: str
     size: int

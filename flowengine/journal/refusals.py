@@ -6,7 +6,7 @@ from flowengine.errors import Conflict
 
 
 def not_free(lock: str, holder: str, standing: object) -> Conflict:
-    """Return the conflict that tells who holds a lock.
+    """Return the conflict that says who holds a lock.
 
     Args:
         lock: Its name.

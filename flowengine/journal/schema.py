@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 APPLICATION_ID = 0x666C6F77
-"""`flow` in ASCII: tells a store from other SQLite files."""
+"""`flow` in ASCII: distinguishes a store from other SQLite files."""
 
 _VERSION_1 = (
     f"PRAGMA application_id = {APPLICATION_ID}",
@@ -61,7 +61,7 @@ _VERSION_1 = (
         WHERE how IS NULL AND decision IS NULL""",
     """CREATE INDEX waits_closed ON waits (kind, since)
         WHERE NOT (how IS NULL AND decision IS NULL)""",
-    # Who may answer the pending ones; the empty text stands for anyone.
+    # Who may answer the pending ones; the empty text means anyone.
     """CREATE TABLE assignees (
         assignee TEXT, kind TEXT, since INTEGER, wait INTEGER,
         PRIMARY KEY (assignee, kind, since, wait)) WITHOUT ROWID""",
@@ -86,7 +86,7 @@ _VERSION_1 = (
 )
 
 _VERSION_2 = (
-    # Flows whose executions messages begin.
+    # Flows whose executions are started by messages.
     """CREATE TABLE starts (
         signal TEXT, flow TEXT, hash TEXT NOT NULL, PRIMARY KEY (signal, flow)) WITHOUT ROWID""",
     "CREATE INDEX starts_by_flow ON starts (flow)",

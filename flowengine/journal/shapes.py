@@ -1,8 +1,8 @@
 """The shapes of stored records, and how one of another shape is reported.
 
-A checksum tells that bytes are as they were written, not that a program like this one wrote them.
-Small records are checked when they are read. A state is too large for that: whatever fails while it
-is worked with is reported as damage (`Sound`).
+A checksum shows that bytes are unchanged, not that a program like this one wrote them. Small
+records are checked when they are read. A state is too large for that: whatever fails while it is
+used is reported as damage (`Sound`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Every query of the SQLite store, with a sentence each. The tables are in `schema.py`.
 
-An execution has a small number beside its id. Event n of execution e has the rowid `e << 32 | n`:
-the journal of one execution lies together, in order, in one B-tree without an index beside it, so
-that an append writes one page.
+An execution has a small number in addition to its id. Event n of execution e has the rowid `e << 32
+| n`: the journal of one execution lies together, in order, in one B-tree without a further index,
+so that an append writes one page.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ FIND_SOURCE = "SELECT hash, files, extra FROM sources WHERE key = ?"
 """What a flow file compiled to."""
 
 DROP_STARTS = "DELETE FROM starts WHERE flow = ?"
-"""A flow begins on no message any more."""
+"""A flow no longer starts on messages."""
 
 PUT_START = "INSERT INTO starts (signal, flow, hash) VALUES (?, ?, ?)"
-"""Messages of a signal begin executions of a flow."""
+"""Messages of a signal start executions of a flow."""
 
 STARTS = "SELECT flow, hash FROM starts WHERE signal = ? ORDER BY flow"
-"""The flows that messages of a signal begin."""
+"""The flows that messages of a signal start."""
 
 # -- appends
 
@@ -70,7 +70,7 @@ SET_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (execution, seq, sum, state) VA
 """The newest snapshot, in the place of the one before."""
 
 SET_FLOW = "UPDATE executions SET hash = ?, version = ? WHERE number = ?"
-"""An execution was moved to another form of its flow."""
+"""An execution was moved to another version of its flow."""
 
 KEEP_FORM = "INSERT OR IGNORE INTO forms (execution, hash) VALUES (?, ?)"
 """A flow without which a journal cannot be read."""
@@ -84,7 +84,7 @@ ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, record = excluded.record"
 OPEN_WAIT_FOR = """
 INSERT OR IGNORE INTO assignees (assignee, kind, since, wait)
 SELECT ?, kind, since, number FROM waits WHERE id = ? AND how IS NULL AND decision IS NULL"""
-"""Who may answer a pending wait; the empty text stands for anyone."""
+"""Who may answer a pending wait; the empty text means anyone."""
 
 CLOSED_BEFORE = "SELECT number FROM waits WHERE id = ? AND how IS NOT NULL"
 """A wait that was closed and opens again: its execution went back to before that."""
@@ -94,7 +94,7 @@ FORGET_WAIT = (
     "DELETE FROM waits WHERE number = :number",
     "DELETE FROM messages WHERE address = :address",
 )
-"""What was asked and decided then does not stand any more; the journal still tells it."""
+"""What was asked and decided there no longer counts; the journal still has it."""
 
 CLOSE_WAIT_FOR = "DELETE FROM assignees WHERE wait = (SELECT number FROM waits WHERE id = ?)"
 """Nobody needs to answer the wait any more, or others do."""
@@ -152,7 +152,7 @@ INSERT INTO messages (execution, address, message_id, at, event) SELECT new.*
 FROM (SELECT ? AS execution, ? AS address, ? AS message_id, ? AS at, ? AS event) AS new
 WHERE NOT EXISTS (
   SELECT 1 FROM messages WHERE address = new.address AND message_id = new.message_id)"""
-"""A message to an execution, unless it has been told already: then no number is used up."""
+"""A message to an execution, unless it has been stored already: then no number is used up."""
 
 OWN_CLAIM = """
 SELECT 1 FROM claims JOIN executions ON executions.number = execution
@@ -267,7 +267,7 @@ VOTES = "SELECT voter, approves, event FROM votes WHERE wait = ? ORDER BY number
 """The answers to a wait, oldest first."""
 
 VOTE = "INSERT INTO votes (wait, voter, at, approves, event) VALUES (?, ?, ?, ?, ?)"
-"""An answer; it stays for as long as the execution is kept."""
+"""An answer; it is kept as long as the execution."""
 
 SETTLE = "UPDATE waits SET decision = ? WHERE number = ? AND decision IS NULL AND how IS NULL"
 """The answer that decides; there is one at most."""
@@ -333,4 +333,4 @@ PRUNE_FLOWS = """
 DELETE FROM flows WHERE hash NOT IN (SELECT hash FROM executions)
 AND hash NOT IN (SELECT hash FROM sources) AND hash NOT IN (SELECT hash FROM starts)
 AND hash NOT IN (SELECT hash FROM forms)"""
-"""Flows that no execution runs or has run, no file compiles to and no message begins."""
+"""Flows that no execution runs or has run, no file compiles to and no message starts."""

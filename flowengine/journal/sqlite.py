@@ -1,4 +1,4 @@
-"""The store in one SQLite file, with artifacts in a folder beside it."""
+"""The store in one SQLite file, with artifacts in a folder next to it."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ class SqliteStore(Store):
     """The store in one SQLite file; see `flowengine.journal.store` for what each method does.
 
     Args:
-        path: The file; it and its folder are made if absent. Artifacts are in `artifacts` beside
-            it.
+        path: The file; it and its folder are created if missing. Artifacts are in `artifacts` next
+            to it.
         durability: What a finished commit survives.
         patience: Seconds to wait for another process that writes before giving up.
-        is_dead: Tells whether a holder of leases is certainly gone.
+        is_dead: Returns whether a holder of leases is certainly dead.
 
     Raises:
         StoreError: It cannot be opened: no permission, damaged, of a later version, …
@@ -85,7 +85,8 @@ class SqliteStore(Store):
         self._database = Database(os.fspath(path), durability, patience)
         self._is_dead = is_dead
         self._numbers: dict[str, int] = {}
-        """Of executions whose lease was acquired or made here; an epoch proves that it holds."""
+        """Epochs of executions whose lease was acquired or created here; an epoch proves that it is
+        valid."""
 
     @property
     def durability(self) -> Durability:
@@ -169,7 +170,7 @@ class SqliteStore(Store):
 
         Args:
             number: Of the execution.
-            append: Holds one event and nothing else.
+            append: Contains one event and nothing else.
 
         Returns:
             None, or `LeaseLost`.
@@ -402,7 +403,7 @@ class SqliteStore(Store):
         return self._find_beginning("waits", "approval or wait", beginning)
 
     def _find_beginning(self, table: str, noun: str, beginning: str) -> str:
-        """Return the one id that begins so."""
+        """Return the only id with this prefix."""
         query = sql.BEGINNING_SO.format(table=table)
         with self._database.reading() as connection:
             rows = connection.execute(query, (beginning, beginning + "\U0010ffff")).fetchall()

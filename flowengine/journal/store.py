@@ -10,7 +10,7 @@ Rules that every implementation keeps, and that `flowengine.testing.store_confor
   one transaction; when it returns, all of them are as durable as `durability` promises.
 - An execution has one writer: the holder of its lease. Each grant of a lease has a higher *epoch*,
   and an append with another epoch than the one in force is refused with `LeaseLost`, alone - the
-  appends beside it are kept.
+  other appends are kept.
 - A call that raises `StoreError` has changed nothing.
 - Anybody may `send` a message to an execution or `decide` a wait; the holder of the lease finds it
   in the inbox and journals it. Both are on disk before they return.
@@ -88,10 +88,10 @@ class Store(Protocol):
         """Remember what a flow file compiled to, so that it need not be compiled again.
 
         Args:
-            key: Names the file and all else that the result depends on.
+            key: Identifies the file and everything else that the result depends on.
             hash: Structural hash of the compiled flow.
             sources: (path, digest) of each file that was read.
-            extra: Anything else the caller wants back, such as warnings.
+            extra: Anything else that the caller wants returned, such as warnings.
         """
 
     def find_source(self, key: str) -> tuple[str, list[tuple[str, str]], bytes] | None:
@@ -103,11 +103,11 @@ class Store(Protocol):
         Args:
             flow: Its id.
             hash: Structural hash of the compiled flow, which is kept from then on.
-            signals: Names of signals; empty: it begins on none any more.
+            signals: Names of signals; empty: it no longer starts on any.
         """
 
     def starts(self, signal: str) -> list[Start]:
-        """Return the flows that messages of a signal begin, by the flow's id."""
+        """Return the flows that messages of a signal start, by the flow's id."""
 
     # -- journals
 
@@ -159,8 +159,8 @@ class Store(Protocol):
     def renew(self, owner: Owner, until: int) -> None:
         """Say that an owner lives, so that its leases hold until then. Call it before `acquire`.
 
-        One row however many leases it has. An owner whose leases were taken meanwhile is not told
-        here but at its next `commit`.
+        One row, however many leases it has. An owner whose leases were taken meanwhile learns that
+        at its next `commit`, not here.
         """
 
     def acquire(self, execution: str, owner: str, now: int) -> int:
@@ -231,8 +231,8 @@ class Store(Protocol):
     ) -> Sent:
         """Put a signal into the inbox of the oldest open execution that has this key.
 
-        A second message with the same signal, key and id is not stored, whoever got the first. Of
-        two that would begin an execution at once one does; the other goes to it.
+        A second message with the same signal, key and id is not stored, whoever got the first. If
+        two would start an execution at the same time, one does, and the other goes to it.
 
         Args:
             signal: Name of the signal.
@@ -246,8 +246,8 @@ class Store(Protocol):
             Its number and execution, and whether it was the first with this id.
 
         Raises:
-            NotFound: No open execution has the key, and none is to be begun.
-            Conflict: The one to be begun cannot be, as in `commit`.
+            NotFound: No open execution has the key, and none is to be started.
+            Conflict: The one to be started cannot be, as in `commit`.
         """
 
     def find_key(self, signal: str, key: str) -> str:
@@ -287,7 +287,7 @@ class Store(Protocol):
     # -- waits
 
     def decide(self, wait: str, vote: Vote) -> Standing:
-        """Record an answer if none stands against it, and tell the execution, in one transaction.
+        """Record an answer if none conflicts with it, and notify the execution, in one transaction.
 
         The first settling vote wins. A vote settles if it does not approve, or if with it the
         record's `need` (default 1) approvals are there, those that the record lists as `votes`
@@ -295,11 +295,11 @@ class Store(Protocol):
 
         Args:
             wait: Full id of the wait.
-            vote: The answer; who may give it and whether its data fit was checked before.
+            vote: The answer; permission and data have been checked before.
 
         Returns:
-            What stands now. Whether a vote that was not accepted says the same as what stands is
-            for the caller to judge.
+            The result. The caller compares a vote that was not accepted with the decision that
+            counts.
 
         Raises:
             NotFound: There is no such wait.
@@ -325,7 +325,7 @@ class Store(Protocol):
         """Return a page of waits, oldest first, without votes and results."""
 
     def find_execution(self, beginning: str) -> str:
-        """Return the id of the one execution whose id begins so.
+        """Return the id of the only execution whose id has this prefix.
 
         Raises:
             NotFound: None does.
@@ -333,7 +333,7 @@ class Store(Protocol):
         """
 
     def find_wait(self, beginning: str) -> str:
-        """Return the id of the one wait, open or closed, whose id begins so.
+        """Return the id of the only wait, open or closed, whose id has this prefix.
 
         Raises:
             NotFound: None does.
@@ -389,4 +389,4 @@ class Store(Protocol):
         """
 
     def close(self) -> None:
-        """Close it. What was committed stays; leases are not given back."""
+        """Close it. What was committed stays; leases are not released."""

@@ -30,7 +30,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     """Return for each live branch of an execution why it does not move.
 
     Args:
-        execution: As it stands in the store.
+        execution: The execution, as stored.
         waits: Tell of the open waits, too, which its result lists already.
 
     Returns:

@@ -15,7 +15,7 @@ def ask_to_cancel(host: Host, execution: str, reason: str, who: Actor, *, now: b
     """Record a request to cancel.
 
     Args:
-        execution: Its id, or any unambiguous beginning of it.
+        execution: Its id, or an unambiguous prefix of it.
         reason: For the history.
         who: Who asks.
         now: Skip `finally` and compensation.

@@ -1,4 +1,4 @@
-"""What an event is about, told by address, and where that is in another state."""
+"""What an event is about, identified by address, and where that is in another state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class About(NamedTuple):
-    """What an event is about, told so that it can be found in another state."""
+    """What an event is about, in a form that can be found in another state."""
 
     kind: str
     """`unit`, `wait` or `timer`; or `late`: a unit or other thing that was not open any more."""
@@ -26,7 +26,7 @@ class About(NamedTuple):
 
 
 def about(graph: Graph, state: State, event: Any) -> About | None:
-    """Return what an event is about, as things stand before it; None: the execution as a whole."""
+    """Return what an event is about, in the state before it; None: the execution as a whole."""
     m = View(graph, state)
     if "wait" in event:
         wait = state["waits"].get(event["wait"])

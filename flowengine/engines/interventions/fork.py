@@ -1,4 +1,4 @@
-"""Forks: a new execution that goes on from a point of an old one."""
+"""Forks: a new execution that continues from a point of an old one."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def fork(
     user: str,
     resources: Mapping[str, Any] | None = None,
 ) -> Execution:
-    """Create an execution that has the past of another one up to where a step began.
+    """Create an execution that has the past of another one up to where a step started.
 
-    That step begins anew, with what `values` writes into the state. Other steps that ran or waited
-    at that point wait on; what ran is taken as cut off. A fork at a compensation undoes what the
-    old execution has left, and nothing that it has undone.
+    That step starts again, with what `values` writes into the state. Other steps that ran or waited
+    at that point keep waiting; running ones count as interrupted. A fork at a compensation undoes
+    what the old execution has left, and nothing that it has undone.
 
     Args:
-        old: Its id, or any unambiguous beginning of it; it is not changed.
+        old: Its id, or an unambiguous prefix of it; it is not changed.
         at: Address of the step.
         values: State to write.
         flow: A changed flow, if one.
         id: Of the new execution; None makes one.
         labels: For lists; None: those of the old one.
-        user: Who forks.
+        user: The user who forks it.
         resources: Objects of the caller for it, by name.
 
     Returns:
@@ -120,12 +120,12 @@ def _undone(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> list[str
 def _past(
     flows: LinkedFlows, hash: str, journal: Sequence[Event], execution: str, at: str
 ) -> list[Any]:
-    """Return the events up to the one by which a step began.
+    """Return the events up to the one that started a step.
 
     If the step ended with the same event, that holds it before it begins.
 
     Raises:
-        NotFound: No step of that address has begun.
+        NotFound: No step with that address has started.
     """
     seen: list[Observation] = []
     for moment in walk(flows, hash, journal, seen):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import State
 
 MOST_ROUNDS = 20
-"""How often it is tried anew because something else fails now."""
+"""How often it is tried again because something else fails now."""
 TABLES = {"unit": "units", "act": "acts", "scope": "scopes"}
 
 
@@ -54,7 +54,7 @@ class Past(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The state from which what failed begins anew, and how it is made."""
+    """The state from which what failed starts again, and how it is made."""
 
     graph: Graph
     state: State
@@ -78,14 +78,14 @@ def retrace(
         flows: The flows that the journal was written under.
         hash: Of the flow that the execution runs now.
         journal: All its events.
-        step: Address of what is to begin anew; None: all that failed.
+        step: Address of what is to start again; None: everything that failed.
 
     Returns:
         The state, and what a `retry` event says of it.
 
     Raises:
         NotFound: There is nothing at the address.
-        Conflict: It cannot be. Its hint is the address at which a fork can begin.
+        Conflict: It cannot. Its hint is the address at which a fork can start.
     """
     form = first_form(journal, hash)
     past = look_back(flows, form, line(journal, len(journal) - 1))
@@ -108,10 +108,10 @@ def retrace(
 
 
 def event_of(held: Held, now: int, last: int, by: str) -> Any:
-    """Return the event that begins anew what is held.
+    """Return the event that restarts what is held.
 
     Args:
-        held: The state from which it begins anew.
+        held: The state from which it starts again.
         now: The time (ms).
         last: The last number that the failed execution has used.
         by: Who asks.
@@ -294,7 +294,7 @@ class _Again:
         return kept, lost
 
     def _move(self, event: Any) -> None:
-        """Move the state to another form of the flow, if what is held fits into that, too."""
+        """Move the state to another version of the flow, if what is held fits into that, too."""
         after = self._flows.by_hash(event["after"]).graph
         if obstacles(self.graph, after, self._state, event["mapping"]):
             message = "it was moved to a version of its flow in which that has no place"

@@ -42,7 +42,7 @@ def retried(
 
 
 def _form(host: Host, execution: str, flow: Flow | LoadedFlow | str | PathLike[str]) -> LinkedFlow:
-    """Return the mended form of a flow to go on under."""
+    """Return the fixed version of a flow to continue with."""
     from flowengine.engines.flows import as_loaded
     from flowengine.engines.interventions.upgrading import of_flow
 
@@ -58,16 +58,16 @@ def retry(
     linked: LinkedFlow | None,
     who: Actor,
 ) -> None:
-    """Take a failed execution back to where it failed, and let that begin anew.
+    """Take a failed execution back to where it failed, and restart that.
 
     Args:
         execution: Loaded, with its lease; the request is put into its queue.
-        step: Address of what is to begin anew; None: all that failed.
-        linked: A mended form of the flow to go on under; None: the one that failed.
-        who: Who asks, and through what.
+        step: Address of what is to start again; None: everything that failed.
+        linked: A fixed version of the flow to continue with; None: the one that failed.
+        who: The actor.
 
     Raises:
-        Conflict: It has not failed, or it cannot begin anew in its place.
+        Conflict: It has not failed, or it cannot be restarted in its place.
         NotFound: There is nothing at the address.
     """
     status = execution.state["status"]
@@ -103,7 +103,7 @@ def retry(
 
 
 def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who: Actor) -> Any:
-    """Return the event by which an execution goes on under a mended flow, checked as an upgrade.
+    """Return the event that continues an execution with a fixed flow, checked like an upgrade.
 
     Raises:
         Conflict: Something in its state has no counterpart in the flow.

@@ -1,4 +1,4 @@
-"""Moving open executions to another form of their flow (language reference, §13).
+"""Moving open executions to another version of their flow (language reference, §13).
 
 Each is looked at under its lease: what its state refers to needs a counterpart, or an entry in the
 mapping. Then an `upgraded` event is committed, with the new hash in the index and a snapshot, in
@@ -46,7 +46,7 @@ class Upgrading:
         executions: Ids, or beginnings of them; none: all open ones of the flow that do not run this
             form already.
         mapping: What is called otherwise in it, see `flowengine.kernel.moving.pairing`.
-        who: Who moves them.
+        who: The actor.
         check: Only look what would become of each.
 
     Attributes:
@@ -88,7 +88,7 @@ class Upgrading:
             self.infos.append(info)
 
     def look(self, record: ExecutionRecord) -> UpgradeInfo:
-        """Return what would become of an execution, as it stands in the store."""
+        """Return what would happen to an execution in its stored state."""
         host = self._host
         execution = host.stored(record.id, 0)
         info = look(host, execution, record, self._linked, self._mapping)
@@ -129,7 +129,7 @@ class Upgrading:
         return info, None
 
     def settle(self, info: UpgradeInfo) -> bool:
-        """Note how an execution stands that was to be moved; return whether it was."""
+        """Note the state of an execution that was to be moved; return whether it was."""
         record = self._host.store.execution(info["execution"])
         info["status"] = record.status  # type: ignore[typeddict-item]
         info["moved"] = record.hash == self._linked.hash
@@ -256,10 +256,10 @@ def look(
     linked: LinkedFlow,
     mapping: Mapping[str, Any],
 ) -> UpgradeInfo:
-    """Return whether an execution can go on under another form of its flow, and why not.
+    """Return whether an execution can continue with another version of its flow, and why not.
 
     Args:
-        execution: As it stands in the store.
+        execution: The execution, as stored.
         record: What lists show of it.
         linked: The form to move it to.
         mapping: Checked.
@@ -284,7 +284,7 @@ def look(
 
 
 def told(record: ExecutionRecord, verdict: Verdict, found: Sequence[Obstacle] = ()) -> UpgradeInfo:
-    """Return what is told of one execution."""
+    """Return the report about one execution."""
     return {
         "execution": record.id,
         "flow": record.flow,
@@ -340,13 +340,13 @@ def upgraded(
     who: Actor,
     now: int,
 ) -> Event:
-    """Return the event by which an execution goes on under another form of its flow.
+    """Return the event that moves an execution to another version of its flow.
 
     Args:
         execution: As it stands.
-        linked: The form; nothing stands against it.
+        linked: The version; it has been checked.
         mapping: Checked.
-        who: Who moves it.
+        who: The actor.
         now: The time (ms).
     """
     event: Any = {

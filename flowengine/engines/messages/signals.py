@@ -1,8 +1,8 @@
-"""Signals from outside: checked by their declaration, then stored for who takes them.
+"""Signals from outside: checked against their declaration, then stored for their receivers.
 
-A signal goes to an execution, or to the open one that has its key. Only if there is none does it
-begin one, of a flow that has said so (`start`) and is known to the store. What the store does is
-one transaction, so of two first messages at once one begins the execution and the other goes to it.
+A signal goes to an execution, or to the open one that has its key. Only if there is none, it starts
+one, of a flow that lists it in `start` and is registered in the store. The store does this in one
+transaction: of two simultaneous first messages, one starts the execution and the other goes to it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def signal(
     who: Actor,
     flow: LoadedFlow | str | PathLike[str] | None,
 ) -> Sent:
-    """Store a signal for an execution, which it may begin; see `Engine.signal`."""
+    """Store a signal for an execution, which it may start; see `Engine.signal`."""
     found = None if execution is None else host.store.find_execution(execution)
     begun = None
     if flow is not None:
@@ -74,8 +74,8 @@ def send_signal(
         execution: Full id; or
         key: the key that an open execution has, or that one to be begun will have.
         id: A second message of the same id and data is not stored.
-        who: Who sends it.
-        flow: Id of the flow to begin an execution of, where several could.
+        who: The sender.
+        flow: Id of the flow to start an execution of, if several could.
 
     Returns:
         Where it went.
@@ -83,9 +83,9 @@ def send_signal(
     Raises:
         UsageError: Neither an execution nor a key is given, or both.
         InputError: The flow declares no such signal, the data does not fit, or the execution that
-            it would begin would not have the key.
+            it would start would not have the key.
         NotFound: No open execution has the key, and no flow starts one.
-        Conflict: The execution has ended; several flows begin on the signal; or a message of this
+        Conflict: The execution has ended; several flows start on the signal; or a message of this
             id was sent with other data.
     """
     if (execution is None) == (key is None):
@@ -106,7 +106,7 @@ def send_signal(
 
 
 def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> Stored:
-    """Store a message for the open execution that has its key, or begin one with it.
+    """Store a message for the open execution that has its key, or start one with it.
 
     Args:
         event: The event to journal; its `key` is set.
@@ -177,7 +177,7 @@ def check_for(host: Host, execution: str, name: str, data: Any) -> Any:
 
 
 def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning:
-    """Return the execution that a message begins."""
+    """Return the execution that a message starts."""
     from flowengine.engines.starting.beginning import begun_by
 
     name, key = event["signal"], event["key"]

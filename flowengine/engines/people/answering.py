@@ -24,13 +24,13 @@ def record_decision(
     """Record a decision.
 
     Args:
-        wait: Id of the wait, or any unambiguous beginning of it.
+        wait: Id of the wait, or an unambiguous prefix of it.
         choice: Id of the choice.
         answer: What comes with it.
         who: Actor decides.
 
     Returns:
-        The decision that stands, and whether its execution is to go on.
+        The decision that counts, and whether its execution is to be resumed.
     """
     given = Answer(
         choice,
@@ -84,7 +84,7 @@ def answer_questions(host: Host, result: Result, choice: str, who: Actor) -> boo
     """Answer all open questions about uncertain steps.
 
     Args:
-        result: How the execution stands.
+        result: The state of the execution.
         choice: `retry` or `fail`.
         who: Actor answers.
 
@@ -109,13 +109,13 @@ def hand_over(
 
     Args:
         driving: The engine's.
-        wait: Id of the wait, or any unambiguous beginning of it.
+        wait: Id of the wait, or an unambiguous prefix of it.
         what: `claimed`, `released` or `delegated`.
         who: Actor does it.
         **more: The fields of the event that are its own.
 
     Returns:
-        The wait as it stands then.
+        The wait afterwards.
     """
     event = {"type": what, "at": host.clock.now(), **who.fields(), **more}
     after = hand(host.store, host.settings, host.store.find_wait(wait), event)

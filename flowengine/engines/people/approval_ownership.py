@@ -55,12 +55,12 @@ def hand(
 
     Args:
         store: Where it is.
-        settings: Knows who is in which group.
+        settings: Settings with the groups.
         id: Full id of the wait.
         event: A `kernel.events.Handed` without `wait`.
 
     Returns:
-        The wait as it stands then.
+        The wait afterwards.
     """
     number = 0
     while True:
@@ -77,12 +77,12 @@ def hand(
 
 
 def check_claim(wait: Mapping[str, Any], id: str, user: str) -> None:
-    """Check that nobody else is at an approval, and that the user is if somebody has to be.
+    """Check that nobody else has claimed an approval, and that the user has if it must be claimed.
 
     Args:
         wait: The record.
         id: For messages.
-        user: Who decides.
+        user: The user who decides.
 
     Raises:
         Conflict: Nobody has claimed it and somebody must.
@@ -98,12 +98,12 @@ def check_claim(wait: Mapping[str, Any], id: str, user: str) -> None:
 def check_assignee(
     wait: Mapping[str, Any], users: Sequence[str], settings: Settings, what: str
 ) -> None:
-    """Check that a user is among the assignees, and that neither they nor who acts is excluded.
+    """Check that a user is among the assignees, and that neither they nor the actor is excluded.
 
     Args:
         wait: The record.
-        users: In whose name it is done; then who really does it, where that is somebody else.
-        settings: Knows who is in which group.
+        users: The user on whose behalf it is done; then the actual user, if that is somebody else.
+        settings: Settings with the groups.
         what: What the user wants to do, for messages: `decide on`.
 
     Raises:
@@ -148,16 +148,16 @@ def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:
     """Check that somebody may do what the event says.
 
     Args:
-        wait: As it stands.
+        wait: The wait.
         event: What somebody wants to do.
-        settings: Knows who is in which group.
+        settings: Settings with the groups.
 
     Returns:
-        Whether it changes anything: who has claimed an approval may claim it again.
+        Whether it changes anything: the user who has claimed an approval may claim it again.
 
     Raises:
         Conflict: It is closed, or cannot be claimed.
-        NotAllowed: Only somebody else may.
+        NotAllowed: Only other users may.
     """
     record, by, what = wait.record, event["by"], event["type"]
     users = [by, *([event["entered_by"]] if "entered_by" in event else ())]
@@ -187,10 +187,10 @@ def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:
 
 
 def _check_delegation(wait: Wait, by: str, to: str, settings: Settings) -> None:
-    """Check that an approval may be handed on, and to whom.
+    """Check that an approval may be delegated, and to whom.
 
     Raises:
-        UsageError: `to` is no other user.
+        UsageError: `to` is not another user.
         NotAllowed: The flow does not allow it, or `to` is excluded.
         Conflict: One of them has voted already.
     """
@@ -210,7 +210,7 @@ def _check_delegation(wait: Wait, by: str, to: str, settings: Settings) -> None:
 
 
 def _check_holder(record: Mapping[str, Any], id: str, user: str) -> None:
-    """Check that nobody else is at an approval.
+    """Check that nobody else has claimed an approval.
 
     Raises:
         Conflict: Somebody else has claimed it.

@@ -1,4 +1,4 @@
-"""Who may decide what: the one function through which every decision comes.
+"""Who may decide what: the one function through which every decision goes.
 
 The command line, the Python API and whatever comes later all call `decide`. It checks the wait, the
 person, the choice, the form, the edits, the comment and the files, in this order, and then lets the
@@ -40,7 +40,7 @@ _SIGNATURES = {
     ".webp": (b"RIFF",),
     ".pdf": (b"%PDF-",),
 }
-"""How files of a kind begin: one that does not has content that does not match its name."""
+"""The first bytes of files of each type: other content does not match the name."""
 
 
 class Answer(NamedTuple):
@@ -60,13 +60,13 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
 
     Args:
         store: Where the wait is.
-        settings: Knows who is in which group.
+        settings: Settings with the groups.
         id: Full id of the wait.
         answer: What somebody decided.
         now: The time (ms).
 
     Returns:
-        The decision that stands, with whether it is this one.
+        The decision that counts, and whether it is this one.
 
     Raises:
         Conflict: It was decided otherwise, closed without a decision, or its time is over,
@@ -116,7 +116,7 @@ def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) ->
     Args:
         wait: The wait's record, see `flowengine.kernel.commands.OpenWait`.
         answer: What somebody decided.
-        settings: Knows who is in which group.
+        settings: Settings with the groups.
 
     Returns:
         The decision as data: the fields of a `decided` event but `type`, `at`, `wait` and
@@ -169,12 +169,12 @@ def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
 
 
 def same(standing: Mapping[str, Any], answer: Answer, files: Sequence[str]) -> bool:
-    """Return whether an answer says what was decided already, as far as it says anything.
+    """Return whether an answer agrees with the earlier decision, in what it says.
 
-    Who says it, when and through what does not count: two people who approve agree.
+    Who answers, when and through which channel does not matter: two people who approve agree.
 
     Args:
-        standing: The decision that stands.
+        standing: The decision that counts.
         answer: What somebody decides now.
         files: Digests of the files that come with it.
     """
@@ -217,10 +217,10 @@ def _settled(wait: Wait, answer: Answer, files: Sequence[str]) -> Decision:
 def _agreed(
     wait: Wait, standing: Mapping[str, Any], answer: Answer, files: Sequence[str]
 ) -> Decision:
-    """Return the decision that stands, if the answer is the same.
+    """Return the decision that counts, if the answer is the same.
 
     Raises:
-        Conflict: It is another one; says who decided what and when.
+        Conflict: It is different; says who decided what and when.
     """
     if same(standing, answer, [_digest(path) for path in files]):
         return _decision(wait, standing, first=False)
@@ -283,7 +283,7 @@ def _comment(choice: Mapping[str, Any], comment: str | None) -> str | None:
 def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any:
     """Return the form as filled in; it is required for choices that count as approving.
 
-    The form of a question may be a schema of anything; then what is given is the answer itself.
+    The form of a question may be any schema; then the given value is the answer itself.
 
     Raises:
         InputError: What is given does not fit.

@@ -1,4 +1,4 @@
-"""Waits as the API gives them: what is asked, who may answer, what was decided."""
+"""Waits as the API returns them: what is asked, who may answer, what was decided."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def page_of_waits(
 
 
 def wait_of(host: Host, wait: str) -> WaitInfo:
-    """Return one wait, open or closed, by any unambiguous beginning of its id."""
+    """Return one wait, open or closed, by any unambiguous prefix of its id."""
     found = standing(host.store, host.store.find_wait(wait))
     return stored_wait_view(found, host.stored(found.execution, 0).state if found.open else None)
 
@@ -96,7 +96,7 @@ def _with_votes(wait: Wait) -> dict[str, Any]:
 
 
 def decision_view(event: dict[str, Any]) -> dict[str, Any]:
-    """Return a `decided` event as who decided what, when, through what."""
+    """Return the decision of a `decided` event: who decided what, when, through which channel."""
     view = {key: value for key, value in event.items() if value not in (None, [])}
     for key in ("type", "wait", "sent"):
         view.pop(key, None)

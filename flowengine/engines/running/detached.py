@@ -1,8 +1,8 @@
-"""Detached flows: a step begins an execution of its own and goes on with its id (§8.4).
+"""Detached flows: a step starts a separate execution and continues with its id (§8.4).
 
-The id follows from the execution that begins it and the address of the step, so however often the
-step is taken again after a crash, there is one. It is in the store before the step has ended. Who
-drives the one that began it drives it next, unless another process has it by then.
+The id follows from the parent execution and the address of the step, so there is only one, however
+often the step is repeated after a crash. It is in the store before the step has ended. The process
+that drives the parent drives it next, unless another process holds it by then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ID_LENGTH = 26
 
 
 def begin_detached(host: Host, execution: Execution, run: Run) -> Event:
-    """Create the execution that a step begins, and have it driven here.
+    """Create the execution that a step starts, and have it driven here.
 
     Args:
         execution: That of the step.
@@ -60,7 +60,7 @@ def _id(execution: str, address: str) -> str:
 
 
 def _linked(host: Host, linked: LinkedFlow, step: int) -> LinkedFlow:
-    """Return the flow that a step begins, by itself."""
+    """Return the flow that a step starts, as a flow of its own."""
     from flowengine.flow.compile.link import alone
     from flowengine.flow.structural_hash import structural_hash
 

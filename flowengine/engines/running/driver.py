@@ -46,11 +46,11 @@ QUICK_SECONDS = 0.005
 """How long quick steps may run before what they gave is committed. Those that are pure run one
 after the other meanwhile, each before the result of the one before it is on disk."""
 TURNS_SECONDS = 0.005
-"""How long executions that never wait may take turns before something else has one."""
+"""How long executions that never wait may run before others get a turn."""
 
 
 class Driver:
-    """Drives executions synchronously, as far as nothing has to be awaited.
+    """Drives executions synchronously, as long as nothing has to be awaited.
 
     Args:
         host: What they share.
@@ -173,13 +173,13 @@ class Driver:
         return True
 
     def commit(self, execution: Execution) -> None:
-        """Apply, commit and tell what is in the queue of an execution, and give its lease back.
+        """Apply, commit and report what is in the queue of an execution, and release its lease.
 
         Args:
             execution: Held by this engine; it is not driven.
 
         Raises:
-            Conflict: Somebody else has it now.
+            Conflict: Somebody else holds it now.
         """
         execution.told = Told([], [], []) if self.host.subscribers else None
         execution.apply_queue()
@@ -193,7 +193,7 @@ class Driver:
         self.left.append((execution, run))
 
     def stop(self, execution: Execution, stop: Stop) -> None:
-        """Withdraw an attempt; here only one can be meant that has not begun."""
+        """Cancel an attempt; here, it can only be one that has not started."""
         self.left = [
             (other, run)
             for other, run in self.left
@@ -208,7 +208,7 @@ class Driver:
         """Give back what belongs to a region that has ended; steps with such run on a loop."""
 
     def rested(self, execution: Execution) -> None:
-        """Be told that an execution has ended or only waits; its lease is given back."""
+        """Handle that an execution has ended or waits; its lease is released."""
         if self.may_have_environments(execution):
             import asyncio
 
@@ -219,7 +219,7 @@ class Driver:
         return self.host.may_have_environments(execution.context, execution.linked.compiled)
 
     async def give_back(self, execution: Execution) -> None:
-        """Give back the environments that an execution needs no more: it is over, or waits."""
+        """Release the environments that an execution no longer needs: it has ended or waits."""
         environments = self.host.environments
         if execution.ended:
             await environments.finish(execution.context, execution.linked.compiled)
@@ -300,7 +300,7 @@ class Driver:
         return now < execution.waited_until
 
     def _claimed(self, execution: Execution, append: Append) -> None:
-        """Hear which locks were granted with a commit, and to whom else."""
+        """Handle the locks that were granted with a commit, and who else got one."""
         over = append.head is not None and append.head.status in ENDED
         if not append.claims and not (over and "bound" in execution.state):
             return
@@ -329,12 +329,12 @@ class Driver:
             delay: Milliseconds.
 
         Returns:
-            False: here nothing can be waited for, whoever drives it next on an event loop does it.
+            False: nothing can be awaited here; the next driver on an event loop does it.
         """
         return False
 
     def _refused(self, execution: Execution, append: Append, verdict: Conflict) -> None:
-        """Go back to what the store holds if a decision was first; else it is somebody else's."""
+        """Go back to the stored state if a decision was first; otherwise it was taken over."""
         if append.new is not None:
             execution.epoch = 0  # whoever created it holds its lease
         if not isinstance(verdict.standing, Wait):
@@ -405,9 +405,9 @@ class Driver:
     def _run_ahead(self, execution: Execution, until: float) -> None:
         """Run quick steps that are pure one after the other, and commit all their results at once.
 
-        What a step gives is applied, and the next begins, before it is on disk. If the process dies
-        they run again, and nobody can tell. Nothing else may be uncommitted meanwhile: the result
-        of a step that acts is on disk before anything else runs.
+        The result of a step is applied, and the next step starts, before it is on disk. If the
+        process dies, they run again, which makes no difference. Nothing else may be uncommitted
+        meanwhile: the result of a step that acts is on disk before anything else runs.
 
         Args:
             execution: All that has happened to it is on disk.
@@ -462,7 +462,9 @@ class Driver:
             printed.close()
 
     def _carry(self, execution: Execution, command: Command) -> None:
-        """Carry out a command that begins no attempt; the end needs nothing, it was committed."""
+        """Carry out a command that starts no attempt; the end needs nothing, it has been
+        committed.
+        """
         if isinstance(command, Stop):
             self.stop(execution, command)
         elif isinstance(command, Consult):

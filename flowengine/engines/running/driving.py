@@ -70,7 +70,7 @@ class Driving:
         """Return an execution with its lease, and what happened meanwhile in its queue.
 
         Args:
-            execution: Its id, or any unambiguous beginning of it.
+            execution: Its id, or an unambiguous prefix of it.
             resources: Objects of the caller for it, by name.
         """
         _refuse_while_imported()
@@ -108,7 +108,7 @@ class Driving:
         return result_of(execution if rests else self._host.stored(execution.id, 0))
 
     async def drive_async(self, execution: Execution) -> Result:
-        """Do as `drive`, on the running event loop."""
+        """Like `drive`, on the running event loop."""
         from flowengine.engines.running.local import Local
 
         if self._local is None or not self._local.is_here():
@@ -122,21 +122,21 @@ class Driving:
         return result_of(execution if rests else self._host.stored(execution.id, 0))
 
     def go_on(self, execution: str, *, resume: bool = True) -> Result | None:
-        """Go on with an execution that was sent something, if nobody else does.
+        """Resume an execution that was sent something, if nobody else does.
 
         Args:
             execution: Full id.
             resume: Whether to.
 
         Returns:
-            How it stands; None: it is not driven here.
+            The state of the execution; None: it is not driven here.
         """
         with suppress(Conflict):
             return self.drive(self.loaded(execution)) if resume else None
         return None
 
     async def go_on_async(self, execution: str, *, resume: bool = True) -> Result | None:
-        """Do as `go_on`; an execution that is driven here takes it and is not waited for."""
+        """Like `go_on`; an execution that is driven here takes it and is not waited for."""
         if self._taken_here(execution):
             return None
         with suppress(Conflict):
@@ -197,7 +197,7 @@ class Driving:
             yield other
 
     def _drive_one(self, execution: Execution) -> None:
-        """Drive an execution without an event loop as far as that goes, then on one of its own."""
+        """Drive an execution without an event loop as long as possible, then on one of its own."""
         driver = Driver(self._host)
         driver.add(execution)
         driver.look(execution)

@@ -1,7 +1,7 @@
 """Asking a policy before people answer: may an environment be opened?
 
 What it says is a decision like any other: recorded first, and settled by compare-and-set, so a
-person who answers at the same moment and a policy do not both have their way.
+person and a policy that answer at the same moment cannot both win.
 """
 
 from __future__ import annotations

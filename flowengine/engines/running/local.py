@@ -35,7 +35,7 @@ process that stays for less than that reads it sooner."""
 SHORTEST_STAY = 1.0
 """Seconds between two such readings at least."""
 LATE_SECONDS = 10.0
-"""How long a withdrawn function may take to end, for its result to tell whether it acted."""
+"""How long a cancelled function may take to end, so that its result shows whether it acted."""
 
 
 class Local(Driver):
@@ -58,7 +58,7 @@ class Local(Driver):
         self._alarm_due = 0
         self._poller: asyncio.TimerHandle | None = None
         self._endings: dict[asyncio.Task[None], str] = {}
-        """What gives back environments of regions that have ended → whose they are."""
+        """Tasks that release environments of ended regions → their executions."""
         self._changes = 0
         self._arrived = 0
         host.keeper.on_late = self._suspect
@@ -71,8 +71,8 @@ class Local(Driver):
     ) -> None:
         """Drive an execution until it ends or only waits.
 
-        Cancel the awaiting task to stop: running attempts are ended and the lease is given back;
-        the execution itself goes on when it is resumed.
+        Cancel the awaiting task to stop: running attempts are ended and the lease is released; the
+        execution itself continues when it is resumed.
 
         Args:
             execution: With its lease; one that is driven here already is awaited.
@@ -130,7 +130,7 @@ class Local(Driver):
             self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
 
     def turn(self) -> list[Execution]:
-        """Do as every driver, and see to it that the loop wakes for the timers."""
+        """Like every driver, and wake the loop for the timers."""
         going = super().turn()
         for execution in going:
             self._set_alarm(execution)
@@ -168,7 +168,7 @@ class Local(Driver):
             task.cancel()
 
     def rested(self, execution: Execution) -> None:
-        """Wake those who await it, when its environments are given back."""
+        """Wake those who await it when its environments are released."""
         rest = self._rests.pop(execution.id)
         if not self.may_have_environments(execution):
             rest.set_result(None)
@@ -263,8 +263,8 @@ class Local(Driver):
     def _patience(self, execution: Execution, run: Run) -> float:
         """Return how long to wait for the function of an attempt that has been withdrawn.
 
-        Whether it acted has to be known if its step may have to be undone, and if nothing else
-        tells: no later attempt, and none that is made to find out.
+        Whether it acted must be known if its step may have to be undone and nothing else shows it:
+        no later attempt, and none that is made to find out.
         """
         state = execution.state
         cut = state["cuts"].get(run.unit)
@@ -317,7 +317,7 @@ class Local(Driver):
             self.read_inbox(execution)
 
     async def _leave(self, execution: Execution) -> None:
-        """End the work of an execution here and give back its lease."""
+        """End the work of an execution here and release its lease."""
         if self.executions.get(execution.id) is not execution:
             return
         del self.executions[execution.id]
@@ -379,7 +379,7 @@ class Local(Driver):
             self._loop.call_soon_threadsafe(self._check_leases)
 
     def _check_leases(self) -> None:
-        """Commit for every execution, which tells those that are not ours any more."""
+        """Commit for every execution, which reveals those that are no longer ours."""
         for execution in self.executions.values():
             self.look(execution)
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def recover(execution: Execution, inbox: list[Message], now: int) -> None:
     """Put into the queue of an execution that was just loaded what happened since.
 
-    First the attempts that its last process left: they were cut off before all else. Then messages
-    in the order of their commits, whatever the clocks of their senders said, and timers in the
-    order they were due, merged by time; on a tie messages come first. Last, what waits for an
-    environment is tried again.
+    First the attempts that its last process left: they were interrupted before everything else.
+    Then messages in the order of their commits, whatever the clocks of their senders said, and
+    timers in the order they were due, merged by time; on a tie messages come first. Last, what
+    waits for an environment is tried again.
 
     Args:
         execution: Loaded, nothing applied yet.
@@ -50,9 +50,9 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
 
 
 def _tries_for_environments(execution: Execution, now: int) -> Iterator[Event]:
-    """Yield an event for each attempt that was stopped because an environment could not be had.
+    """Yield an event for each attempt that was stopped because an environment was not available.
 
-    Whoever goes on with an execution tries again; what somebody has decided meanwhile was before.
+    Resuming an execution tries again; decisions made meanwhile come before.
     """
     for number, record in execution.waits.items():
         if record.get("ran") == "no":
@@ -79,7 +79,7 @@ def _in_order(execution: Execution, inbox: list[Message]) -> list[tuple[int, Mes
 
 
 def _begins(message: Message) -> bool:
-    """Return whether a message begins its execution."""
+    """Return whether a message starts its execution."""
     return bool(unpack_message(message)["type"] == "started")
 
 

@@ -1,4 +1,4 @@
-"""What went wrong beside an execution, written into its journal: its outcome stays as it is.
+"""Problems that do not affect the outcome of an execution, written into its journal.
 
 An environment that cannot be closed is noticed when a step, a region or the execution is over: the
 execution may run here, may be let go already, or may have ended.

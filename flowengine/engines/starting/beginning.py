@@ -1,4 +1,4 @@
-"""How executions begin: inputs checked, the first event made, the execution created."""
+"""How executions start: inputs are checked, the first event is made, the execution is created."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
 
 class Starting(NamedTuple):
-    """What somebody who starts an execution says."""
+    """The request to start an execution."""
 
     flow: Flow | LoadedFlow | str | PathLike[str]
     """What to run."""
@@ -121,7 +121,7 @@ def create(host: Host, linked: LinkedFlow, started: Any) -> str:
 
 
 def begun_by(host: Host, linked: LinkedFlow, event: Mapping[str, Any]) -> Beginning:
-    """Return the execution that a message begins, for the store to create.
+    """Return the execution that a message starts, for the store to create.
 
     Args:
         linked: A flow with a `start` on the signal.
@@ -158,7 +158,7 @@ def begun_by(host: Host, linked: LinkedFlow, event: Mapping[str, Any]) -> Beginn
 
 
 def declared_by(linked: LinkedFlow, started: Any) -> tuple[list[tuple[str, str]], list[Claim]]:
-    """Return what the store is told of an execution that begins with an event.
+    """Return the store's record of an execution that starts with an event.
 
     Returns:
         The keys by which it is found, and its claim to be one of so many (`concurrency`).
@@ -229,13 +229,13 @@ def new_record(
     owner: str | None,
     forked_from: str | None = None,
 ) -> NewExecution:
-    """Return what the store is told of a new execution.
+    """Return the store's record of a new execution.
 
     Args:
         linked: Its flow.
         data: See `execution_data`.
         now: When it starts (ms).
-        owner: Who holds it first; None: nobody.
+        owner: The first holder; None: nobody.
         forked_from: Where it comes from, for people.
 
     Returns:

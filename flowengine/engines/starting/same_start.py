@@ -23,7 +23,8 @@ LONGEST_SHOWN = 60
 def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str, Any]) -> None:
     """Check that the execution of an id is the one that somebody wants to start.
 
-    A changed form of the same flow is no conflict: the execution keeps the form it began with.
+    A changed version of the same flow is not a conflict: the execution keeps the version it started
+    with.
 
     Args:
         id: Full id of the execution.
