@@ -462,9 +462,7 @@ class Driver:
             printed.close()
 
     def _carry(self, execution: Execution, command: Command) -> None:
-        """Carry out a command that starts no attempt; the end needs nothing, it has been
-        committed.
-        """
+        """Carry out a command that starts no attempt; the end, already committed, needs nothing."""
         if isinstance(command, Stop):
             self.stop(execution, command)
         elif isinstance(command, Consult):
