@@ -211,6 +211,15 @@ def test_nothing_that_the_length_limit_cut_off_is_called(one: Format) -> None:
         assert reading.calls in ((), whole.calls), written[:length]
 
 
+def test_a_reply_reads_the_same_whatever_the_format() -> None:
+    """The first reply of the script of M3: a sentence and a call."""
+    replies = [f"I add.\n{one.write([('add', {'a': 1, 'b': 2})])}" for one in FORMATS]
+
+    assert {repr(read(reply)) for reply in replies} == {
+        repr(Reading(content="I add.", calls=(Call("add", {"a": 1, "b": 2}),)))
+    }
+
+
 def test_text_between_xml_calls_stays_content() -> None:
     one, two = ONE["xml"], ONE["xml"].replace("1", "3").replace("2", "4")
 

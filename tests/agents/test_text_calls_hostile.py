@@ -31,6 +31,7 @@ def seconds_for(text: str) -> float:
         "{" * (SIZE // 2) + "}" * (SIZE // 2),
         '<tool_call>{"a":' * (SIZE // 16),
         "[add(" * (SIZE // 5),
+        "```json\n{}\n```\n" * (SIZE // 15),
         f"<function{' ' * SIZE}x",
         f"Action: add{' ' * SIZE}x",
         random.Random(1).randbytes(SIZE).decode("latin-1"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowengine.agents.text_calls.formats.base import Format, Found, Mark, broken_call
-from flowengine.agents.text_calls.formats.json_calls import calls_of, written
+from flowengine.agents.text_calls.formats.json_calls import calls_of, name_in, written
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
 from flowengine.agents.text_calls.records import RawCall
 from flowengine.agents.text_calls.source import Source
@@ -16,7 +16,6 @@ _KEY = (
     "(?:name|tool|function|tool_name|arguments|parameters|args|input|id|type|tool_calls?"
     "|function_call)"
 )
-_NAME = re.compile(r"""["'](?:name|tool|function)["']\s*:\s*["']([\w.-]{1,64})["']""")
 _NEXT = re.compile(r"\s*+[;,]?\s*+(?=[{\[])")
 _LAST = re.compile(r"\s*<\|(?:eom_id|eot_id|eot)\|>")
 
@@ -61,12 +60,12 @@ def _read(source: Source, start: int) -> Found | None:
 
 def _broken(source: Source, start: int, at: int, broken: BrokenJson, found: Found) -> Found:
     end = min(len(source.text), max(broken.at, at + 1))
-    name = _NAME.search(source.text, at, min(at + 400, len(source.text)))
-    if name is None or name[1] not in source.tools:
+    name = name_in(source, at)
+    if name not in source.tools:
         if found.items:
             return found
         return Found(end, content=source.text[start:end])
-    found.items.append(broken_call(source, start, end, broken, name[1]))
+    found.items.append(broken_call(source, start, end, broken, name))
     found.end = end
     return found
 

@@ -74,7 +74,7 @@ def _write_r1(calls: Sequence[tuple[str, dict[str, Any]]]) -> str:
         f"{dumps(arguments, ensure_ascii=False)}\n```{_CALL_END}"
         for name, arguments in calls
     )
-    return f"{_BEGIN}{chr(10).join(each)}{_END}"
+    return "".join([_BEGIN, "\n".join(each), _END])
 
 
 _MARKS = (literal(_BEGIN), literal(_CALL))

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from json import dumps
 from typing import Any
 
 from flowengine.agents.text_calls.formats.bare_json import is_call
 from flowengine.agents.text_calls.formats.base import Format, Found, broken_call, fault
 from flowengine.agents.text_calls.formats.fences import FENCE, Fence, read_fence
-from flowengine.agents.text_calls.formats.json_calls import calls_of
+from flowengine.agents.text_calls.formats.json_calls import calls_of, name_in, written
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
-from flowengine.agents.text_calls.records import RawCall
 from flowengine.agents.text_calls.source import Source
 
 _OF_CALLS = {"tool_call", "tool_calls", "tool", "tool_use", "function_call"}
@@ -24,7 +22,6 @@ _OF_JSON = {"json", "jsonc", "json5", "", *_OF_CALLS}
 _MARKED = re.compile(
     r"\s*(?:<tool_call>|<function=|<function_calls>|<invoke\s|\[TOOL_CALLS\]|<\|tool_call)"
 )
-_NAME = re.compile(r"""["'](?:name|tool|function)["']\s*:\s*["']([\w.-]{1,64})["']""")
 
 
 def _read(source: Source, start: int) -> Found | None:
@@ -51,9 +48,9 @@ def _read_json(source: Source, start: int, fence: Fence) -> Found | None:
     """Read the JSON in a fence; None: it holds no calls."""
     found = Found(fence.end)
     ours = fence.language in _OF_CALLS
-    at, end = source.skip(fence.inside), fence.inside_end
-    body = source.text[:end] if fence.closed else source.text
-    while at < end:
+    inside = Source(source.text[fence.inside : fence.inside_end], source.ended, source.tools)
+    body, at = inside.text, inside.skip(0)
+    while at < len(body):
         try:
             value, at, repairs = read_json(body, at, complete=fence.closed or source.complete)
         except BrokenJson as broken:
@@ -66,8 +63,8 @@ def _read_json(source: Source, start: int, fence: Fence) -> Found | None:
             found.items.append(fault(source, start, fence.end, reason))
         found.items += calls or []
         found.repairs += repairs
-        at = source.skip(at)
-        if at < end and source.text[at] not in "{[":
+        at = inside.skip(at)
+        if at < len(body) and body[at] not in "{[":
             if not found.items:
                 return None
             found.repairs.append("text after the JSON of a call was left out")
@@ -78,19 +75,15 @@ def _read_json(source: Source, start: int, fence: Fence) -> Found | None:
 def _broken(
     source: Source, start: int, fence: Fence, broken: BrokenJson, ours: bool
 ) -> Found | None:
-    stop = min(fence.inside + 400, fence.inside_end)
-    name = _NAME.search(source.text, fence.inside, stop)
-    if not ours and (name is None or name[1] not in source.tools):
+    name = name_in(source, fence.inside)
+    if not ours and name not in source.tools:
         return None
     end = fence.end
-    return Found(end, [broken_call(source, start, end, broken, name[1] if name else None)])
+    return Found(end, [broken_call(source, start, end, broken, name)])
 
 
 def _write(calls: Sequence[tuple[str, dict[str, Any]]]) -> str:
-    objects = (RawCall(name, arguments) for name, arguments in calls)
-    blocks = (
-        dumps({"name": one.name, "arguments": one.arguments}, ensure_ascii=False) for one in objects
-    )
+    blocks = (written(name, arguments) for name, arguments in calls)
     return "\n".join(f"```tool_call\n{block}\n```" for block in blocks)
 
 

@@ -17,6 +17,7 @@ _ARGUMENTS = ("arguments", "parameters", "args", "input")
 _BESIDE = {"id", "type", "index", "call_id"}
 _WRAPPERS = ("tool_calls", "tool_call", "function_call")
 _NAME = re.compile(r"""["'](?:name|tool|function)["']\s*:\s*["']([\w.-]{1,64})["']""")
+_LOOKED_AT = 400
 
 
 def calls_of(value: Any) -> list[RawCall] | None:
@@ -49,6 +50,17 @@ def _call_of(value: Mapping[str, Any]) -> list[RawCall] | None:
     return [RawCall(value[names[0]].strip(), value[arguments[0]] if arguments else None)]
 
 
+def name_in(source: Source, at: int) -> str | None:
+    """Return the name of the tool that broken JSON means, where it says so early.
+
+    Args:
+        source: The reply.
+        at: Where the JSON begins.
+    """
+    name = _NAME.search(source.text, at, at + _LOOKED_AT)
+    return name[1] if name else None
+
+
 def read_calls(
     source: Source, start: int, at: int, *, closing: re.Pattern[str] | None = None
 ) -> Found:
@@ -63,8 +75,7 @@ def read_calls(
     try:
         value, end, repairs = read_json(source.text, at, complete=source.complete, ends=closing)
     except BrokenJson as broken:
-        name = _NAME.search(source.text, at, min(at + 400, len(source.text)))
-        return _given_up(source, start, broken, closing, name[1] if name else None)
+        return _given_up(source, start, broken, closing, name_in(source, at))
     found = Found(end, repairs=list(repairs))
     calls = calls_of(value)
     if calls is None and value != []:
