@@ -300,6 +300,38 @@ def test_a_report_about_a_file_controls_no_terminal(flowengine: CommandLine) -> 
     harmless(told)
 
 
+DRAWN = """\
+flowengine: 1
+id: drawn
+version: "{text}"
+inputs: {{t: {{type: string, default: x}}}}
+signals: {{go: {{key: "{text}"}}}}
+steps:
+  - id: ask
+    approval: {{title: "{text}", choices: [{{id: approve, label: "{text}"}}, {{id: reject}}]}}
+    next: {{first: [{{when: "${{{{ inputs.t == '{line}' }}}}", to: w}}, {{else: z}}]}}
+  - {{id: w, wait: {{signal: go}}, next: z}}
+  - {{id: z, run: {{argv: [echo, "{text}"]}}, lock: "${{{{ '{line}' }}}}"}}
+"""
+
+
+@pytest.mark.parametrize("kind", ["mermaid", "dot", "svg", "graphml", "json"])
+def test_no_picture_of_a_flow_or_an_execution_controls_the_terminal(
+    flowengine: CommandLine, kind: str
+) -> None:
+    def quoted(text: str) -> str:
+        return "".join(f"\\U{ord(each):08x}" for each in text)
+
+    line = HOSTILE.replace("\r\n", "").replace("\x00", "")
+    flow = flowengine.write("drawn.yaml", DRAWN.format(text=quoted(HOSTILE), line=quoted(line)))
+    flowengine("run", flow, "--id", "it", "--stay", "0s", code=4)
+
+    for what in (flow, "it"):
+        told = flowengine("graph", what, "--format", kind)
+        assert "forged" in told.out
+        harmless(told.out + told.err)
+
+
 def test_a_line_stays_a_line_and_colours_are_only_ours(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,7 +75,7 @@ def left_behind(code: str) -> str:
     return f"import subprocess\nsubprocess.Popen(['python3', '-c', {code!r}]) and None"
 
 
-@pytest.mark.parametrize("way", ["removed", "closed"])
+@pytest.mark.parametrize("way", ["removed", "mapped", "closed"])
 def test_what_outlives_its_call_is_ended(sandbox: type[Sandbox], tmp_path: Path, way: str) -> None:
     with opened(Python(), sandbox, tmp_path, limits=LIMITS) as python:
         python.run("x = 41")
