@@ -277,7 +277,7 @@ def test_what_an_agent_needs_fits_through_the_door(
         ("{who: Ada}", "{whom: Ada}", "'assistant' takes no argument 'whom'"),
         ("output.text", "output.txt", "txt"),
         ("Greet ${{ inputs.x }}", "Greet ${{ secrets.TOKEN }}", "secret"),
-        ("takes: [who]", "takes: ['${{ inputs.x }}']", "an expression cannot stand in 'takes'"),
+        ("takes: [who]", "takes: ['${{ inputs.x }}']", "an expression is not allowed in 'takes'"),
     ],
 )
 def test_the_checker_knows_what_a_package_says(

@@ -182,7 +182,7 @@ class StepKinds:
         for key, value in found.task.items():
             for place, text in _texts(value, (*loc, key)):
                 if has_expression(text):
-                    message = f"an expression cannot stand in {key!r}"
+                    message = f"an expression is not allowed in {key!r}"
                     self.report.at("E306", message, place, found.step_kind.constants_hint)
 
     def _check_command(self, argv: Any, loc: Loc) -> None:
