@@ -35,8 +35,8 @@ UNITS: States[Phase] = States(
     "a branch that lost - first closes what is open in it.",
     ("steps/attempts.py", "steps/attempt_outcomes.py", "ending/closing.py"),
     {
-        "ready": "nothing of it is under way: it is about to begin, between two attempts, or about "
-        "to end",
+        "ready": "none of the others: it is about to begin, between two attempts, or about to end; "
+        "a `finally` inside it may have to run before it goes on",
         "asked": "people are asked before its attempt begins",
         "lock": "it is queued for a lock",
         "budget": "a budget is used up, and somebody is asked whether to raise it",
