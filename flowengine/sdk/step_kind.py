@@ -116,6 +116,13 @@ class StepKind:
     fixes arguments, and `configuration` if the configuration has more than constants. An
     environment with the name of an argument takes its place: `context.resources` has it."""
 
+    session: ClassVar[str | None] = None
+    """A kind of environment. A tool of this step kind is then a server of tools, called as
+    `name.tool`: what stands behind its key is the configuration of such an environment, which opens
+    once for an execution. Beside it stand `include` and `exclude`, names or globs of the tools that
+    a flow may call, and `in`, a declared environment instead of one of its own. `task["server"]`
+    names the session in `context.resources`, `task["tool"]` the tool."""
+
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of what stands behind the action key; default: any map.

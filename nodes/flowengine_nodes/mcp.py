@@ -8,12 +8,92 @@ from typing import Any
 
 from flowengine.sdk import Plain, StepContext, StepKind, ToolError
 
+_TEXT: dict[str, Plain] = {"type": "string"}
+_TEXTS: dict[str, Plain] = {"type": "array", "items": _TEXT}
+_SERVER: dict[str, Plain] = {
+    "command": {
+        "description": "The program to start, or the program with its arguments.",
+        "examples": [["npx", "some-server"]],
+    },
+    "args": {
+        "type": "array",
+        "description": "Arguments of the program.",
+        "examples": [["--verbose"]],
+    },
+    "env": {
+        "type": "object",
+        "description": "Environment variables of the program, beside PATH, HOME and LANG.",
+        "examples": [{"TOKEN": "${{ secrets.TOKEN }}"}],
+    },
+    "cwd": {
+        **_TEXT,
+        "description": "Its working directory; the working folder.",
+        "examples": ["data"],
+    },
+    "url": {
+        **_TEXT,
+        "description": "The address of a server that speaks streamable HTTP.",
+        "examples": ["https://mcp.example.com"],
+    },
+    "headers": {
+        "type": "object",
+        "description": "Headers of every request to it.",
+        "examples": [{"Authorization": "Bearer ${{ secrets.TOKEN }}"}],
+    },
+    "roots": {
+        "type": "array",
+        "description": "Folders that the server may be told of when it asks for its roots.",
+        "examples": [["data"]],
+    },
+    "mode": {
+        "enum": ["auto", "legacy"],
+        "description": "Revisions of the protocol that are tried; `legacy`: those with "
+        "a handshake.",
+        "default": "auto",
+        "examples": ["legacy"],
+    },
+    "servers": {
+        "type": "object",
+        "description": "Several servers by name; their tools are called `name.tool`.",
+        "examples": [{"units": {"command": ["units-server"]}}],
+    },
+    "in": {
+        "anyOf": [_TEXT, {"type": "object", "minProperties": 1, "maxProperties": 1}],
+        "description": "A declared environment of kind `mcp`, instead of a server of its own.",
+        "examples": ["units"],
+    },
+    "include": {
+        **_TEXTS,
+        "minItems": 1,
+        "description": "The tools that can be called, as names or globs; all.",
+        "examples": [["get_*"]],
+    },
+    "exclude": {
+        **_TEXTS,
+        "description": "The tools that cannot, as names or globs.",
+        "default": [],
+        "examples": [["delete_*"]],
+    },
+}
+"""Keys of a server, or of several."""
+
 
 class Mcp(StepKind):
     """Calls a tool once: whether it may be repeated is the flow's to say, not the server's."""
 
-    places = ()
+    places = ("tool",)
     takes_arguments = True
+    session = "mcp"
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of what stands behind `mcp`: one server, or several."""
+        return {
+            "type": "object",
+            "properties": _SERVER,
+            "oneOf": [{"required": [key]} for key in ("command", "url", "servers", "in")],
+            "additionalProperties": False,
+        }
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ invoke = acme_kinds:Invoke
 job = acme_kinds:Job
 batch = acme_kinds:Job
 assistant = acme_kinds:Assistant
+acp = acme_kinds:Server
+table = acme_kinds:Table
 """
 
 
@@ -132,6 +135,26 @@ FLOWS = {
             "injected into a tool": "environments: {orders: {kind: sqlite, config: {path: o.db}}}\n"
             "tools: {t: {KIND: 'work:count'}}\nsteps: [{id: a, call: t, with: {table: t}}]",
             "nothing to inject": "steps: [{id: a, KIND: 'work:count', with: {table: t}}]",
+        },
+    ),
+    "acp": (
+        "mcp",
+        {
+            "program": "tools: {u: {KIND: {command: [units, '--x'], env: "
+            "{T: '${{ secrets.TOKEN }}'}}}}\nsteps: [{id: a, call: u.convert, with: {c: 1}}]",
+            "include": "tools: {u: {KIND: {url: 'https://u.example', include: ['get_*']}}}\n"
+            "steps: [{id: a, call: u.delete}]",
+            "exclude": "tools: {u: {KIND: {url: 'https://u.example', exclude: [delete]}}}\n"
+            "steps: [{id: a, call: u.delete}]",
+            "no tool": "tools: {u: {KIND: {url: 'https://u.example'}}}\nsteps: [{id: a, call: u}]",
+            "in": "environments: {e: {kind: mcp, config: {command: [units]}}}\n"
+            "tools: {u: {KIND: {in: e}}}\nsteps: [{id: a, call: u.convert}]",
+            "in another kind": "environments: {e: {kind: shell}}\n"
+            "tools: {u: {KIND: {in: e}}}\nsteps: [{id: a, call: u.convert}]",
+            "two servers": "tools: {u: {KIND: {command: [x], url: y}}}\n"
+            "steps: [{id: a, call: u.convert}]",
+            "arguments": "tools: {u: {KIND: {command: [x]}, args: {type: object}}}\n"
+            "steps: [{id: a, call: u.convert}]",
         },
     ),
     "job": (
@@ -240,6 +263,26 @@ def test_functions_and_commands_of_a_package_run(folder: Path) -> None:
         result = engine.run(path)
 
     assert result.outputs == {"said": "3.5\n"}
+
+
+def test_a_server_of_a_package_has_one_session_with_many_tools(folder: Path) -> None:
+    with sqlite3.connect(folder / "shop.db") as database:
+        database.execute("create table orders (city text)")
+        database.execute("create table people (city text)")
+        database.execute("insert into orders values ('Rome'), ('Rome'), ('Oslo')")
+    database.close()
+    path = folder / "flow.yaml"
+    path.write_text(
+        "flowengine: 1\nid: f\ntools: {shop: {table: shop.db}}\nsteps:\n"
+        "  - {id: a, call: shop.orders, with: {city: Rome}}\n"
+        "  - {id: b, call: shop.people, with: {city: Rome}}\n"
+        "outputs: {orders: '${{ steps.a.output }}', people: '${{ steps.b.output }}'}\n"
+    )
+
+    with flowengine.Engine(None, workdir=folder) as engine:
+        result = engine.run(path)
+
+    assert result.outputs == {"orders": 2, "people": 0}
 
 
 AGENT = """flowengine: 1

@@ -196,7 +196,7 @@ class Task:
             kind = registry.kind(self._kind_name)
             configuration = kind.configuration()
             self._configured_keys = frozenset(configuration.get("properties", ()))
-            if self._configured_keys:
+            if self._configured_keys and kind.session is None:  # of a session: checked with that
                 self._configuration = shared(configuration)
             self._kind = kind
         return self._kind

@@ -19,6 +19,7 @@ from flowengine.flow.compile.types import BOOLEAN, TEXT, UNKNOWN, Schema, closed
 from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import File, known_names
 from flowengine.flow.models import Environment, Loc, Tool
+from flowengine.flow.models.flow import Server
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.kernel.graph.compiled import StepSpec, Value
@@ -175,23 +176,22 @@ class Environments:
             self.report.at("E401", f"there is no environment {name!r}", loc, hint)
         return None
 
-    def session(self, name: str, model: Tool) -> Typed | None:
+    def session(self, name: str, model: Tool, server: Server) -> Typed | None:
         """Return the session with the server that a tool is; None if it was reported what is wrong.
 
         Args:
             name: Of the tool.
             model: The tool.
+            server: What it says as a server.
 
         Returns:
             A value: what the manager is asked for, with the scope.
         """
-        server = model.mcp
-        assert server is not None
-        loc: Loc = (*model.loc, "mcp")
+        loc: Loc = (*model.loc, server.kind)
         if server.in_ is not None:
-            return self._session_in(server.in_, (*loc, "in"))
+            return self._session_in(server.in_, server.session, (*loc, "in"))
         if name not in self._sessions:
-            own = Environment(kind="mcp", config=server.config)
+            own = Environment(kind=server.session, config=server.config)
             with self.scope.noting_inputs() as named:
                 self._sessions[name] = self._declaration(f"tools.{name}", own, loc)
             self._inputs_of_sessions[name] = named
@@ -199,15 +199,17 @@ class Environments:
         found = self._sessions[name]
         return None if found is None else _of_scope("execution", found)
 
-    def _session_in(self, given: Mapping[str, Mapping[str, Any]], loc: Loc) -> Typed | None:
+    def _session_in(
+        self, given: Mapping[str, Mapping[str, Any]], session: str, loc: Loc
+    ) -> Typed | None:
         used = self.use(given, loc, self.scope.view)
         [name] = given
         owner = self._owner(name, loc) if used is not None else None
         if owner is None:
             return None
         kind = owner[0].model.environments[owner[1]].kind
-        if kind != "mcp":
-            message = f"{name!r} is of kind {kind!r}; a server of tools is of kind 'mcp'"
+        if kind != session:
+            message = f"{name!r} is of kind {kind!r}; a server of tools is of kind {session!r}"
             self.report.at("E103", message, loc)
             return None
         return used

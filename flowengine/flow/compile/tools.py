@@ -16,12 +16,13 @@ from flowengine.flow.compile.declaration_scope import DeclarationScope
 from flowengine.flow.compile.environments import Environments
 from flowengine.flow.compile.expressions import Typed
 from flowengine.flow.compile.hinted_environments import inject
-from flowengine.flow.compile.mcp_servers import check_offered, is_server
 from flowengine.flow.compile.scopes import base_of
 from flowengine.flow.compile.step_kinds import StepKinds
+from flowengine.flow.compile.tool_servers import check_offered
 from flowengine.flow.compile.types import UNKNOWN, Schema
 from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.models import Loc, Tool
+from flowengine.flow.models.flow import Server
 from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arguments, tools_of
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.kernel.graph.compiled import Plain
@@ -71,12 +72,14 @@ class Tools:
         if owner is None:
             return None
         file, inner = owner
-        server, _, tool = inner.partition(".")
-        if is_server(file.model.tools.get(server)):
+        server_name, _, tool = inner.partition(".")
+        declared = file.model.tools.get(server_name)
+        server = None if declared is None else declared.server
+        if server is not None:
             self.used.add(name.removesuffix(f".{tool}"))
-            if not check_offered(self.report, file.model.tools[server], tool, name, loc):
+            if not check_offered(self.report, server, tool, name, loc):
                 return None
-            inner = server
+            inner = server_name
         if inner in file.model.tools:
             callee = self.of_file(file).declared(inner, tool)
             if callee is not None and callee.names_inputs and self.scope.user is not file.flow:
@@ -133,8 +136,9 @@ class Tools:
         model = self.model.tools[name]
         if model.flow is not None:
             return self._flow(model, model.flow)
-        if model.mcp is not None:
-            return self._server(name, model, tool)
+        server = model.server
+        if server is not None:
+            return self._server(name, model, server, tool)
         if not model.kinds:
             return None
         kind, config = next(iter(model.kinds.items()))
@@ -175,16 +179,17 @@ class Tools:
                 self.report.at("E402", f"the flow has no input {argument!r}", loc, key=True)
         return found
 
-    def _server(self, name: str, model: Tool, tool: str) -> Callee | None:
-        """Return what a tool of an MCP server is: a call in the session with the server."""
+    def _server(self, name: str, model: Tool, server: Server, tool: str) -> Callee | None:
+        """Return what a tool of a server is: a call in the session with the server."""
         hint = "the server says what its tools take and return"
         keys = ("args", "returns", "idempotency_key", "environments")
-        self._has_none(model, "a tool that is an MCP server", keys, hint)
-        session = self.environments.session(name, model)
+        self._has_none(model, "a tool that is a server", keys, hint)
+        session = self.environments.session(name, model, server)
         if session is None:
             return None
         place = f"tools.{name}"
-        found = Callee("mcp", {"server": place, "tool": tool}, UNKNOWN)
+        found = Callee(server.kind, {"server": place, "tool": tool}, UNKNOWN)
+        found.step_kind = registry.kind_class(server.kind)
         found.environments[place] = session
         self._describe(found, model)
         return found

@@ -106,7 +106,7 @@ def schema_for(model: FlowModel, imported: Mapping[str, FlowModel] | None = None
     tools = {
         f"{prefix}{name}": tool for prefix, one in declared for name, tool in one.tools.items()
     }
-    servers = [name for name, tool in tools.items() if tool.mcp is not None]
+    servers = [name for name, tool in tools.items() if tool.server is not None]
     single = [*sorted(tools.keys() - set(servers)), *sorted(brought_tools())]
     of_servers = [{"pattern": f"^{re.escape(name)}\\.."} for name in servers]
     definitions["Target"] = {"enum": [*ids, *sorted(TARGETS)]}

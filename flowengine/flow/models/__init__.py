@@ -29,7 +29,6 @@ from flowengine.flow.models.flow import (
     Start,
     Tool,
 )
-from flowengine.flow.models.mcp import Mcp
 from flowengine.flow.models.modifiers import (
     Emit,
     Entry,
@@ -75,7 +74,6 @@ __all__ = [
     "Loop",
     "Map",
     "MapJoin",
-    "Mcp",
     "Next",
     "Output",
     "ParallelStep",

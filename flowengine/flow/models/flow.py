@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from flowengine.flow.models.base import OneOf, Part, Problem
 from flowengine.flow.models.budget import Budget
 from flowengine.flow.models.environment import Environment
-from flowengine.flow.models.mcp import Mcp
+from flowengine.flow.models.kinds import configuration, session_of
 from flowengine.flow.models.modifiers import OnError, Retry
 from flowengine.flow.models.schemas import Schema, StateSchema
 from flowengine.flow.models.step import Pluggable, Step
@@ -102,18 +102,45 @@ class Signal(Part):
     )
 
 
+class Server(NamedTuple):
+    """A tool that is a server with tools of its own, in the session that an environment is."""
+
+    kind: str
+    """The step kind that calls its tools."""
+    session: str
+    """The kind of the environment."""
+    config: dict[str, Any]
+    """The configuration of the environment."""
+    in_: dict[str, Any] | None
+    """The declared environment to use instead, with its arguments."""
+    include: list[str] | None
+    exclude: list[str]
+
+    @classmethod
+    def of(cls, kind: str, given: Any) -> Server | None:
+        """Return what a step kind's configuration says of a server; None: it is none.
+
+        Args:
+            kind: The step kind.
+            given: What stands behind its key, in long form.
+        """
+        session = session_of(kind)
+        if session is None or not isinstance(given, dict):
+            return None
+        keys = [key for key in configuration(kind).get("properties", given) if key in given]
+        config = {key: given[key] for key in keys if key not in {"in", "include", "exclude"}}
+        place = given.get("in")
+        in_ = {place: {}} if isinstance(place, str) else place
+        return cls(kind, session, config, in_, given.get("include"), given.get("exclude", []))
+
+
 class Tool(Pluggable):
     """Something that steps can call."""
 
     NOUN = "a tool"
     PLACE = "tool"
-    OWN_ACTIONS = ("mcp", "flow")
+    OWN_ACTIONS = ("flow",)
 
-    mcp: Mcp | None = Field(
-        default=None,
-        description="A server whose tools are called as `name.tool`.",
-        examples=[{"command": ["npx", "some-server"]}],
-    )
     flow: FlowName | None = Field(
         default=None, description="Runs a flow; its inputs are the arguments.", examples=["triage"]
     )
@@ -152,6 +179,11 @@ class Tool(Pluggable):
         default=None, description="The time limit of one attempt.", examples=["30s"]
     )
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
+
+    @property
+    def server(self) -> Server | None:
+        """What it says as a server of tools; None: it is one tool."""
+        return next((Server.of(kind, given) for kind, given in self.kinds.items()), None)
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:

@@ -56,6 +56,14 @@ def works_in_environment(name: str) -> bool:
         return False
 
 
+def session_of(name: str) -> str | None:
+    """Return the kind of environment that a tool of a step kind opens; None: it opens none."""
+    try:
+        return registry.kind_class(name).session if registry.has_kind(name) else None
+    except FlowEngineError:
+        return None
+
+
 def idempotent_if(name: str) -> str:
     """Return what has to be true before a flow may say that a step kind is idempotent."""
     try:

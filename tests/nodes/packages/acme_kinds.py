@@ -185,6 +185,54 @@ class Job(StepKind):
         return result
 
 
+class Server(StepKind):
+    """A server with many tools in one session, as `mcp` has them."""
+
+    places = ("tool",)
+    takes_arguments = True
+    session = "mcp"
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        keys = ("command", "args", "env", "url", "in", "include", "exclude")
+        return {
+            "type": "object",
+            "properties": {key: {} for key in keys},
+            "oneOf": [{"required": [key]} for key in ("command", "url", "servers", "in")],
+            "additionalProperties": False,
+        }
+
+
+class Table(StepKind):
+    """Tables of a database as tools: `orders.TABLE` counts the rows that fit."""
+
+    places = ("tool",)
+    takes_arguments = True
+    session = "sqlite"
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        text: dict[str, Plain] = {"type": "string"}
+        names: dict[str, Plain] = {"type": "array", "items": text}
+        properties = {"path": text, "include": names, "exclude": names}
+        return {
+            "type": "object",
+            "x-main": "path",
+            "properties": properties,
+            "required": ["path"],
+            "additionalProperties": False,
+        }
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        database = context.resources[task["server"]]
+        rows = await database.async_query(
+            f"select count(*) as n from {task['tool']} where city = ?", [input["args"]["city"]]
+        )
+        return rows[0]["n"]
+
+
 class Assistant(StepKind):
     """What an agent needs: arguments and a configuration, secrets, a place, a typed answer."""
 

@@ -1,4 +1,4 @@
-"""MCP servers as tools: which of their tools a flow may call (§10.6).
+"""Servers as tools: which of their tools a flow may call (§10.6).
 
 What a server offers is known when it is connected. A flow file is checked without it: here it is
 looked at only what the file says itself.
@@ -7,33 +7,27 @@ looked at only what the file says itself.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
-from flowengine.flow.models import Loc, Tool
+from flowengine.flow.models import Loc
 
 if TYPE_CHECKING:
+    from flowengine.flow.models.flow import Server
     from flowengine.flow.source.report import Report
 
 
-def is_server(model: Tool | None) -> TypeGuard[Tool]:
-    """Return whether a tool is a server with tools of its own."""
-    return model is not None and model.mcp is not None
-
-
-def check_offered(report: Report, model: Tool, tool: str, name: str, loc: Loc) -> bool:
+def check_offered(report: Report, server: Server, tool: str, name: str, loc: Loc) -> bool:
     """Return whether a flow may call a tool of a server; else report why it may not.
 
     Args:
         report: Of the file that calls it.
-        model: The server.
+        server: The server.
         tool: The tool's name on the server; empty: none is named.
         name: What is called.
     """
-    server = model.mcp
-    assert server is not None
     if not tool:
         hint = f"name one of its tools: {name}.TOOL"
-        report.at("E401", f"{name!r} is an MCP server, not a tool", loc, hint)
+        report.at("E401", f"{name!r} is a server of tools, not a tool", loc, hint)
         return False
     chosen = server.include
     if chosen is not None and not _fits(tool, chosen):
