@@ -403,6 +403,7 @@ def test_reasoning_that_was_cut_off_holds_no_call() -> None:
             "add",
         ),
         ("<tool_call>", "cut", None),
+        ("<tool_call>add(a=1, b=2)</tool_call>", "unreadable", "add"),
         ('<tool_call>{"name": "add", "arguments": {"a": 1, "b": "par', "cut", "add"),
         ('<tool_call>{"name="add", "arguments": {}}</tool_call>', "unreadable", None),
         ('<tool_call>{"a": 1}</tool_call>', "unreadable", None),

@@ -17,12 +17,13 @@ _HEAD = re.compile(r"<tool_call>\s*(?P<name>[\w.-]{1,128})\s*(?=<arg_key>|</tool
 _KEY = re.compile(r"<arg_key>\s*([\w.-]{1,128})\s*</arg_key>\s*<arg_value>")
 _VALUE_END = re.compile(r"</arg_value>(?=\s*(?:<arg_key>|</tool_call>|\Z))")
 _CLOSING = re.compile(r"</tool_call>")
+_LOOKED_AT = 2_000
 
 
 def _read(source: Source, start: int) -> Found | None:
     head = _HEAD.match(source.text, start)
     if head is None:
-        return None
+        return _unclear(source, start)
     arguments: dict[str, Any] = {}
     at, name = head.end(), head["name"]
     while key := _KEY.match(source.text, at):
@@ -44,6 +45,19 @@ def _read(source: Source, start: int) -> Found | None:
     cut = source.is_over(at)
     reason = "something else stands where a key or its end should"
     return Found(at, [fault(source, start, at, reason, name, cut=cut)])
+
+
+def _unclear(source: Source, start: int) -> Found | None:
+    """Tell of tags around something that names a tool, and that no format can read."""
+    close = source.search(_CLOSING, start)
+    if close is None or close.start() - start > _LOOKED_AT:
+        return None
+    inside = source.text[start : close.start()]
+    name = next((name for name in source.tools if name in inside), None)
+    if name is None:
+        return None
+    reason = "neither JSON nor tags stand inside <tool_call>"
+    return Found(close.end(), [fault(source, start, close.end(), reason, name)])
 
 
 def _write(calls: Sequence[tuple[str, dict[str, Any]]]) -> str:
