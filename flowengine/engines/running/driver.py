@@ -13,13 +13,13 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
-from flowengine.engines.attempts.printed import PRINTING, is_heard
 from flowengine.engines.executions.execution import ENDED, Execution, Told
-from flowengine.engines.executions.views import entry_view, result_of, wait_view
+from flowengine.engines.executions.views import result_of
 from flowengine.engines.results import Update
 from flowengine.engines.running.garbage import CollectedLater
+from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_quick
 from flowengine.engines.running.recovery import fire, recover, take_message
+from flowengine.engines.running.reporting import report
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.records import Append, Wait
 from flowengine.journal.shapes import unpack_message
@@ -37,8 +37,6 @@ from flowengine.kernel.events import Event
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flowengine.engines.attempts.outcome import QuickCall
-    from flowengine.engines.attempts.serialization import Kept
     from flowengine.engines.host import Host
     from flowengine.execution_environment import NotReleased
 
@@ -157,7 +155,7 @@ class Driver:
         if self.executions.get(execution.id) is not execution:
             execution.queued = False
             return False
-        runs_ahead = not execution.queue and self._may_run_ahead(execution)
+        runs_ahead = not execution.queue and may_run_ahead(execution)
         if runs_ahead and until is None:
             self.ahead.append(execution)
             return False
@@ -166,7 +164,7 @@ class Driver:
             execution.told = Told([], [], []) if self.host.subscribers else None
             execution.apply_queue()
             if runs_ahead and until is not None:
-                self._run_ahead(execution, until)
+                run_ahead(self.host, execution, until)
         except Exception as error:
             self.halt(execution, error)
             return False
@@ -367,7 +365,7 @@ class Driver:
     def _follow(self, execution: Execution) -> None:
         """Carry out what follows from events that are on disk, in order."""
         if execution.told is not None:
-            self._report(execution, execution.told)
+            report(self.host, execution, execution.told)
         commands = execution.commands
         if not commands:
             return
@@ -390,76 +388,15 @@ class Driver:
                 return
             else:
                 commands.popleft()
-                self.post(execution, self._attempt(execution, command, call))
+                self.post(execution, run_quick(self.host, execution, command, call))
                 if monotonic() > until:
                     return
-
-    def _may_run_ahead(self, execution: Execution) -> bool:
-        """Return whether what is to be done next is a quick step that is pure."""
-        commands = execution.commands
-        if not commands or execution.context.environments or execution.context.missing:
-            return False
-        command = commands[0]
-        return isinstance(command, Run) and execution.linked.runner.pure(command.step) is not None
-
-    def _run_ahead(self, execution: Execution, until: float) -> None:
-        """Run quick steps that are pure one after the other, and commit all their results at once.
-
-        The result of a step is applied, and the next step starts, before it is on disk. If the
-        process dies, they run again, which makes no difference. Nothing else may be uncommitted
-        meanwhile: the result of a step that acts is on disk before anything else runs.
-
-        Args:
-            execution: All that has happened to it is on disk.
-            until: When to stop.
-        """
-        commands, pure = execution.commands, execution.linked.runner.pure
-        is_time = False
-        while commands and not is_time:
-            results = []
-            while commands and not is_time:
-                command = commands[0]
-                if type(command) is not Run or (call := pure(command.step)) is None:
-                    break
-                commands.popleft()
-                results.append(self._attempt(execution, command, call))
-                is_time = monotonic() > until
-            if not results:
-                return
-            for event in results:
-                execution.apply(event)
 
     def _begin(self, execution: Execution, run: Run) -> Event:
         """Begin an execution for a step that does not wait for it."""
         from flowengine.engines.running.detached import begin_detached
 
         return begin_detached(self.host, execution, run)
-
-    def _attempt(self, execution: Execution, run: Run, call: QuickCall) -> Event:
-        """Run a quick step and return what came of it."""
-        try:
-            if is_heard():
-                kept = self._call_heard(execution, run, call)
-            else:
-                kept = call(execution.context, run)
-        except AttemptFailed as failure:
-            return failed(run, failure, self.host.clock.now())
-        execution.kept[run.unit] = kept
-        return succeeded(run, kept.value, self.host.clock.now())
-
-    def _call_heard(self, execution: Execution, run: Run, call: QuickCall) -> Kept:
-        """Call a quick step, and note what it prints."""
-        follow = self.host.follower(execution.id, run.address)
-        printed = execution.linked.runner.printed(run.step, follow)
-        token = PRINTING.set(printed)
-        try:
-            return call(execution.context, run)
-        except AttemptFailed as failure:
-            failure.evidence = {**printed.evidence(), **(failure.evidence or {})}
-            raise
-        finally:
-            PRINTING.reset(token)
-            printed.close()
 
     def _carry(self, execution: Execution, command: Command) -> None:
         """Carry out a command that starts no attempt; the end, already committed, needs nothing."""
@@ -483,23 +420,3 @@ class Driver:
         for id in [id for id in self.host.woken if id in self.executions]:
             del self.host.woken[id]
             self.read_inbox(self.executions[id])
-
-    def _may_settle(self, execution: Execution, wait: int) -> bool:
-        """Return whether a question is about an attempt that is still being ended here."""
-        found = execution.state["waits"].get(wait)
-        return found is not None and found.get("cut") in execution.work
-
-    def _report(self, execution: Execution, told: Told) -> None:
-        """Tell subscribers what is on disk now."""
-        tell = self.host.tell
-        for seq, event, address, why in told.entries:
-            tell(Update(execution.id, "event", entry_view(seq, event, address, why)))
-        for step in told.steps:
-            tell(Update(execution.id, "step", None, step))
-        flow = execution.context.flow
-        for record, how in told.waits:
-            if how is None and record["id"] not in execution.waits:
-                continue  # it was over before anybody could answer it
-            if how is None and self._may_settle(execution, record["id"]):
-                continue  # it is told if the attempt ends without an answer
-            tell(Update(execution.id, "wait", wait_view(execution.id, flow, record, how)))

@@ -209,7 +209,7 @@ class Driving:
             driver.release(execution)
             raise
         if execution.error is None and driver.executions:
-            from flowengine.engines.running.local import drive_alone
+            from flowengine.engines.running.alone import drive_alone
 
             drive_alone(self._host, execution, [command for _, command in driver.left])
         if execution.error is not None:

@@ -1,0 +1,82 @@
+"""Quick steps: run at once, and those that are pure before what they follow is on disk."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
+from flowengine.engines.attempts.printed import PRINTING, is_heard
+from flowengine.engines.executions.execution import Execution
+from flowengine.kernel.commands import Run
+from flowengine.kernel.events import Event
+
+if TYPE_CHECKING:
+    from flowengine.engines.attempts.outcome import QuickCall
+    from flowengine.engines.attempts.serialization import Kept
+    from flowengine.engines.host import Host
+
+
+def may_run_ahead(execution: Execution) -> bool:
+    """Return whether what is to be done next is a quick step that is pure."""
+    commands = execution.commands
+    if not commands or execution.context.environments or execution.context.missing:
+        return False
+    command = commands[0]
+    return isinstance(command, Run) and execution.linked.runner.pure(command.step) is not None
+
+
+def run_ahead(host: Host, execution: Execution, until: float) -> None:
+    """Run quick steps that are pure one after the other, and commit all their results at once.
+
+    The result of a step is applied, and the next step starts, before it is on disk. If the
+    process dies, they run again, which makes no difference. Nothing else may be uncommitted
+    meanwhile: the result of a step that acts is on disk before anything else runs.
+
+    Args:
+        execution: All that has happened to it is on disk.
+        until: When to stop.
+    """
+    commands, pure = execution.commands, execution.linked.runner.pure
+    is_time = False
+    while commands and not is_time:
+        results = []
+        while commands and not is_time:
+            command = commands[0]
+            if type(command) is not Run or (call := pure(command.step)) is None:
+                break
+            commands.popleft()
+            results.append(run_quick(host, execution, command, call))
+            is_time = monotonic() > until
+        if not results:
+            return
+        for event in results:
+            execution.apply(event)
+
+
+def run_quick(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
+    """Run a quick step and return what came of it."""
+    try:
+        if is_heard():
+            kept = _call_heard(host, execution, run, call)
+        else:
+            kept = call(execution.context, run)
+    except AttemptFailed as failure:
+        return failed(run, failure, host.clock.now())
+    execution.kept[run.unit] = kept
+    return succeeded(run, kept.value, host.clock.now())
+
+
+def _call_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> Kept:
+    """Call a quick step, and note what it prints."""
+    follow = host.follower(execution.id, run.address)
+    printed = execution.linked.runner.printed(run.step, follow)
+    token = PRINTING.set(printed)
+    try:
+        return call(execution.context, run)
+    except AttemptFailed as failure:
+        failure.evidence = {**printed.evidence(), **(failure.evidence or {})}
+        raise
+    finally:
+        PRINTING.reset(token)
+        printed.close()
