@@ -220,8 +220,8 @@ class RetryAsked(TypedDict):
     late: NotRequired[list[int]]
     """Units whose result came after the failure; it is the next event."""
     overdue: NotRequired[list[int]]
-    """Timers of bounds that were over when the execution failed for another one; they begin
-    anew."""
+    """Timers of bounds that begin anew: those that were over when the execution failed for another
+    one; in a fork the one of the whole execution."""
     last: NotRequired[int]
     """The last number that was used before going back; none is used twice."""
     by: str

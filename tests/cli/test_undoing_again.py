@@ -71,3 +71,20 @@ def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
     assert "error: RuntimeError at refused: no" in again.err
     events = flowengine("--json", "show", "third").json()["steps"]
     assert [s["address"] for s in events if s["status"] == "failed"] == ["refused"]
+
+
+def test_what_was_undone_is_tried_again_in_a_fork(flowengine: CommandLine) -> None:
+    """It cannot be retried; the command that is proposed starts where it failed."""
+    flowengine.write("bank.py", BANK.replace("raise", "if not Path('open').exists(): raise"))
+    saga = [
+        line for line in SAGA.splitlines(True) if "id: two" not in line and "id: th" not in line
+    ]
+    ran = flowengine("run", flowengine.write("saga.yaml", "".join(saga)), "--id", "first", code=1)
+    command = "flowengine fork first --at refused"
+    assert f"try again   {command}\n" in ran.err
+    assert flowengine("--json", "show", "first").json()["command"] == command
+    assert command in flowengine("why", "first").out
+    assert command in flowengine("retry", "first", code=7).err
+
+    flowengine.write("open", "")
+    flowengine("fork", "first", "--at", "refused", "--id", "second")

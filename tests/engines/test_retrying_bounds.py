@@ -86,6 +86,32 @@ def test_what_ran_out_of_time_begins_anew_with_its_time(
     assert len(done) == (2 if "map" in way or "items" in way else 1)
 
 
+@pytest.mark.parametrize("at", ["paid", "beside"])
+def test_a_fork_has_the_time_of_a_whole_execution_and_steps_beside_what_they_had_left(
+    engine: Engine, clock: Clock, tmp_path: Path, at: str
+) -> None:
+    flow = """
+signals: {paid: {}, more: {}}
+limits: {duration: 1m}
+on_error: compensate
+steps:
+  - {id: pay, python: "effects:act", compensate: {python: "effects:act"}, next: {all: [paid, beside]}}
+  - {id: beside, timeout: 60s, wait: {signal: more}, next: end}
+  - {id: paid, timeout: 60s, wait: {signal: paid}, next: end}
+"""  # noqa: E501
+    engine.run(world.make(tmp_path, flow), id="it")
+    clock.time += MINUTE
+    assert error_of(engine.resume("it")) == "LimitExceeded"
+    assert engine.show("it")["command"] == "flowengine fork it --at beside"
+    clock.time += 60 * MINUTE
+    assert engine.fork("it", at=at, id="new").status == "waiting"
+    clock.time += MINUTE - 1000
+    assert engine.resume("new").status == "waiting"
+    engine.signal("paid", execution="new")
+    engine.signal("more", execution="new")
+    assert engine.result("new").status == "succeeded"
+
+
 TOO_FEW = {
     "join": """
   - {id: s, next: {all: [a, b]}}

@@ -50,10 +50,9 @@ def as_object(session: Session, result: Result) -> dict[str, Any]:
     """Return a result as the documented JSON object."""
     found = {key: value for key, value in result._asdict().items() if key != "due"}
     if result.status == "failed":
-        from flowengine.engines.attempts.failures import again, not_undone
-
-        found["command"] = session.pasted(again(result.error, session.short(result.execution)))
-        if left := not_undone(result.error):
+        told = session.engine.show(result.execution)
+        found["command"] = session.pasted(told["command"])
+        if left := told.get("not_undone"):
             found["not_undone"] = left
     return found
 

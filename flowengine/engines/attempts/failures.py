@@ -37,25 +37,11 @@ def failure_of(error: BaseException, mask: Mask) -> ErrorData:
 
 def not_undone(error: ErrorData | None) -> list[str]:
     """Return the addresses of the steps whose compensation failed, if the error is about that."""
-    return [address.removesuffix(_COMPENSATION) for address in _failed_compensations(error)]
+    return [address.removesuffix(_COMPENSATION) for address in failed_compensations(error)]
 
 
-def again(error: ErrorData | None, id: str) -> str:
-    """Return the command line that tries again what failed in an execution.
-
-    Args:
-        error: Of the execution. What was not undone is undone in a fork; anything else is retried.
-        id: Of the execution.
-    """
-    left = _failed_compensations(error)
-    if not left:
-        return f"flowengine retry {id}"
-    from shlex import quote
-
-    return f"flowengine fork {id} --at {quote(left[0])}"
-
-
-def _failed_compensations(error: ErrorData | None) -> list[str]:
+def failed_compensations(error: ErrorData | None) -> list[str]:
+    """Return the addresses of the compensations that failed, if the error is about that."""
     if error is None or error["type"] != "CompensationFailed":
         return []
     data = error.get("data")

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.failures import again, not_undone
+from flowengine.engines.attempts.failures import not_undone
 from flowengine.engines.executions.replay import Moment, read, unpacked, walk
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.executions.views import entry_view
+from flowengine.engines.inspection import trying_again
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.interrupted import standing_view
 from flowengine.engines.messages.delivery import view as undelivered
@@ -101,7 +102,7 @@ def _again(host: Host, record: ExecutionRecord, error: ErrorData | None) -> Exec
     """Return how to try again what failed, and which steps were not undone."""
     if record.status != "failed":
         return {}
-    view: ExecutionInfo = {"command": again(error, host.store.short_execution(record.id))}
+    view: ExecutionInfo = {"command": trying_again.command(host, record.id, error)}
     if left := not_undone(error):
         view["not_undone"] = left
     return view

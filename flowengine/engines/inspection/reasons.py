@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.failures import again, not_undone
+from flowengine.engines.attempts.failures import not_undone
 from flowengine.engines.executions.views import timers_of
-from flowengine.engines.inspection import budgets
+from flowengine.engines.inspection import budgets, trying_again
 from flowengine.engines.inspection.deadlocks import circle
 from flowengine.engines.people.approvals import DECIDABLE
 from flowengine.engines.results import ENDED, Reason
@@ -40,7 +40,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     state = execution.state
     id = host.store.short_execution(execution.id)
     if state["status"] in ENDED:
-        return [_ended(state, id)]
+        return [_ended(host, execution)]
     holder = host.keeper.holder(execution.id)
     found = []
     inbox = host.store.inbox(execution.id)
@@ -72,7 +72,8 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     return found or _idle(view, id) or _left(state, holder, id)
 
 
-def _ended(state: State, id: str) -> Reason:
+def _ended(host: Host, execution: Execution) -> Reason:
+    state = execution.state
     error = state["error"]
     reason: Reason = {"address": "", "what": state["status"]}
     if state["status"] == "succeeded":
@@ -87,7 +88,7 @@ def _ended(state: State, id: str) -> Reason:
     reason["wakes"] = "an operator who tries it again"
     if not_undone(error):
         reason["wakes"] = "an operator who tries again to undo it, in a new execution"
-    reason["command"] = again(error, id)
+    reason["command"] = trying_again.command(host, execution.id, error)
     return reason
 
 

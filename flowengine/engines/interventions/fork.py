@@ -89,21 +89,29 @@ def fork(
     host.bring(data["id"], resources or {})
     past[0] = {**past[0], "execution": data}
     execution = host.execution(data["id"], linked, 1)
-    _, state = state_at(host.flows, linked.hash, past, len(past))
+    graph, state = state_at(host.flows, linked.hash, past, len(past))
     unit = unit_at(linked.graph, state, at)
     new = new_record(linked, data, now, host.keeper.owner.id, forked_from=f"{old} at {at}")
     host.keeper.reserve(data["id"])
     execution.begin_with(new, past, state, forms(past))
-    written: Any = {"type": "state", "at": now, "values": dict(values), "by": user}
+    # At the time of the past: the retry puts off what bounds the steps by the time since then.
+    written: Any = {"type": "state", "at": state["now"], "values": dict(values), "by": user}
     again: Any = {"type": "retry", "at": now, "unit": unit, "by": user}
-    if unit is not None:  # what ran beside it goes on; it begins anew itself
-        again["back"] = len(past) + 1
-    else:
+    if unit is None:
         again["hold"] = {"at": at}
+    if anew := _whole(View(graph, state)):
+        again["overdue"] = anew
     if at.endswith(COMPENSATION):
         again["undone"] = _undone(host.flows, record.hash, journal)
     execution.queue += [written, again]
     return execution
+
+
+def _whole(view: View) -> list[int]:
+    """Return the timer that bounds the whole execution: a new one has all of that time."""
+    root = view.root()["id"]
+    timers = view.state["timers"].items()
+    return [n for n, timer in timers if timer["why"] == "duration" and timer["ref"] == root]
 
 
 def _undone(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> list[str]:

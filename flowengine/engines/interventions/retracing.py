@@ -101,10 +101,18 @@ def retrace(
     back = min(ended, *(one.number for one in failures))
     where = step or failures[0].address
     if any(number >= back for number in past.undone):
+        where = where or _last_at_work(flows, form, past.events[:back])
         raise Conflict("it was compensated before it failed", hint=where)
     if unit is not None and any(event["type"] == "upgraded" for event in past.events[back:]):
         raise Conflict("it was upgraded to another version of its flow after that", hint=where)
     return _hold(flows, form, past, failures, back, unit, dropped, where)
+
+
+def _last_at_work(flows: LinkedFlows, form: str, events: list[Any]) -> str:
+    """Return the address of the step that was the last to begin of those at work after events."""
+    view = View(*replayed(flows, form, events))
+    units = view.state["units"]
+    return view.address(units[max(units)]) if units else ""
 
 
 def event_of(held: Held, now: int, last: int, by: str) -> Any:

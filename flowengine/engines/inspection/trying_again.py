@@ -1,0 +1,36 @@
+"""The command that tries again what failed in an execution."""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from flowengine.engines.attempts.failures import failed_compensations
+from flowengine.engines.executions.replay import read
+from flowengine.engines.interventions.retracing import retrace
+from flowengine.errors import Conflict
+
+if TYPE_CHECKING:
+    from flowengine.engines.host import Host
+    from flowengine.kernel.events import ErrorData
+
+
+def command(host: Host, execution: str, error: ErrorData | None) -> str:
+    """Return the command line that tries again what failed in an execution.
+
+    What was not undone is undone in a fork. An execution that was compensated cannot be retried,
+    so a fork starts where it failed. Anything else is retried.
+
+    Args:
+        execution: Full id of a failed execution.
+        error: What it failed with.
+    """
+    id = host.store.short_execution(execution)
+    if left := failed_compensations(error):
+        return f"flowengine fork {id} --at {quote(left[0])}"
+    try:
+        retrace(host.flows, host.store.execution(execution).hash, read(host.store, execution), None)
+    except Conflict as refused:
+        if refused.hint:
+            return f"flowengine fork {id} --at {quote(refused.hint)}"
+    return f"flowengine retry {id}"
