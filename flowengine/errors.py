@@ -1,8 +1,7 @@
 """The tree of errors: what happened, where, what to do.
 
 Every error that a caller can get is a `FlowEngineError`. Its message says what happened and where;
-`hint` says what to do, if that is known; `exit_code` is the command line's (language reference,
-§17.2).
+`hint` says what to do, if that is known; `exit_code` is the command line's (docs/cli.md).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ graph and the same events give the same state and the same commands on every mac
 `advance` applies an event to the state and answers with commands. What the event sets off goes
 through the agenda, piece by piece, until nothing is left to do.
 
-Rooms, each of which imports only from those above it:
+Rooms, from the bottom up: each imports only from those before it in this table.
 
 | room | what is in it |
 |---|---|
@@ -15,9 +15,9 @@ Rooms, each of which imports only from those above it:
 | `events`, `commands`, `errors`, `causes` | the words in which the kernel is spoken to |
 | `state/` | the state of an execution: its records, their states and moves, what is left to do |
 | `view` | reading an execution: addresses, what is around a step, budgets |
-| `machine` | one `advance` at work: what all rooms below share |
+| `machine` | one `advance` at work: the context that all following rooms share |
 | `expressions/` | what expressions see |
-| `limits/` | what holds a unit back: locks, budgets, places in a map |
+| `limits/` | what keeps a unit waiting: locks, budgets; its place in a map meanwhile |
 | `held_failures`, `flow_state/` | failures held back; what steps write to state |
 | `waiting/` | waits for time, signals, conditions and people, and whose they are |
 | `tokens/` | where tokens go, how they meet at joins, how one enters a step; the items of a map |
@@ -28,8 +28,9 @@ Rooms, each of which imports only from those above it:
 | `decisions` | what a decision about a wait does |
 | `agenda`, `timers`, `advance` | what is done in which order |
 
-Who is outside imports the words, the compiled flow, the records and `view`; a contract in
-`pyproject.toml` lists these doors. The rest is nobody else's.
+From outside, import `advance`, `new_state`, `pending` (the waits and timers in force) and `running`
+(the attempts that run) from here, besides the words, the compiled flow, the records and `view`. The
+contract "The kernel's doors" in `pyproject.toml` has the list; the rest is internal.
 """
 
 from flowengine.kernel.advance import ENDED, advance, pending, running

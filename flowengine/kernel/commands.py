@@ -159,7 +159,7 @@ Command = (
 class Observation(NamedTuple):
     """What happened to an activation, for progress, `show` and subscribers; nothing depends on it.
 
-    `status` is a step status of the language reference, §13: `ready`, `running`, `waiting`,
+    `status` is a step status of the docs/language.md: Crashes: `ready`, `running`, `waiting`,
     `uncertain`, `succeeded`, `skipped`, `failed`, `cancelled`; `retrying` when another attempt
     follows.
     """

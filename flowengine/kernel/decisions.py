@@ -51,7 +51,7 @@ def expire(m: Machine, number: int, _arg: int) -> None:
 
 DECISIONS: dict[Owner, Row] = {
     "step": Row(
-        "the unit of a `wait` or `approval`",
+        "the unit of an `approval`, a question (`std.ask`) or a `wait`",
         "it is a vote; with enough of them the step goes on with the outcome",
         approvals.decide,
         "the step goes on with `expired`, or with the choice that `on_expire` names",

@@ -1,4 +1,7 @@
-"""Errors of the language as data: their types, and which may be tried again (§11)."""
+"""Errors of the language as data: their types, and which may be tried again.
+
+See docs/language.md: Errors.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +121,7 @@ def is_named(handlers: list[HandlerSpec], type: str) -> bool:
 
 
 def may_retry(error: ErrorData, only: list[str] | None, exclude: list[str] | None) -> bool:
-    """Return whether `retry` may try again after an error (§9.5).
+    """Return whether `retry` may try again after an error (docs/language.md: retry).
 
     Args:
         error: What the attempt ended with.

@@ -13,7 +13,7 @@ from flowengine.kernel.graph.compiled import Plain
 
 
 class ErrorData(TypedDict, total=False):
-    """An error as data. `type` is a name of the language reference, §11, or `package.Class`."""
+    """An error as data. `type` is a name of the docs/language.md: Errors, or `package.Class`."""
 
     type: str
     message: str

@@ -1,4 +1,6 @@
-"""A flow as a whole: its start, its own error handlers, its end (language ref., §9.9, §13).
+"""A flow as a whole: its start, its own error handlers, its end.
+
+See docs/language.md: on_error, Crashes.
 
 The main flow and a subflow take the same way. At its end the main flow ends the execution, and a
 subflow lets the step that runs it go on, or fail: its `finally` runs as that of a group does.

@@ -1,4 +1,4 @@
-"""`emit.to`: signals from one execution to others, once each whatever happens (F93, §9.7)."""
+"""`emit.to`: signals from one execution to others, once each whatever happens (F93)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tools of MCP servers in flows: called by name, in one session of the execution (§10.6)."""
+"""Tools of MCP servers in flows: called by name, in one session of the execution.
+
+See docs/language.md: tools.
+"""
 
 from __future__ import annotations
 

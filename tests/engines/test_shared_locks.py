@@ -1,4 +1,4 @@
-"""Locks over executions and bounds of how many there are at once (F92; §9.4, §10.9)."""
+"""Locks over executions and bounds of how many there are at once (F92)."""
 
 from __future__ import annotations
 

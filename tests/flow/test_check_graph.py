@@ -1,4 +1,6 @@
-"""The graph checks by case: what the rules say must be refused, what must pass (§6.3, §12).
+"""The graph checks by case: what the rules say must be refused, what must pass.
+
+See docs/language.md: Order, Checking.
 
 A graph is written as `{"a": (split, join)}`, see `flow_of`.
 """

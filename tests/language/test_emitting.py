@@ -1,4 +1,4 @@
-"""`emit`: a step sends signals to its own execution (§9.7)."""
+"""`emit`: a step sends signals to its own execution (docs/language.md: emit)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Locks that executions share: from commands to what the store is told (§9.4, §10.9)."""
+"""Locks that executions share: from commands to what the store is told.
+
+See docs/language.md: lock, Budgets.
+"""
 
 from __future__ import annotations
 

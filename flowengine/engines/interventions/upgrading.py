@@ -1,4 +1,4 @@
-"""Moving open executions to another version of their flow (language reference, §13).
+"""Moving open executions to another version of their flow (docs/upgrading.md).
 
 Each is looked at under its lease: what its state refers to needs a counterpart, or an entry in the
 mapping. Then an `upgraded` event is committed, with the new hash in the index and a snapshot, in

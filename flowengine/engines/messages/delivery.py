@@ -1,4 +1,6 @@
-"""What executions send to others: on its way from their journals to the inboxes of those (§9.7).
+"""What executions send to others: on its way from their journals to the inboxes of those.
+
+See docs/language.md: emit.
 
 A message is in the store from the commit of the event that sends it; from there any process takes
 it to whom it is for, as often as it takes: its id comes from the sender's journal, and an inbox

@@ -1,4 +1,6 @@
-"""Detached flows: a step starts a separate execution and continues with its id (§8.4).
+"""Detached flows: a step starts a separate execution and continues with its id.
+
+See docs/language.md: flow.
 
 The id follows from the parent execution and the address of the step, so there is only one, however
 often the step is repeated after a crash. It is in the store before the step has ended. The process

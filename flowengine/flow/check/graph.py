@@ -1,4 +1,4 @@
-"""The checks of the graph, scope by scope (language reference, §6.3, §12)."""
+"""The checks of the graph, scope by scope (docs/language.md: Order, Checking)."""
 
 from __future__ import annotations
 

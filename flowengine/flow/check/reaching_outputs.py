@@ -1,4 +1,6 @@
-"""Which steps lie behind a token: those that may, and those that surely gave an output (§7.2).
+"""Which steps lie behind a token: those that may, and those that surely gave an output.
+
+See docs/language.md: Expressions.
 
 Two forward dataflows over the steps of a scope, and a backward one for its end. Sets of steps are
 bits of an integer, by position in the scope.

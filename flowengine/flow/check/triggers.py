@@ -1,4 +1,4 @@
-"""What triggers leave open, or fail to keep open (language reference, §9.8)."""
+"""What triggers leave open, or fail to keep open (docs/language.md: trigger)."""
 
 from __future__ import annotations
 

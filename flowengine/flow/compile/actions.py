@@ -1,4 +1,4 @@
-"""Actions: what each key of §8 compiles to."""
+"""Actions: what each key compiles to (docs/language.md: Actions)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Steps that call out: tools and step kinds, with retry, timeout and effect (§8.1, §9.5, §9.12)."""
+"""Steps that call out: tools and step kinds, with retry, timeout and effect.
+
+See docs/language.md: call, retry, Crashes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Edges: splits, joins and the ways of handlers, from the words of the file (§6)."""
+"""Edges: splits, joins and the ways of handlers, from the words of the file.
+
+See docs/language.md: Order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments: what a declaration compiles to, and a use of it (§10.7).
+"""Environments: what a declaration compiles to, and a use of it (docs/language.md: environments).
 
 A use becomes a value: the spec that the manager of environments is asked for. It is evaluated for
 each attempt, with the arguments that the user gives; they choose the instance.

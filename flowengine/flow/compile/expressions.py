@@ -1,4 +1,6 @@
-"""Compiles the values of a flow file: constants, expressions, templates, secrets (§7).
+"""Compiles the values of a flow file: constants, expressions, templates, secrets.
+
+See docs/language.md: Expressions.
 
 Every expression of the flow gets a number. What it names is noted, so that the state keeps only
 what some expression names.

@@ -1,4 +1,4 @@
-"""In what ways a step can end (language reference, §5.1)."""
+"""In what ways a step can end (docs/language.md: Actions)."""
 
 from __future__ import annotations
 

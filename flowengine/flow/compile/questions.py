@@ -1,4 +1,7 @@
-"""What people are asked, compiled: by a step of its own, or before something is done (§8.6)."""
+"""What people are asked, compiled: by a step of its own, or before something is done.
+
+See docs/language.md: approval.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The type of `signal` at a step: which messages may have begun the tokens that come to it (§9.8).
+"""The type of `signal` at a step: which messages may have begun the tokens that come to it.
+
+See docs/language.md: trigger.
 
 A forward dataflow over the flow's own steps: a trigger begins with its message, the start of the
 flow with none, and each step passes on what comes to it. Steps of a group see what came to the

@@ -1,4 +1,6 @@
-"""What a use of a step kind compiles to, by what the kind says of itself (§8.1, §8.2).
+"""What a use of a step kind compiles to, by what the kind says of itself.
+
+See docs/language.md: call, run.
 
 Nothing here knows a kind by name: `flowengine.sdk.StepKind` has all that is asked.
 """

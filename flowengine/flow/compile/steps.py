@@ -1,4 +1,7 @@
-"""Steps: an action with its modifiers, in the order in which they wrap it (§5.2)."""
+"""Steps: an action with its modifiers, in the order in which they wrap it.
+
+See docs/language.md: Steps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers as tools: which of their tools a flow may call (§10.6).
+"""Servers as tools: which of their tools a flow may call (docs/language.md: tools).
 
 What a server offers is known when it is connected. A flow file is checked without it: here it is
 looked at only what the file says itself.

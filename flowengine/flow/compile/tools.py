@@ -1,4 +1,6 @@
-"""Tools: what a declaration compiles to, and what a name in a call means (§8.1, §8.2, §10.6).
+"""Tools: what a declaration compiles to, and what a name in a call means.
+
+See docs/language.md: call, run, tools.
 
 A call of a declared tool becomes a task of the tool's kind: what the flow fixes is constant, what
 depends on the call is a value over `args`.

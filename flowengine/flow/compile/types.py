@@ -22,7 +22,7 @@ NOTHING: Schema = {"type": "null"}
 
 STATUSES = ["none", "ready", "running", "waiting", "uncertain", "succeeded", "skipped", "failed",
             "cancelled"]  # fmt: skip
-"""Of a step (language reference, §13)."""
+"""Of a step (docs/language.md: Crashes)."""
 
 
 def closed(properties: Mapping[str, Schema]) -> Schema:
@@ -106,7 +106,7 @@ def signal_schema(data: Schema) -> Schema:
 
 
 def decision_schema(subject: Schema, form: Schema, choices: list[str], expires: bool) -> Schema:
-    """Return the schema of the output of an approval (language reference, §8.6).
+    """Return the schema of the output of an approval (docs/language.md: approval).
 
     Args:
         subject: Of the data being decided on.

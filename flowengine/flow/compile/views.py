@@ -1,4 +1,4 @@
-"""What an expression sees at its place (language reference, §7.2)."""
+"""What an expression sees at its place (docs/language.md: Expressions)."""
 
 from __future__ import annotations
 

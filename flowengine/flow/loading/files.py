@@ -1,4 +1,4 @@
-"""Flow files with what they import (language reference, §10.8).
+"""Flow files with what they import (docs/language.md: imports).
 
 Each file is read once, however many others name it. What is declared in it belongs to it: errors
 are reported at its own lines, and its declarations see its own inputs, defaults and secrets.

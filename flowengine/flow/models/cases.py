@@ -1,4 +1,4 @@
-"""The file of test cases: what the world answers, and what must come of it (language ref., §10.11).
+"""The file of test cases: what the world answers, and what must come of it (docs/testing.md).
 
 Nothing in it is evaluated: texts with `${{` are just texts.
 """

@@ -1,4 +1,4 @@
-"""Declared environments: what steps and tools get to work in (language reference, §10.7)."""
+"""Declared environments: what steps and tools get to work in (docs/language.md: environments)."""
 
 from __future__ import annotations
 

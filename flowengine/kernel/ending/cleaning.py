@@ -1,4 +1,4 @@
-"""Cleaning up: the `finally` of scopes that have ended (language reference, §9.11).
+"""Cleaning up: the `finally` of scopes that have ended (docs/language.md: finally).
 
     scope over ─► its `finally` is due ─► what encloses it hands it outwards while it ends, too
                      └─► whoever goes on runs what is due first, innermost first, then goes on

@@ -1,4 +1,4 @@
-"""Compensation: undoing what completed, newest first (language reference, §9.10).
+"""Compensation: undoing what completed, newest first (docs/language.md: compensate).
 
     settle the attempts that were cut off ─► undo one step after the other ─► what follows
 

@@ -1,4 +1,6 @@
-"""Attempts that were cut off: finding out whether they acted, before they are undone (§9.12).
+"""Attempts that were cut off: finding out whether they acted, before they are undone.
+
+See docs/language.md: Crashes.
 
     cut off ─► may it be repeated? ─► run again, under the same key ─► its result ─► settled
                  └─ no: `on_crash` ─► somebody is asked ─► the answer ─► settled

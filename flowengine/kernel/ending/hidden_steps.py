@@ -2,8 +2,8 @@
 
 | mark    | the step                                                   | begun by       |
 |---------|------------------------------------------------------------|----------------|
-| `undo`  | undoes another one (`compensate`, §9.10)                   | `compensation` |
-| `final` | cleans up after a scope (`finally`, §9.11)                 | `cleaning`     |
+| `undo`  | undoes another one (`compensate`)                          | `compensation` |
+| `final` | cleans up after a scope (`finally`)                        | `cleaning`     |
 | `opens` | opens what is open from the start of its flow (`start`)    | `steps.scopes` |
 
 A hidden step has an activation like any other, marked with what it is part of. No token leads to it

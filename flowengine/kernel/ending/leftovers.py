@@ -1,4 +1,4 @@
-"""What steps and scopes leave to be done after them (language reference, §9.10, §9.11).
+"""What steps and scopes leave to be done after them (docs/language.md: compensate, finally).
 
 | left     | when                                        | what is done about it                   |
 |----------|---------------------------------------------|-----------------------------------------|

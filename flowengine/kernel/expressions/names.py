@@ -1,4 +1,4 @@
-"""What an expression sees: the names of flow-language §7.2, looked up when they are asked for."""
+"""What an expression sees: its names, looked up when they are asked for (docs/language.md)."""
 
 from __future__ import annotations
 

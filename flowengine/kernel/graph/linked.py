@@ -43,7 +43,7 @@ NONE = -1
 
 
 DEFAULT_LIMITS = {"activations": 1000, "steps": 10_000, "depth": 8}
-"""Bounds of an execution where the flow says none (language reference, §10.9)."""
+"""Bounds of an execution where the flow says none (docs/language.md: Budgets)."""
 
 
 class Node:

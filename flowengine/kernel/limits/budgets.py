@@ -1,4 +1,6 @@
-"""Budgets: how many calls a flow may make, and how long it may be at work (language ref., §10.9).
+"""Budgets: how many calls a flow may make, and how long it may be at work.
+
+See docs/language.md: Budgets.
 
     call ─► room in every budget around it? ─► reserved ─► settled when its attempt is over
               └─ no ─► stop: it fails with `BudgetExceeded`

@@ -1,4 +1,4 @@
-"""Locks: steps that never run at the same time (language reference, §9.4; patterns 17, 39, 40).
+"""Locks: steps that never run at the same time (docs/language.md: lock; patterns 17, 39, 40).
 
     want ─► free? ─► held ─► given back ─► the next in the queue has it
              └─ no ─► queued, in order of arrival

@@ -1,4 +1,6 @@
-"""Signals: messages to this execution, and from its steps to it or to others (§9.7, §10.3).
+"""Signals: messages to this execution, and from its steps to it or to others.
+
+See docs/language.md: emit.
 
 A message goes to one receiver: the oldest that takes it of the open waits and the maps that it adds
 an item to, else the first trigger in the file. Else it is kept, if something in the flow takes

@@ -1,4 +1,6 @@
-"""Triggers: messages and writes that start tokens in the flow's own scope (§9.8; patterns 23, 24).
+"""Triggers: messages and writes that start tokens in the flow's own scope.
+
+See docs/language.md: trigger; patterns 23, 24.
 
 A trigger is as old as the execution and always open, until the scope of the flow ends. A message
 that no wait and no map has taken goes to the first trigger in the file that takes it, and begins a

@@ -1,4 +1,4 @@
-"""What follows when an execution goes on under another form of its flow (language reference, §13).
+"""What follows when an execution continues under another form of its flow (docs/upgrading.md).
 
 The state is moved, and then looked at as a whole: joins that nobody can reach any more under the
 new graph act, conditions that hold under it are seen, bounds of time are those it says.

@@ -1,4 +1,4 @@
-"""Addresses of activations, taken apart: `each[a/b@c]/read@2#3` (language reference, §5.3).
+"""Addresses of activations, taken apart: `each[a/b@c]/read@2#3` (docs/language.md: Steps).
 
 Keys of items are texts of the author's data: slashes and signs in them mean nothing.
 """

@@ -1,4 +1,4 @@
-"""Durations and points in time as the language writes them (language reference, §3).
+"""Durations and points in time as the language writes them (docs/language.md: YAML).
 
 Inside the kernel a time is an int: milliseconds since 1970-01-01T00:00Z; a duration is an int of
 milliseconds.

@@ -1,4 +1,6 @@
-"""Attempts that did not end by themselves: their process or their environment ended (§9.12).
+"""Attempts that did not end by themselves: their process or their environment ended.
+
+See docs/language.md: Crashes.
 
 Whether such an attempt acted is open. Its step says by `effect` and `on_crash` what follows: it
 runs again with the same input and key, it fails, or somebody is asked.
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def resume_cut(m: Machine, unit: Unit) -> None:
-    """Go on with a unit whose process died while its attempt ran (§9.12).
+    """Go on with a unit whose process died while its attempt ran (docs/language.md: Crashes).
 
     Args:
         unit: The unit, in phase `run`.
@@ -51,7 +53,7 @@ def resume_cut(m: Machine, unit: Unit) -> None:
 
 
 def lose(m: Machine, unit: Unit, ran: str, error: ErrorData) -> None:
-    """Go on with a unit whose environment is gone (§9.12).
+    """Go on with a unit whose environment is gone (docs/language.md: Crashes).
 
     An attempt that has not begun keeps its place until its environment is there again, unless the
     step itself says what to do: it tries again, or handles the error by name. One that may have

@@ -30,10 +30,22 @@ Phase = Literal["ready", "asked", "lock", "budget", "run", "pause", "wait", "sco
 
 UNITS: States[Phase] = States(
     "A unit",
-    "It performs the action of a step: there is one per activation, under `map` one per item. Only "
-    "a unit that is `ready` ends. So whoever withdraws one - a group that is cancelled, a timeout, "
-    "a branch that lost - first closes what is open in it.",
-    ("steps/attempts.py", "steps/attempt_outcomes.py", "ending/closing.py"),
+    "It performs the action of a step: there is one per activation, under `map` one per item that "
+    "has begun. It ends from `ready` only: whoever withdraws one - a group that is cancelled, a "
+    "deadline, a branch that lost - first closes what is open in it, which makes it `ready`.",
+    (
+        "steps/attempts.py",
+        "steps/attempt_outcomes.py",
+        "steps/retries.py",
+        "steps/loops.py",
+        "limits/suspension.py",
+        "waiting/waits.py",
+        "waiting/environment_questions.py",
+        "recovery/interrupted.py",
+        "timers.py",
+        "ending/closing.py",
+        "held_failures.py",
+    ),
     {
         "ready": "none of the others: it is about to begin, between two attempts, or about to end; "
         "a `finally` inside it may have to run before it goes on",
@@ -42,7 +54,7 @@ UNITS: States[Phase] = States(
         "budget": "a budget is used up, and somebody is asked whether to raise it",
         "run": "its attempt runs",
         "pause": "it waits before its next attempt or round",
-        "wait": "a wait is open: an approval, a question to a person, a signal, a time",
+        "wait": "a wait is open: for an approval, an answer, a signal, a time, or a condition",
         "scope": "a scope is at work inside it: a group or a subflow",
         "ask": "a crash left its attempt uncertain, or its environment is gone: somebody decides",
         "held": "it failed, and is to begin anew: within a `retry` or a fork",
@@ -74,7 +86,7 @@ UNITS: States[Phase] = States(
         "ask": {"ready": "somebody has decided, or it is withdrawn"},
         "held": {
             "ready": "it begins anew, or is withdrawn",
-            "run": "its result came after the failure, and counts",
+            "run": "its result came after the failure and counts: it is applied next",
         },
     },
 )
@@ -85,9 +97,12 @@ WAITS: States[WaitState] = States(
     "A wait",
     "It is for a decision, an answer, a signal, a time, or a condition on state. The event that "
     "closes it also clears its timers and stops it listening. So whatever comes later finds "
-    "nothing and changes nothing: a second decision, a signal, an expiry. While a group is being "
-    "cancelled, the expiry of an approval in it does nothing: one event cancels the group, closes "
-    "the approval as `withdrawn`, and clears its timers.",
+    "nothing and changes nothing: a second decision, a signal, an expiry. So the expiry of an "
+    "approval in a group that is cancelled does nothing: the event that cancels the group closes "
+    "the approval as `withdrawn`, and clears its timers. Events of an execution are applied one "
+    "after the other; of an expiry and a cancel in the same moment, the first in the journal "
+    "counts. An approval in the `finally` of that group is not part of the group any more: it is "
+    "open, and expires as any other.",
     ("waiting/waits.py", "waiting/approvals.py", "timers.py"),
     {
         "new": "nobody outside knows it yet: it is being set up, by the event that opens it",
@@ -100,7 +115,8 @@ WAITS: States[WaitState] = States(
             "gone": "what it waits for is there already, or it cannot be set up",
         },
         "open": {
-            "gone": "`decided`, `occurred`, `expired`; or `withdrawn`: what is around it is closed"
+            "gone": "`decided`; `occurred`; `expired`, also by the `timeout` of its step; or "
+            "`withdrawn`: what is around it is closed"
         },
     },
 )
@@ -112,13 +128,14 @@ SCOPES: States[ScopeState] = States(
     "It is a body at work: the main flow, a subflow or a group. A group goes from `open` to its "
     "end. A flow is `over` first, since its outputs, handlers and compensations are still to come. "
     "A scope that is withdrawn closes what is inside it first, from the inside outwards, and "
-    "evaluates nothing; all of that is one event. Beside its state a scope may be *cleaning*: some "
-    "`finally` inside it runs, and it does not end before that is done.",
+    "evaluates nothing; all of that is one event. Its `finally` outlives it: that runs as hidden "
+    "steps of the main flow, and whoever goes on in its place waits for it. If nobody goes on "
+    "there, the scope around is *cleaning* beside its state, and does not end before that is done.",
     ("steps/scopes.py", "flows.py", "steps/cancelling.py", "ending/closing.py"),
     {
         "open": "its tokens are at work, or it is about to end",
-        "queued": "its first tokens wait: for its turn among the executions of its flow, or until "
-        "the environments that it needs are open",
+        "queued": "its first tokens have not begun: it waits for its turn among the executions of "
+        "its flow, or for the environments that have to be open from its start",
         "held": "it failed, and is to begin anew: within a `retry` or a fork",
         "over": "the tokens of a flow have ended: outputs, handlers, compensation",
         "finally": "the main flow has ended, and cleans up: its `finally` runs",
@@ -162,8 +179,9 @@ JOINS: States[RoundState] = States(
     "It decides when tokens that meet become one. Joins `all` and `active` only hold tokens, until "
     "they activate their step. One that counts (`need`) goes through rounds: a round begins with "
     "its first token, fires with the one that makes enough, and lasts until no other can come. A "
-    "join that holds nothing has no record, and those of a scope go with it. A further kind of "
-    "join is a further way to arrive in `tokens/joins.py`.",
+    "join that holds nothing has no record, and those of a scope go with it. A new kind of join "
+    "goes into `tokens/joins.py`, as a case of `arrive`, and of `settle` if it depends on which "
+    "tokens can still come.",
     ("tokens/joins.py",),
     {
         "waiting": "no round is open; it may hold tokens",
@@ -185,7 +203,7 @@ JOINS: States[RoundState] = States(
             "open": "`need` has a value now",
             "waiting": "its tokens are withdrawn",
         },
-        "fired": {"waiting": "each source has sent one, or none can come any more"},
+        "fired": {"waiting": "every source has sent one, or no other can come"},
     },
 )
 
@@ -201,7 +219,7 @@ TIMERS: dict[Why, tuple[str, str]] = {
     "duration": ("scope", "its flow fails with `LimitExceeded`"),
     "wall_time": ("budget", "its calls are stopped, or somebody is asked to raise it"),
     "idle": ("scope", "the main flow, which only waited for triggers, ends"),
-    "wait": ("wait", "the alternative that it stands for occurs"),
+    "wait": ("wait", "the alternative of the wait that has this time occurs"),
     "expire": ("wait", "the approval closes as `expired`, and its step goes on with `on_expire`"),
     "remind": ("wait", "the assignees are reminded, and the next reminder is set"),
     "escalate": ("wait", "further people are asked, or others instead"),

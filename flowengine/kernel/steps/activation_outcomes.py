@@ -1,4 +1,4 @@
-"""What follows when an activation has ended (language reference, §5.2).
+"""What follows when an activation has ended (docs/language.md: Steps).
 
 Its token leaves along `next`, or its error looks for a handler. A hidden step has no token: whoever
 began it goes on.

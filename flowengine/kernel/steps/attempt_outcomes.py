@@ -1,4 +1,4 @@
-"""What follows when an attempt has ended (language reference, §5.2).
+"""What follows when an attempt has ended (docs/language.md: Steps).
 
     succeeded ─► output ─► set ─► emit ─► loop? ─► unit ─► item of a map? ─► activation ─► next
     failed ─► retry? ─► unit ─► item of a map? ─► activation ─► on_error ─► the scope fails

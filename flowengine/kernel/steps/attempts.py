@@ -1,4 +1,4 @@
-"""Attempts: a unit performs its step's action (language reference, §8, §9.6).
+"""Attempts: a unit performs its step's action (docs/language.md: Actions, Modifiers).
 
 attempt ─► asked about? ─► budget? ─► lock? ─► none, fail, cancel   end inside this event
                                                task                 runs outside: `Run`, then

@@ -1,4 +1,4 @@
-"""Cancelling: a step withdraws others, or somebody the execution (language reference, §8.7)."""
+"""Cancelling: a step withdraws others, or somebody the execution (docs/language.md: cancel)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error handlers of a step (language ref., §9.9): route, substitute, raise, compensate."""
+"""Error handlers of a step (docs/language.md: on_error): route, substitute, raise, compensate."""
 
 from __future__ import annotations
 

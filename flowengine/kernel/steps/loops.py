@@ -1,4 +1,4 @@
-"""`loop`: rounds of a step's action (language reference, §9.3).
+"""`loop`: rounds of a step's action (docs/language.md: loop).
 
     `while` holds? ─► fewer rounds than `max`? ─► attempts ─► `until` holds? ─► output of the loop
        ▲                  └─ no: `LoopLimit`                       │ no

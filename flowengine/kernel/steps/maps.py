@@ -1,4 +1,4 @@
-"""Maps: what becomes of a map as its items end (§9.2; patterns 12-15, 34-36, 42).
+"""Maps: what becomes of a map as its items end (docs/language.md: map; patterns 12-15, 34-36, 42).
 
     item ended ─► enough for `join.need`? ─► the token goes on early: the others are cancelled, or
        │                                     run on and change nothing for anybody else

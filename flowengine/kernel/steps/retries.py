@@ -1,4 +1,4 @@
-"""`retry`: another attempt after one that failed (language reference, §9.5).
+"""`retry`: another attempt after one that failed (docs/language.md: retry).
 
     failed ─► tries left, and may this error be retried? ─► pause ─► attempt
                  └─ no: the unit has failed
@@ -62,7 +62,7 @@ def pause_before_attempt(m: Machine, unit: Unit, error: ErrorData) -> None:
 
 
 def _pause(m: Machine, unit: Unit) -> int:
-    """Return the pause before the next attempt (ms): exponential, with jitter (§9.5).
+    """Return the pause before the next attempt (ms): exponential, with jitter.
 
     The jitter is drawn from the execution, the unit and the attempt, so that replay draws the same.
     """

@@ -1,4 +1,4 @@
-"""Scopes: a body at work, from its first tokens to its end (language reference, §6.2, §6.4).
+"""Scopes: a body at work, from its first tokens to its end (docs/language.md: Order).
 
 open ─► tokens ─► none left ─► ended: the unit of the group or subflow goes on with its output
              └─► an unhandled error, `end_all`: the rest is withdrawn

@@ -1,4 +1,6 @@
-"""Subflows: a flow at work inside another one, as a scope of the same execution (§8.4).
+"""Subflows: a flow at work inside another one, as a scope of the same execution.
+
+See docs/language.md: flow.
 
     attempt ─► inputs: validated, defaults filled in ─► frame ─► scope ─► outputs, or an error
 

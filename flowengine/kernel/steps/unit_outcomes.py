@@ -1,4 +1,4 @@
-"""What follows when a unit has ended (language reference, §5.2).
+"""What follows when a unit has ended (docs/language.md: Steps).
 
 A plain step has one unit, and ends with it. Under `map` each item has one, and the map counts it.
 """

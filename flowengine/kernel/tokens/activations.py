@@ -1,4 +1,4 @@
-"""Activations: a token enters a step (language reference, §5.2, §9.1, §9.2).
+"""Activations: a token enters a step (docs/language.md: Steps, Modifiers, map).
 
 arrivals ─► merge pasts ─► limits ─► when ─► deadline ─► map: an item each, or one unit
 """

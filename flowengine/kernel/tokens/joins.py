@@ -1,4 +1,6 @@
-"""Joins: how tokens that come to one step meet (§6.3; patterns 3, 7-9, 28-33, 37, 38, 41).
+"""Joins: how tokens that come to one step meet.
+
+See docs/language.md: Order; patterns 3, 7-9, 28-33, 37, 38, 41.
 
 | kind     | holds                        | activates the step                                  |
 |----------|------------------------------|-----------------------------------------------------|

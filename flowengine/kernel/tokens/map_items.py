@@ -1,4 +1,4 @@
-"""The items of a map: which there are, their keys, when each begins (language reference, §9.2).
+"""The items of a map: which there are, their keys, when each begins (docs/language.md: map).
 
     over ─► kept messages of `more` ─► keys ─► as many at once as `concurrency` has places
 

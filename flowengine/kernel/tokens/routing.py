@@ -1,4 +1,4 @@
-"""Tokens: where they go when a step has ended, and what they carry (language reference, §6)."""
+"""Tokens: where they go when a step has ended, and what they carry (docs/language.md: Order)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose an approval is: claimed, given back, handed on (language reference, §8.6).
+"""Whose an approval is: claimed, given back, handed on (docs/language.md: approval).
 
 The record of a wait says who may decide: `assignees` and `exclude` as they were asked, `claimed_by`
 once somebody has taken it, and `handed`, the chain of all that people did with it. Whether somebody

@@ -1,4 +1,4 @@
-"""Approvals: a wait for people to decide (language reference, §8.6).
+"""Approvals: a wait for people to decide (docs/language.md: approval).
 
 Who may decide, and whether form and edits fit, is checked before a decision becomes an event. Here
 is what a decision does: it counts as a vote, and closes the approval or not; and what time does:
@@ -49,7 +49,7 @@ def fill_in(m: Machine, wait: Wait, asked: dict[str, Plain], batch: str) -> None
 
     Args:
         wait: The approval.
-        asked: The evaluated keys of the language reference, §8.6.
+        asked: The evaluated keys of the docs/language.md: approval.
         batch: Its batch, if it names none.
 
     Raises:
@@ -156,7 +156,7 @@ def answer(
         now: When (ms).
 
     Returns:
-        The mapping of the language reference, §8.6.
+        The mapping of the docs/language.md: approval.
     """
     choice = decision.get("choice")
     counts_as = counting(record, choice) if choice else None

@@ -1,4 +1,4 @@
-"""Questions about attempts of which nobody knows what became (language reference, §9.12).
+"""Questions about attempts of which nobody knows what became (docs/language.md: Crashes).
 
 | asked about                                     | the answer is for                    |
 |-------------------------------------------------|--------------------------------------|

@@ -1,4 +1,6 @@
-"""What a flow does whose budget is used up: it stops, or people are asked (language ref., §10.9).
+"""What a flow does whose budget is used up: it stops, or people are asked.
+
+See docs/language.md: Budgets.
 
 All calls that hit the limit wait for the answer to one question. An answer raises the limit for
 good, or lets all that waits fail; then nobody is asked again. A question that nobody waits for any

@@ -1,4 +1,4 @@
-"""Asking people before an attempt begins: may its environments be opened? See §10.7.
+"""Asking people before an attempt begins: may its environments be opened? See docs/language.md.
 
     attempt ─► all that it needs is answered? ─ yes ─► lock, action
                    │ no: the first who needs it asks, others wait for the same answer

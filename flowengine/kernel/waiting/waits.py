@@ -1,4 +1,6 @@
-"""Waits: for time, for a signal, for a condition on state (§8.5; patterns 16, 18, 23, 24).
+"""Waits: for time, for a signal, for a condition on state.
+
+See docs/language.md: wait; patterns 16, 18, 23, 24.
 
 A wait has alternatives. Each *occurs* at most once; `first` ends with the first that does, `all`
 when all have. Messages that were sent before are looked at when the wait opens, the oldest first;
