@@ -18,16 +18,19 @@ MODULE = '''
 import asyncio
 import threading
 
-may_end, undone = threading.Event(), []
+begun, may_end, undone = threading.Event(), threading.Event(), []
 
 
 def pay() -> int:
+    begun.set()
     assert may_end.wait(60)
     return 7
 
 
 async def refuse() -> None:
     """Hold the loop until the other function has returned, so that it is withdrawn after that."""
+    while not begun.is_set():
+        await asyncio.sleep(0.001)
     loop, ended = asyncio.get_running_loop(), threading.Event()
     tell = loop.call_soon_threadsafe
     loop.call_soon_threadsafe = lambda *words: (tell(*words), ended.set())
