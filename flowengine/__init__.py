@@ -19,16 +19,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow, check, load
-    from flowengine.engines.results import (
-        Decision,
-        Difference,
-        ExecutionInfo,
-        Reason,
-        Result,
-        Sent,
-        Update,
-        WaitInfo,
-    )
+    from flowengine.engines.infos import Difference, ExecutionInfo, Reason, WaitInfo
+    from flowengine.engines.results import Decision, Result, Sent, Update
     from flowengine.errors import (
         Conflict,
         FlowEngineError,
@@ -81,19 +73,8 @@ _HOMES = {
     "load": "engines.flows",
     **dict.fromkeys(("Flow", "Step", "cel", "step"), "flow.building"),
     **dict.fromkeys(("StepContext", "StepError", "quick"), "sdk"),
-    **dict.fromkeys(
-        (
-            "Decision",
-            "Difference",
-            "ExecutionInfo",
-            "Reason",
-            "Result",
-            "Sent",
-            "Update",
-            "WaitInfo",
-        ),
-        "engines.results",
-    ),
+    **dict.fromkeys(("Decision", "Result", "Sent", "Update"), "engines.results"),
+    **dict.fromkeys(("Difference", "ExecutionInfo", "Reason", "WaitInfo"), "engines.infos"),
 }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from flowengine.engines.actors import Actor
 from flowengine.engines.reading import Reader
-from flowengine.engines.results import Answering, Decision, WaitInfo
+from flowengine.engines.results import Decision
 from flowengine.engines.running.driving import Driving
 from flowengine.errors import NotAllowed
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.engines.host import Host
+    from flowengine.engines.infos import Answering, WaitInfo
 
 
 class Decider(Reader):

@@ -13,7 +13,8 @@ from flowengine.errors import Conflict
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.results import Result, UpgradeInfo
+    from flowengine.engines.infos import UpgradeInfo
+    from flowengine.engines.results import Result
     from flowengine.flow.building import Flow
     from flowengine.journal.records import Pruned
 

@@ -13,16 +13,8 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.engines.results import (
-        Difference,
-        ExecutionInfo,
-        ExecutionPage,
-        Reason,
-        Result,
-        Update,
-        WaitInfo,
-        WaitPage,
-    )
+    from flowengine.engines.infos import Difference, ExecutionInfo, Reason, WaitInfo
+    from flowengine.engines.results import ExecutionPage, Result, Update, WaitPage
     from flowengine.journal.store import Store
 
 

@@ -22,7 +22,7 @@ from flowengine.cli.session import Session
 from flowengine.cli.terminal import output
 from flowengine.cli.terminal.output import as_json, err, out
 from flowengine.cli.views.outcome import show_outcome
-from flowengine.engines import results
+from flowengine.engines import infos, results
 from flowengine.engines.engine import Engine
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.kernel.commands import Observation
@@ -105,7 +105,7 @@ SHAPES: dict[str, Any] = {
     "ran": lambda text: "maybe",
     "differ": lambda text: [{"path": text, "left": text, "right": text}],
     **dict.fromkeys(
-        ("tries",), lambda text: [{**made(results.AttemptInfo, text), "attempt": 1}]
+        ("tries",), lambda text: [{**made(infos.AttemptInfo, text), "attempt": 1}]
     ),
 }  # fmt: skip
 
@@ -131,19 +131,19 @@ class Fake:
     """What the engine answers when every text in it is the same."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str, kind: str) -> None:
-        wait = made(results.WaitInfo, text) | {"kind": kind, "id": "a7f3"}
-        found = made(results.ExecutionInfo, text) | {"status": "failed", "waits": [wait]}
+        wait = made(infos.WaitInfo, text) | {"kind": kind, "id": "a7f3"}
+        found = made(infos.ExecutionInfo, text) | {"status": "failed", "waits": [wait]}
         answers: dict[str, Any] = {
             "find": ID,
             "show": found,
             "executions": results.ExecutionPage([found], None),
             "waits": results.WaitPage([wait], None),
             "wait": wait,
-            "why": [made(results.Reason, text) | {"command": "flowengine resume x"}],
+            "why": [made(infos.Reason, text) | {"command": "flowengine resume x"}],
             "events": [entry(text)],
-            "diff": made(results.Difference, text)
+            "diff": made(infos.Difference, text)
             | dict.fromkeys(("inputs", "outputs", "errors"), SHAPES["differ"](text)),
-            "upgrade": [made(results.UpgradeInfo, text)],
+            "upgrade": [made(infos.UpgradeInfo, text)],
             "load": Namespace(warnings=[dict.fromkeys(
                 ("file", "line", "column", "code", "message", "hint"), text)], id=text),
         }  # fmt: skip
@@ -226,7 +226,7 @@ def test_no_update_of_an_execution_controls_the_terminal(
             progress = Progress(session)
             for update in updates(text):
                 progress(update)
-            wait = made(results.WaitInfo, text) | {"kind": "approval"}
+            wait = made(infos.WaitInfo, text) | {"kind": "approval"}
             for status in ("failed", "waiting", "cancelled", "succeeded"):
                 show_outcome(
                     session,
@@ -248,7 +248,7 @@ def test_no_update_of_an_execution_controls_the_terminal(
 def updates(text: str) -> list[results.Update]:
     seen = Observation(0, text, 0, "failed", None, 1, None, error(text), {text: text})
     ended = seen._replace(status="succeeded", output={text: text}, error=None)
-    wait = made(results.WaitInfo, text) | {"kind": "signal"}
+    wait = made(infos.WaitInfo, text) | {"kind": "signal"}
     warned = {"seq": 1, "at": TIME, "type": "warning", "message": text}
     decided = entry(text) | {"type": "decided", "via": text}
     failed = entry(text) | {"evidence": {"traceback": [text]}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.results import WaitInfo
+from flowengine.engines.infos import WaitInfo
 from flowengine.errors import Conflict, InputError, NotAllowed, NotFound
 from tests.engines import world
 

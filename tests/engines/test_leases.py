@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.results import Reason
+from flowengine.engines.infos import Reason
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from tests.engines import child, world
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.flows import LoadedFlow
-from flowengine.engines.results import Result, WaitInfo
+from flowengine.engines.infos import WaitInfo
+from flowengine.engines.results import Result
 
 EFFECTS = Path(__file__).with_name("effects.py")
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from flowengine import Conflict, InputError
-from flowengine.engines.results import Update, WaitInfo
+from flowengine.engines.infos import WaitInfo
+from flowengine.engines.results import Update
 from flowengine.kernel.notation.times import format_time, parse_time
 from tests.language.stage import START, Stage
 

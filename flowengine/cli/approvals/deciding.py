@@ -16,7 +16,8 @@ from flowengine.errors import FlowEngineError, NotFound, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flowengine.engines.results import Decision, WaitInfo
+    from flowengine.engines.infos import WaitInfo
+    from flowengine.engines.results import Decision
 
 
 def add_filters(parser: ArgumentParser) -> None:

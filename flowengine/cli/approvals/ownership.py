@@ -12,7 +12,7 @@ from flowengine.cli.views.waits import answers
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
-    from flowengine.engines.results import WaitInfo
+    from flowengine.engines.infos import WaitInfo
 
 
 def configure(parser: ArgumentParser) -> None:

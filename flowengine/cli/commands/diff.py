@@ -12,7 +12,7 @@ from flowengine.cli.terminal.result_stream import results
 from flowengine.cli.views.yaml_text import inline
 
 if TYPE_CHECKING:
-    from flowengine.engines.results import Difference, Parting, Side, StepPair
+    from flowengine.engines.infos import Difference, Parting, Side, StepPair
 
 HELP = "compare two executions: where their histories diverge, then inputs and outputs side by side"
 EXAMPLE = """\

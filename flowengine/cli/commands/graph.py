@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from networkx import MultiDiGraph
 
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.results import StepInfo
+    from flowengine.engines.infos import StepInfo
 
 Statuses = Mapping[str, Iterable[str]]
 """Step id → status of each of its activations."""

@@ -24,7 +24,7 @@ from flowengine.cli.views.waits import describe, undelivered
 from flowengine.cli.views.yaml_text import entry, inline
 
 if TYPE_CHECKING:
-    from flowengine.engines.results import BudgetInfo, ExecutionInfo, StepInfo, WaitInfo
+    from flowengine.engines.infos import BudgetInfo, ExecutionInfo, StepInfo, WaitInfo
 
 HELP = "show an execution: its status, steps, waits, outputs and error"
 EXAMPLE = """\

@@ -15,7 +15,7 @@ from flowengine.cli.views.yaml_text import entry
 from flowengine.errors import Conflict, InputError, NotFound
 
 if TYPE_CHECKING:
-    from flowengine.engines.results import UpgradeInfo
+    from flowengine.engines.infos import UpgradeInfo
 
 HELP = "move open executions to a changed flow, or see with --check which of them can be moved"
 EXAMPLE = """\

@@ -22,7 +22,8 @@ from flowengine.errors import Conflict, InputError, NotFound
 if TYPE_CHECKING:
     from flowengine.cli.driving.progress import Progress
     from flowengine.cli.session import Session
-    from flowengine.engines.results import Result, WaitInfo
+    from flowengine.engines.infos import WaitInfo
+    from flowengine.engines.results import Result
 
 PATIENCE = 1.0
 """Seconds for which other steps must run before a question interrupts their progress. If they end

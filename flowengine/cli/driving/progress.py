@@ -24,7 +24,8 @@ from flowengine.engines.executions.subjects import wholes
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.results import Update, WaitInfo
+    from flowengine.engines.infos import WaitInfo
+    from flowengine.engines.results import Update
     from flowengine.kernel.commands import Observation
 
 ADDRESS_WIDTH = 14

@@ -11,7 +11,7 @@ from flowengine.cli.views.yaml_text import inline
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
-    from flowengine.engines.results import WaitInfo
+    from flowengine.engines.infos import WaitInfo
 
 KINDS = ("approval", "ask", "question")
 """Kinds of waits that people answer."""

@@ -10,7 +10,7 @@ from flowengine.cli.terminal.output import clean, one_line, table, when
 from flowengine.errors import FlowEngineError
 
 if TYPE_CHECKING:
-    from flowengine.engines.results import WaitInfo
+    from flowengine.engines.infos import WaitInfo
 
 LEFT = "left"
 """State of an environment that a dead process left open."""

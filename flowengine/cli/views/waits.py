@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flowengine.cli.session import Session
-    from flowengine.engines.results import Reason, Result, WaitInfo
+    from flowengine.engines.infos import Reason, WaitInfo
+    from flowengine.engines.results import Result
 
 NOUNS = {
     "approval": "approval",

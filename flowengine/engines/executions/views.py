@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.results import ENDED, ExecutionInfo, Result, WaitInfo
+from flowengine.engines.results import ENDED, Result
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.infos import ExecutionInfo, WaitInfo
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.events import Event
     from flowengine.kernel.state.records import State

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.engines.results import BudgetInfo, Reason
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_duration, format_time
 from flowengine.kernel.view import View, begun, budget_of, worked
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowengine.engines.host import Host
+    from flowengine.engines.infos import BudgetInfo, Reason
     from flowengine.kernel import Graph
     from flowengine.kernel.state.records import Budget, State, Unit
 

@@ -11,7 +11,6 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.engines.executions.replay import line, read, walk
-from flowengine.engines.results import Difference, ForkInfo, Parting, Side, StepPair
 from flowengine.journal.format import pack
 from flowengine.journal.shapes import unpack_error, unpack_outputs
 from flowengine.kernel.graph.compiled import SecretText
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.replay import Moment
     from flowengine.engines.host import Host
+    from flowengine.engines.infos import Difference, ForkInfo, Parting, Side, StepPair
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.commands import Observation
 

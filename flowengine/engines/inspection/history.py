@@ -18,7 +18,6 @@ from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.interrupted import standing_view
 from flowengine.engines.messages.delivery import view as undelivered
 from flowengine.engines.people.waits import decision_view, stored_wait_view
-from flowengine.engines.results import AttemptInfo, ExecutionInfo, StepInfo
 from flowengine.errors import NotFound
 from flowengine.journal.records import WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.engines.host import Host
+    from flowengine.engines.infos import AttemptInfo, ExecutionInfo, StepInfo
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from flowengine.engines.executions.views import execution_view
-from flowengine.engines.results import ENDED, ExecutionInfo, ExecutionPage
+from flowengine.engines.results import ENDED, ExecutionPage
 from flowengine.journal.shapes import unpack_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowengine.engines.host import Host
+    from flowengine.engines.infos import ExecutionInfo
     from flowengine.journal.records import ExecutionFilter, ExecutionRecord, Message
 
 _PAGE = 200

@@ -9,7 +9,7 @@ from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets, trying_again
 from flowengine.engines.inspection.deadlocks import circle
 from flowengine.engines.people.approvals import DECIDABLE
-from flowengine.engines.results import ENDED, Reason
+from flowengine.engines.results import ENDED
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.graph.compiled import TRIGGER
 from flowengine.kernel.notation.ids import wait_id
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
+    from flowengine.engines.infos import Reason
     from flowengine.journal.records import Message, Owner
     from flowengine.kernel.graph.linked import Graph, Node
     from flowengine.kernel.state.records import State, Unit

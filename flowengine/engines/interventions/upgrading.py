@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.replay import read, walk
 from flowengine.engines.flows import as_loaded
-from flowengine.engines.results import ObstacleInfo, UpgradeInfo, Verdict
 from flowengine.engines.running.recovery import recover
 from flowengine.errors import Conflict, UsageError
 from flowengine.journal.records import ENDED, ExecutionFilter
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
+    from flowengine.engines.infos import UpgradeInfo, Verdict
     from flowengine.flow.building import Flow
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.commands import Observation
@@ -293,7 +293,7 @@ def told(record: ExecutionRecord, verdict: Verdict, found: Sequence[Obstacle] = 
         "verdict": verdict,
         "moved": False,
         "obstacles": [
-            ObstacleInfo(what=a.what, name=a.name, why=a.why, write=a.write, fits=a.fits)
+            {"what": a.what, "name": a.name, "why": a.why, "write": a.write, "fits": a.fits}
             for a in found
         ],
         "write": _written(found),

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from flowengine.engines.actors import Actor
     from flowengine.engines.host import Host
-    from flowengine.engines.results import Answering, Decision, Result, WaitInfo
+    from flowengine.engines.infos import Answering, WaitInfo
+    from flowengine.engines.results import Decision, Result
     from flowengine.engines.running.driving import Driving
 
 

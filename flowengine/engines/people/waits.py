@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.views import timers_of, wait_view
 from flowengine.engines.people.approval_ownership import is_assignee, standing
-from flowengine.engines.results import WaitInfo, WaitPage
+from flowengine.engines.results import WaitPage
 from flowengine.journal.records import WaitFilter
 from flowengine.journal.shapes import unpack_event
 from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
+    from flowengine.engines.infos import WaitInfo
     from flowengine.journal.records import Wait
     from flowengine.kernel.state.records import State
     from flowengine.settings import Settings

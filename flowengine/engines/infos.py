@@ -1,0 +1,306 @@
+"""What the public API tells, as plain dicts: the documented JSON of the command line.
+
+Times are RFC 3339 strings in UTC, ids are strings. Only types need this module; it takes some
+milliseconds to load, so other modules import it for type checking alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, TypedDict
+
+from flowengine.kernel.events import ErrorData, Evidence
+
+Status = Literal["running", "interrupted", "waiting", "stalled", "succeeded", "failed", "cancelled"]
+"""Status of an execution; `succeeded`, `failed` and `cancelled` are final. `interrupted`: it has
+work to do, but no process is running it, for example because its process died; `resume` continues
+it."""
+
+
+class WaitInfo(TypedDict, total=False):
+    """An open or closed wait. Keys that do not apply are absent."""
+
+    id: str
+    """Public id; every call accepts an unambiguous prefix of it."""
+    execution: str
+    flow: str
+    kind: str
+    """`approval`, `ask`, `signal`, `timer`, `state` or `question`."""
+    address: str
+    step: str
+    since: str
+    due: str
+    """When it ends by time: expiry, timeout, or the awaited time itself."""
+    title: str
+    body: str
+    subject: Any
+    edit: Any
+    """Fields of `subject` that the decider may change, or `True` for all."""
+    edit_schema: dict[str, Any]
+    """JSON Schema of these fields, to the extent that the flow declares their types."""
+    form: dict[str, Any]
+    choices: list[dict[str, Any]]
+    """`{id, label, counts_as, comment}` each."""
+    assignees: list[str]
+    exclude: list[str]
+    need: int
+    votes: list[Any]
+    batch: str
+    attachments: list[Any]
+    on_expire: str
+    claim: bool
+    """Whether it must be claimed before it is decided."""
+    claimed_by: str
+    """Who has claimed it; nobody else can decide it then."""
+    delegate: bool
+    """Whether it may be delegated; absent: yes."""
+    handed: list[dict[str, Any]]
+    """Who claimed, released or delegated it: `{do, by, to, at, via, comment}` each."""
+    ran: str
+    """Of a `question`, whether the attempt acted: `maybe` if it was interrupted; `no` if it has not
+    started because an environment cannot be opened again."""
+    error: ErrorData
+    """Of a `question`: what happened to the environment."""
+    signals: list[dict[str, Any]]
+    """`{signal, key}` each: the messages that it accepts."""
+    timers: list[dict[str, str]]
+    """`{what, due}` each, soonest first: the next `reminder` and `escalation`, and the `expiry`.
+    Only if one execution or one wait is shown."""
+    status: str
+    """`pending` or `closed`."""
+    decision: dict[str, Any]
+    """`{choice, by, at, via, comment, form, edits, attachments}` of a closed one."""
+
+
+class AttemptInfo(TypedDict, total=False):
+    """One attempt of a step."""
+
+    attempt: int
+    status: str
+    started_at: str
+    ended_at: str
+    input: Any
+    output: Any
+    error: ErrorData
+    evidence: Evidence
+    """Evidence of why it failed; absent if there is none."""
+
+
+class StepInfo(TypedDict, total=False):
+    """One activation of a step, in order of its start."""
+
+    address: str
+    step: str
+    kind: str
+    status: str
+    outcome: str | None
+    attempts: int
+    started_at: str
+    ended_at: str
+    input: Any
+    output: Any
+    error: ErrorData | None
+    tries: list[AttemptInfo]
+    """Each attempt; only if one step was requested."""
+    decision: dict[str, Any]
+    """Of an approval: what was decided, by whom, when and through which channel."""
+
+
+class BudgetInfo(TypedDict, total=False):
+    """What a running flow may use, and what it has used. Keys that do not apply are absent."""
+
+    address: str
+    """Address of the step that runs the flow; empty: the execution's own."""
+    flow: str
+    then: str
+    """`stop` or `ask`."""
+    tool_calls: dict[str, int]
+    """`{used, running, limit}`; running calls count as used."""
+    wall_time: dict[str, str]
+    """`{used, limit}`: durations."""
+
+
+class ExecutionInfo(TypedDict, total=False):
+    """An execution as `show` prints it; `list` has only the first group of keys."""
+
+    execution: str
+    flow: str
+    version: str
+    status: Status
+    labels: dict[str, str]
+    started_by: str
+    started_at: str
+    ended_at: str
+    parent: str | None
+    forked_from: str | None
+    due: str
+    """When the next timer is due, while it waits and no process drives it."""
+    command: str
+    """The command line that continues it: `resume` if it was interrupted; if it failed (only if one
+    execution is shown) `retry`, or the `fork` that undoes what was not undone."""
+    not_undone: list[str]
+    """Addresses of steps whose compensation failed, in the order in which they are undone; absent
+    if there are none."""
+
+    durability: str
+    budgets: list[BudgetInfo]
+    """Budgets of its flow and of running subflows; absent if there are none."""
+    inputs: dict[str, Any]
+    steps: list[StepInfo]
+    waits: list[WaitInfo]
+    undelivered: list[dict[str, Any]]
+    """Undeliverable messages that it sent to other executions: `{signal, to, key, id, why}`."""
+    warnings: list[dict[str, Any]]
+    """Problems that did not affect the result, also after its end: `{at, about, message}` each. For
+    example an environment that could not be closed."""
+    outputs: dict[str, Any] | None
+    error: ErrorData | None
+
+
+class Reason(TypedDict, total=False):
+    """Why a live branch of an execution does not move."""
+
+    address: str
+    what: str
+    """One sentence: what it waits for."""
+    since: str
+    wakes: str
+    """One sentence: what would wake it."""
+    due: str
+    command: str
+    """The command line that wakes it, if there is one."""
+    wait: str
+    """Public id of the wait, if it is one."""
+    timers: list[dict[str, str]]
+    """`{what, due}` each: the timers of an approval."""
+    lock: str
+    """Key of the lock, if it waits for one that executions share."""
+
+
+class Side(TypedDict):
+    """One of two executions that are compared."""
+
+    execution: str
+    flow: str
+    version: str
+    hash: str
+    """Structural hash of the flow that it runs."""
+    status: Status
+    forked_from: str | None
+    entries: int
+    """Length of its journal, without what `retry` went back over."""
+    facts: int
+    """Things that happened in it: inputs, ends of attempts, signals, …"""
+    outputs: Any
+    error: Any
+
+
+class Parting(TypedDict):
+    """The first point where two histories diverge."""
+
+    address: str
+    """Address of the step; empty: not about a step."""
+    what: str
+    """`input`, `end`, `inputs`, `signal NAME`, …"""
+    left: dict[str, Any] | None
+    """`{seq, address, status, outcome, input, output, error}` if applicable; None: it did not
+    happen there."""
+    right: dict[str, Any] | None
+    differ: list[dict[str, Any]]
+    """Places where both differ: `{path, left, right}` each."""
+
+
+class StepPair(TypedDict):
+    """A step that ended differently in two executions, or ran in only one."""
+
+    address: str
+    left: dict[str, Any] | None
+    """`{status, outcome, input, output, error}`; None: it did not start there."""
+    right: dict[str, Any] | None
+    differ: list[dict[str, Any]]
+
+
+class ForkInfo(TypedDict):
+    """How one of two executions was forked from the other."""
+
+    side: Literal["left", "right"]
+    at: str
+    """Address of the step."""
+    past: int
+    """How many events it took over."""
+    same: bool
+    """Whether these are the same in both."""
+
+
+class Difference(TypedDict):
+    """Two executions side by side. In values, ids and times are replaced by `(id)` and `(time)`."""
+
+    same: bool
+    """Whether both did the same so far and have the same status."""
+    same_flow: bool
+    left: Side
+    right: Side
+    shared: int
+    """How many events are the same in both before the first difference."""
+    fork: ForkInfo | None
+    """If one was forked from the other."""
+    parting: Parting | None
+    steps: list[StepPair]
+    inputs: list[dict[str, Any]]
+    outputs: list[dict[str, Any]]
+    errors: list[dict[str, Any]]
+
+
+Verdict = Literal["continues", "mapping", "cannot", "held", "current", "ended"]
+"""Whether an execution can continue with another version of its flow: it can; the mapping needs
+more entries; it is impossible; a running process holds it; it already runs that version; it has
+ended."""
+
+
+class ObstacleInfo(TypedDict):
+    """Something in an execution that has no counterpart in another version of its flow."""
+
+    what: str
+    """`step`, `state`, `signal`, `input`, `subflow`, or `execution` for the whole execution."""
+    name: str
+    why: str
+    write: dict[str, Any] | None
+    """What to write into the mapping, with `NEW` or `VALUE` where only the author knows; None: no
+    mapping helps."""
+    fits: list[str]
+    """The possible values of `NEW`."""
+
+
+class UpgradeInfo(TypedDict):
+    """What happened to one execution that was to be moved."""
+
+    execution: str
+    flow: str
+    version: str
+    """The version that it has run until now."""
+    status: Status
+    verdict: Verdict
+    moved: bool
+    """Whether it was moved now."""
+    obstacles: list[ObstacleInfo]
+    write: dict[str, Any]
+    """Everything that the mapping needs for it."""
+
+
+class Answering(TypedDict, total=False):
+    """Optional parts of a decision."""
+
+    form: Any
+    """The completed form: a map of its fields; the answer itself if the form is not a map."""
+    edits: Mapping[str, Any]
+    """Field of `subject`, or dotted path into it → new value."""
+    comment: str
+    attach: Sequence[str | PathLike[str]]
+    """Paths of files to attach."""
+    value: Any
+    """With the choice `result` of a question: the output of the step."""
+    by: str
+    """The user who decides, as `user:NAME`. Default: the engine's user."""
+    resume: bool
+    """Resume the execution; otherwise the decision is only recorded. Default: yes."""
