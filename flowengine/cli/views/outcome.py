@@ -50,9 +50,11 @@ def as_object(session: Session, result: Result) -> dict[str, Any]:
     """Return a result as the documented JSON object."""
     found = {key: value for key, value in result._asdict().items() if key != "due"}
     if result.status == "failed":
-        told = session.engine.show(result.execution)
-        found["command"] = session.pasted(told["command"])
-        if left := told.get("not_undone"):
+        from flowengine.engines.attempts.failures import not_undone
+
+        [reason] = session.engine.why(result.execution)
+        found["command"] = session.pasted(reason["command"])
+        if left := not_undone(result.error):
             found["not_undone"] = left
     return found
 

@@ -74,7 +74,7 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
     error = unpack_error(record.error, f"execution {record.id}")
     return {
         **standing,
-        **_again(host, record, error),
+        **_again(host, record, journal, error),
         "durability": host.store.durability,
         **_budgets(host, execution, last),
         "inputs": first["inputs"] if last is None else last.state["inputs"],
@@ -98,11 +98,14 @@ def _stop(steps: list[StepInfo]) -> None:
                 each["status"] = "interrupted"
 
 
-def _again(host: Host, record: ExecutionRecord, error: ErrorData | None) -> ExecutionInfo:
+def _again(
+    host: Host, record: ExecutionRecord, journal: list[Event], error: ErrorData | None
+) -> ExecutionInfo:
     """Return how to try again what failed, and which steps were not undone."""
     if record.status != "failed":
         return {}
-    view: ExecutionInfo = {"command": trying_again.command(host, record.id, error)}
+    command = trying_again.command(host, record.id, record.hash, journal, error)
+    view: ExecutionInfo = {"command": command}
     if left := not_undone(error):
         view["not_undone"] = left
     return view

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.failures import not_undone
+from flowengine.engines.executions.replay import read
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets, trying_again
 from flowengine.engines.inspection.deadlocks import circle
@@ -89,7 +90,9 @@ def _ended(host: Host, execution: Execution) -> Reason:
     reason["wakes"] = "an operator who tries it again"
     if not_undone(error):
         reason["wakes"] = "an operator who tries again to undo it, in a new execution"
-    reason["command"] = trying_again.command(host, execution.id, error)
+    journal = read(host.store, execution.id)
+    hash = execution.linked.hash
+    reason["command"] = trying_again.command(host, execution.id, hash, journal, error)
     return reason
 
 

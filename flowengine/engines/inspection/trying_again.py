@@ -6,16 +6,19 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from flowengine.engines.attempts.failures import failed_compensations
-from flowengine.engines.executions.replay import read
 from flowengine.engines.interventions.retracing import retrace
 from flowengine.errors import Conflict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flowengine.engines.host import Host
-    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.events import ErrorData, Event
 
 
-def command(host: Host, execution: str, error: ErrorData | None) -> str:
+def command(
+    host: Host, execution: str, hash: str, journal: Sequence[Event], error: ErrorData | None
+) -> str:
     """Return the command line that tries again what failed in an execution.
 
     What was not undone is undone in a fork. An execution that was compensated cannot be retried,
@@ -23,13 +26,15 @@ def command(host: Host, execution: str, error: ErrorData | None) -> str:
 
     Args:
         execution: Full id of a failed execution.
+        hash: Of the flow that it runs.
+        journal: All its events.
         error: What it failed with.
     """
     id = host.store.short_execution(execution)
     if left := failed_compensations(error):
         return f"flowengine fork {id} --at {quote(left[0])}"
     try:
-        retrace(host.flows, host.store.execution(execution).hash, read(host.store, execution), None)
+        retrace(host.flows, hash, journal)
     except Conflict as refused:
         if refused.hint:
             return f"flowengine fork {id} --at {quote(refused.hint)}"
