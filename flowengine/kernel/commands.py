@@ -29,6 +29,9 @@ class Run(NamedTuple):
     that get environments only."""
     environments: Plain = None
     """What is to be had for it: name → `{scope, spec}`; may hold `SecretText`."""
+    state: dict[str, Plain] | None = None
+    """The values of the state keys that the step `reads`, as they were when the attempt began. They
+    are those of the state itself: who runs the attempt must not let anybody change them."""
 
 
 class Stop(NamedTuple):

@@ -178,6 +178,14 @@ class StepContext(Protocol):
         """Live environments by name: the `runtime_resources` of a function."""
 
     @property
+    def state(self) -> Mapping[str, Any]:
+        """State of the flow by key, as it was when the attempt began: what the kind `reads`.
+
+        Lists and maps in it are read-only, however deep; `copy.deepcopy` of a part gives plain data
+        that may be changed. Nothing is copied before it is looked at.
+        """
+
+    @property
     def hidden(self) -> frozenset[str]:
         """Names of environment variables that hold secrets: commands do not inherit them."""
 

@@ -146,6 +146,18 @@ class StepKind:
         return cls.effect
 
     @classmethod
+    def reads(cls, configuration: Mapping[str, Plain]) -> Collection[str]:
+        """Return the state keys that `execute` finds in `context.state`; default: none.
+
+        They are handed over by reference: however large they are, an attempt costs no more. The
+        flow that the step is in has to declare them.
+
+        Args:
+            configuration: As it stands in the file, in long form: values may be expressions.
+        """
+        return ()
+
+    @classmethod
     def output_of(cls, configuration: Mapping[str, Plain]) -> dict[str, Plain]:
         """Return the JSON Schema of the output by the configuration; default: that of the kind.
 

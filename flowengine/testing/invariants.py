@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flowengine.journal.format import pack
 from flowengine.kernel import ENDED, running
 from flowengine.kernel.state.records import State
-from flowengine.kernel.view import begun, bounding, budget_of, held_arrivals, is_shared, number_held
+from flowengine.kernel.view import (
+    View,
+    begun,
+    bounding,
+    budget_of,
+    held_arrivals,
+    is_shared,
+    number_held,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,6 +83,7 @@ def nothing_is_open_after_the_end(simulator: Simulated) -> None:
     assert "cleanups" not in state, "nothing is being cleaned up after the end"
     assert "locks" not in state, "no lock is held after the end"
     assert "frames" not in state, "nothing of a subflow is left after the end"
+    assert "reading" not in state, "nobody reads state"
     assert "answers" not in state, "no answer is kept after the end"
     assert not state["running"]
 
@@ -205,6 +214,22 @@ def shared_locks_are_those_claimed(simulator: Simulated) -> None:
         assert len(held) <= queue[0].permits, "more have a lock than it permits"
 
 
+def attempts_see_state_as_it_was(simulator: Simulated) -> None:
+    """An attempt that began anew now would be handed the state that it was handed before."""
+    state = simulator.state
+    for key, readers in state.get("reading", {}).items():
+        assert readers, f"nobody reads {key}"
+        assert all(number in state["units"] for number in readers), f"who reads {key} is there"
+    for (number, attempt), run in simulator.running.items():
+        unit = state["units"].get(number)
+        if run.state is None or unit is None or unit["attempt"] != attempt:
+            continue
+        view = View(simulator.graph, state)
+        cells = view.vars_of(view.frame_of(view.act_of(unit)))
+        seen = {key: unit.get("saw", {}).get(key, cells[key][0]) for key in run.state}
+        assert seen == run.state
+
+
 def budgets_are_kept(simulator: Simulated) -> None:
     """No call goes beyond a budget; what is reserved is what runs, and who waits has been asked."""
     state = simulator.state
@@ -297,6 +322,7 @@ ALWAYS: list[Callable[[Simulated], None]] = [
     shared_locks_are_those_claimed,
     every_past_is_kept_while_needed,
     subflows_have_what_is_theirs,
+    attempts_see_state_as_it_was,
     budgets_are_kept,
 ]
 

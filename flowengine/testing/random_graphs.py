@@ -52,6 +52,7 @@ class _Draws:
             main["concurrency"] = {"key": v("k"), "max": 1, "then": "queue"}
         flows = {name: {**self.whole(depth=1), **self.taken()} for name in self.flows}
         self.ask()
+        self.read()
         for number, whole in enumerate([main, *flows.values()]):
             if random.Random(f"{self.count} {number}").random() < 0.2:
                 whole["opens"] = {"box": {"scope": "execution", **ASKED}}
@@ -82,6 +83,14 @@ class _Draws:
                 scope = draw.choice(["step", "region", "execution"])
                 names = draw.sample(["box", "db"], draw.randint(1, 2))
                 one.update(needs({name: {"scope": scope, **ASKED} for name in names}))
+
+    def read(self) -> None:
+        """Make some of the tasks so far read state by reference."""
+        draw = random.Random(f"reads {self.count}")
+        for one in self.steps:
+            is_task = one.get("action", "task") == "task"
+            if is_task and draw.random() < 0.3 and not one.keys() & {"group", "parallel"}:
+                one["reads"] = draw.choice([["k"], ["open"], ["k", "open"]])
 
     def idle(self) -> Described:
         return self.random.choice([{}, {}, {"idle": "1m"}])

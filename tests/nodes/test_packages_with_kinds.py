@@ -33,6 +33,7 @@ invoke = acme_kinds:Invoke
 job = acme_kinds:Job
 batch = acme_kinds:Job
 assistant = acme_kinds:Assistant
+transcript = acme_kinds:Transcript
 acp = acme_kinds:Server
 table = acme_kinds:Table
 """
@@ -283,6 +284,54 @@ def test_a_server_of_a_package_has_one_session_with_many_tools(folder: Path) -> 
         result = engine.run(path)
 
     assert result.outputs == {"orders": 2, "people": 0}
+
+
+TRANSCRIPT = """flowengine: 1
+id: f
+state: {said: {type: array, default: [], reducer: append}}
+steps:
+  - {id: ada, set: {said: {who: Ada, parts: [a, b]}}}
+  - {id: read, transcript: {of: said, attack: ATTACK}}
+outputs: {read: '${{ steps.read.output }}', said: '${{ state.said }}'}
+"""
+
+
+def test_a_kind_of_a_package_reads_state_by_reference(folder: Path) -> None:
+    path = folder / "flow.yaml"
+    path.write_text(TRANSCRIPT.replace("ATTACK", "false"))
+
+    with flowengine.Engine(None, workdir=folder) as engine:
+        result = engine.run(path)
+
+    entry = {"who": "Ada", "parts": ["a", "b"]}
+    assert result.outputs == {"read": {"lines": ["Ada: a/b"], "last": [entry]}, "said": [entry]}
+
+
+def test_a_kind_cannot_change_the_state_that_it_reads(folder: Path) -> None:
+    path = folder / "flow.yaml"
+    path.write_text(TRANSCRIPT.replace("ATTACK", "true"))
+
+    with flowengine.Engine(None, workdir=folder) as engine:
+        result = engine.run(path)
+
+    assert result.error is not None
+    assert result.error["message"] == "state is read-only here; change a copy.deepcopy() of it"
+
+
+def test_state_that_a_kind_reads_has_to_be_declared_and_is_used(folder: Path) -> None:
+    text = re.sub(r"  - \{id: ada.*\n", "", TRANSCRIPT).replace("ATTACK", "false")
+    good = compile_text(text.replace(", said: '${{ state.said }}'", ""), folder=folder)
+    unused = [one for one in good.diagnostics if one.code == "W105"]
+
+    with pytest.raises(FlowFileError) as caught:
+        compile_text(text.replace("of: said", "of: sayd"), folder=folder)
+
+    assert not unused
+    [error] = caught.value.diagnostics
+    assert (error.code, error.message) == (
+        "E301", "'transcript' reads state.sayd, which this flow does not have"
+    )  # fmt: skip
+    assert error.hint == "declare it: 'state: {sayd: ...}'"
 
 
 AGENT = """flowengine: 1

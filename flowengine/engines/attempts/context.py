@@ -90,6 +90,13 @@ class AttemptContext:
         return {**self.execution.resources, **managed}
 
     @property
+    def state(self) -> Mapping[str, Any]:
+        """The state that its kind reads, as it was when the attempt began."""
+        from flowengine.sdk.read_only import ReadOnlyDict
+
+        return ReadOnlyDict(self.run.state or {})
+
+    @property
     def hidden(self) -> frozenset[str]:
         """Names of variables that hold secrets."""
         return self._secrets.variables

@@ -129,6 +129,9 @@ class Calls:
         if callee.flow is not None:
             return self._flow(spec, request, callee, given, view)
         spec["kind"], spec["task"] = callee.kind, callee.task
+        if callee.reads:
+            spec["reads"] = callee.reads
+            self._check_reads(callee, loc)
         self._input(spec, callee, given)
         self._modifiers(spec, request, callee, view)
         return callee.returns
@@ -195,6 +198,16 @@ class Calls:
         if callee.kind == "std" and request.given == "std.ask":
             message = "a question cannot be asked here"
             self.report.at("E103", message, (*request.loc, request.action), "call another tool")
+
+    def _check_reads(self, callee: Callee, loc: Loc) -> None:
+        """Note that state is used, and report keys that the flow does not declare."""
+        model = self.model
+        self.expressions.used["state"].update(callee.reads)
+        for key in callee.reads:
+            if key not in model.state and (*model.loc, "state", key) not in model.unread:
+                hint = f"declare it: 'state: {{{key}: ...}}'"
+                message = f"{callee.kind!r} reads state.{key}, which this flow does not have"
+                self.report.at("E301", message, loc, hint, key=True)
 
     def _input(self, spec: StepSpec, callee: Callee, given: dict[str, Typed]) -> None:
         """Write what a task gets: its arguments and its configuration."""

@@ -82,6 +82,7 @@ class StepKinds:
         if isinstance(config, dict):
             found.returns = dict(step_kind.output_of(config))
             found.default_effect = step_kind.effect_of(config)
+            found.reads = sorted(step_kind.reads(config))
             self._configuration(found, config, loc, view)
         else:
             found.returns, found.default_effect = dict(step_kind.output()), step_kind.effect

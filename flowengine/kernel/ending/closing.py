@@ -20,6 +20,7 @@ from flowengine.kernel.ending.leftovers import (
     pass_finals,
 )
 from flowengine.kernel.expressions import provenance
+from flowengine.kernel.flow_state import readers
 from flowengine.kernel.flow_state.causality import learn, pass_out
 from flowengine.kernel.flow_state.variables import make_fitting
 from flowengine.kernel.held_failures import drop_then
@@ -103,6 +104,8 @@ def close_unit(m: Machine, unit: Unit) -> None:
     drop_then(m.state, unit)
     leave(m, unit)
     release_region(m, unit)
+    if "reading" in m.state:
+        readers.forget(m, unit)
     del m.state["units"][unit["id"]]
 
 

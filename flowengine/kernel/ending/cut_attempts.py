@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import Run, Stop
 from flowengine.kernel.expressions.names import Names, evaluate, join_secrets
+from flowengine.kernel.flow_state import readers
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.machine import Machine
@@ -46,7 +47,8 @@ def _run_again(m: Machine, number: int, cut: Cut) -> None:
     budgets.reserve(m, number, None, cut.get("frame", 0))
     given = join_secrets(cut["input"], cut["secrets"])
     environments = None
-    if m.graph.node(cut["step"]).environments:
+    node = m.graph.node(cut["step"])
+    if node.environments:
         environments, given = given["environments"], given["input"]
     m.commands.append(
         Run(
@@ -58,6 +60,7 @@ def _run_again(m: Machine, number: int, cut: Cut) -> None:
             given,
             cut["key"],
             environments=environments,
+            state=readers.read(m, node, cut.get("frame", 0)) if node.reads else None,
         )
     )
 

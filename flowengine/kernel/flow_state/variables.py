@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate
+from flowengine.kernel.flow_state import readers
 from flowengine.kernel.flow_state.causality import learn, writer
 from flowengine.kernel.flow_state.reducers import reduced
 from flowengine.kernel.graph.compiled import Plain
@@ -86,6 +87,7 @@ def write_for_flow(m: Machine, names: Names, pairs: list[list[Any]], scope: Scop
 
 def put(m: Machine, key: str, value: Plain) -> None:
     """Give a key of the main flow a value from outside, which everybody may replace."""
+    readers.put_aside(m, 0, key)
     m.state["vars"][key] = from_outside(value, m.state["vars"][key])
     m.changed.add(key)
 
@@ -159,6 +161,7 @@ def _replace(m: Machine, frame: int, key: str, value: Plain, under: list[str]) -
     fault = m.graph.validate(spec.get("schema") or {}, value)
     if fault is not None:
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
+    readers.put_aside(m, frame, key)
     number = abs(cells[key][1]) + 1
     cells[key] = [value, number, under] if under else [value, number]
     m.changed.add(name)
@@ -193,5 +196,6 @@ def _reduce(m: Machine, frame: int, key: str, value: Plain, mark: list[Plain]) -
         fault = m.graph.validate(schema, new)
     if fault is not None:
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
+    readers.put_aside(m, frame, key)
     cells[key] = [new, *mark]
     m.changed.add(state_name(frame, key))

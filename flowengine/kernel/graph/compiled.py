@@ -234,6 +234,8 @@ class StepSpec(TypedDict, total=False):
     """What a task, an approval or a fail gets; evaluated once per attempt."""
     environments: bool
     """`input` is a map of two: `input`, and under `environments` what is to be had, by name."""
+    reads: list[str]
+    """State keys that a task may read: handed over by reference, not part of its input."""
     asks: bool
     """People may be asked before some of these are opened; see `environment_questions`."""
     key: Value

@@ -58,6 +58,7 @@ class Node:
     kind: str
     args: Value | None = None
     environments = False
+    reads: list[str] = []  # noqa: RUF012 - nothing changes it
     asks = False
     input: Value | None = None
     key: Value | None = None
@@ -307,13 +308,13 @@ class Graph:
             return None
         ends = (
             node.action == "task"
-            and not (node.map or node.loop or node.lock or node.raises)
+            and not (node.map or node.loop or node.lock or node.raises or node.reads)
             and not (node.output or node.set or node.emit or node.compensate >= 0)
         )
         begins = (
             following.action == "task"
             and not (following.lock or following.timeout or following.secret)
-            and not (following.asks or following.environments)
+            and not (following.asks or following.environments or following.reads)
             and (following.input is None or following.make_input is not None)
             and following.args is None
             and following.key is None

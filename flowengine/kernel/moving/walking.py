@@ -177,8 +177,15 @@ class Walker:
             item: [pair for pair in pairs if pair[0] is not None] for item, pairs in names.items()
         }
 
-    def _knows(self, value: dict[str, int], _record: Any) -> dict[str, int]:
-        """Which writes happened before: by state key, of a subflow with its frame before it."""
+    def _saw(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
+        """What an attempt has seen of state: by key of the flow that its unit belongs to."""
+        act = self._state["acts"][record["act"]]
+        frame = act.get("frame", self._state["scopes"][act["scope"]].get("frame", 0))
+        named = {self._visitor.state_key(self._flow_of(frame), key): key for key in value}
+        return {name: value[key] for name, key in named.items() if name is not None}
+
+    def _knows(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
+        """What stands by state key, of a subflow with its frame before it."""
         found = {}
         for name, number in value.items():
             whose, _, key = name.rpartition("/")
@@ -187,7 +194,7 @@ class Walker:
                 continue  # nobody can write there any more
             renamed = self._visitor.state_key(self._flow_of(frame), key)
             if renamed is not None:
-                found[state_name(frame, renamed)] = number
+                found[state_name(frame, renamed)] = _copy(number)
         return found
 
     def _signals(self, value: dict[str, Any], record: Any) -> dict[str, Any]:

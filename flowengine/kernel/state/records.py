@@ -216,6 +216,8 @@ class Unit(TypedDict, total=False):
     secrets: list[Plain]
     """Places in `input` where text with secrets goes: `[path, parts]`."""
     key: str | None
+    saw: dict[str, Plain]
+    """State that its attempt reads and that was written since: key → the value that it saw."""
     timer: int
     """Of `timeout`, or of the pause."""
     wait: int
@@ -472,6 +474,9 @@ class State(TypedDict, total=False):
     watching: dict[str, dict[int, bool]]
     """State key → waits whose condition, and maps whose `need` names it; `frame/key` of a
     subflow."""
+    reading: dict[str, dict[int, bool]]
+    """State key → units whose attempt reads it by reference and has seen its present value;
+    `frame/key` of a subflow. Absent while there are none."""
     kept: dict[str, list[Plain]]
     """Signal → messages that nobody has taken yet."""
     triggered: int

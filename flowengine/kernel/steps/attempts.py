@@ -25,6 +25,7 @@ from flowengine.kernel.expressions.names import (
     regions,
     split_secrets,
 )
+from flowengine.kernel.flow_state import readers
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.limits import budgets, locks
@@ -123,6 +124,8 @@ def _act(m: Machine, node: Node, unit: Unit) -> None:
 
 def _prepare(m: Machine, node: Node, unit: Unit) -> None:
     """Evaluate what a task is given; texts that name secrets are kept as references."""
+    if node.reads:
+        readers.begin(m, node, unit)
     if node.fixed and not node.asks:
         if node.input is not None:
             unit["input"] = node.input[1]
@@ -156,7 +159,8 @@ def run(m: Machine, unit: Unit) -> None:
         given = join_secrets(given, unit["secrets"])
     around: tuple[int, ...] = ()
     environments: Plain = None
-    if m.graph.nodes[act["step"]].environments:
+    node = m.graph.nodes[act["step"]]
+    if node.environments:
         assert given is not None
         around, environments, given = regions(m, unit), given["environments"], given["input"]
     m.commands.append(
@@ -170,6 +174,7 @@ def run(m: Machine, unit: Unit) -> None:
             unit.get("key"),
             around,
             environments,
+            readers.values(m, node, unit) if node.reads else None,
         )
     )
 

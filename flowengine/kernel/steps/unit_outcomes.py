@@ -14,6 +14,7 @@ from flowengine.kernel.ending.leftovers import pass_finals
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names
+from flowengine.kernel.flow_state import readers
 from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.limits import locks
@@ -96,6 +97,8 @@ def _remove_unit(m: Machine, act: Activation, unit: Unit) -> None:
             m.touch(act["scope"])  # the items that are left wait: the scope may rest
     if m.graph.regions or "answers" in m.state:
         release_region(m, unit)
+    if "reading" in m.state:
+        readers.forget(m, unit)
     del m.state["units"][unit["id"]]
     if "knows" in unit:
         learn(act, unit["knows"])

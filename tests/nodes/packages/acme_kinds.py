@@ -233,6 +233,36 @@ class Table(StepKind):
         return rows[0]["n"]
 
 
+class Transcript(StepKind):
+    """Reads a list of the flow's state that grows, without copies of it."""
+
+    constants = ("of",)
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        return {
+            "type": "object",
+            "x-main": "of",
+            "properties": {"of": {"type": "string"}, "attack": {"type": "boolean"}},
+            "required": ["of"],
+        }
+
+    @classmethod
+    def reads(cls, configuration: Mapping[str, Plain]) -> list[str]:
+        return [configuration["of"]]
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        said = context.state[task["of"]]
+        if input.get("attack"):
+            said[0]["parts"].append("changed")
+        return {
+            "lines": [f"{one['who']}: {'/'.join(one['parts'])}" for one in said],
+            "last": said[-1:],
+        }
+
+
 class Assistant(StepKind):
     """What an agent needs: arguments and a configuration, secrets, a place, a typed answer."""
 

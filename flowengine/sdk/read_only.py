@@ -1,0 +1,120 @@
+"""Plain data that can be read and not changed: real dicts and lists, wrapped as they are looked at.
+
+Each is a shallow copy of the container it stands for, and gives its inner containers wrapped too.
+So nothing that is done to one reaches the original, and only what is looked at is copied. Where
+CPython would hand out the inner containers of a `dict` or `list` itself, a method is overridden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+# What is overridden has other types than in the base class on purpose: it refuses.
+# mypy: disable-error-code="override,misc"
+
+
+def read_only(value: Any) -> Any:
+    """Return a value that cannot be changed: a dict or list wrapped, anything else as it is."""
+    if type(value) is dict:
+        return ReadOnlyDict(value)
+    return ReadOnlyList(value) if type(value) is list else value
+
+
+def plain(value: Any) -> Any:
+    """Return a copy that may be changed, of plain dicts and lists."""
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in dict.items(value)}
+    return [plain(one) for one in list.__iter__(value)] if isinstance(value, list) else value
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise TypeError("state is read-only here; change a copy.deepcopy() of it")
+
+
+class ReadOnlyDict(dict[str, Any]):
+    """A dict that cannot be changed, nor can what is in it."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: str) -> Any:
+        return read_only(super().__getitem__(key))
+
+    def __iter__(self) -> Iterator[str]:  # so that dict() and ** take items from here
+        return super().__iter__()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, read-only."""
+        return read_only(super().get(key, default))
+
+    def values(self) -> Any:
+        """Return the values, read-only."""
+        return [read_only(one) for one in super().values()]
+
+    def items(self) -> Any:
+        """Return the items, the values read-only."""
+        return [(key, read_only(one)) for key, one in super().items()]
+
+    def copy(self) -> Any:
+        """Return a dict of the values, which are read-only."""
+        return dict(self.items())
+
+    def __or__(self, other: Any) -> Any:
+        return self.copy() | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self.copy()
+
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    def __deepcopy__(self, _memo: object) -> Any:
+        return plain(self)
+
+    def __reduce_ex__(self, _protocol: object) -> Any:
+        return dict, (plain(self),)
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+
+class ReadOnlyList(list[Any]):
+    """A list that cannot be changed, nor can what is in it."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> Any:
+        return read_only(super().__getitem__(index))
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(read_only, super().__iter__())
+
+    def __reversed__(self) -> Iterator[Any]:
+        return map(read_only, super().__reversed__())
+
+    def copy(self) -> Any:
+        """Return a list of the items, which are read-only."""
+        return [*self]
+
+    def __add__(self, other: Any) -> Any:
+        return self.copy() + other
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self.copy()
+
+    def __mul__(self, times: Any) -> Any:
+        return self.copy() * times
+
+    __rmul__ = __mul__
+
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    def __deepcopy__(self, _memo: object) -> Any:
+        return plain(self)
+
+    def __reduce_ex__(self, _protocol: object) -> Any:
+        return list, (plain(self),)
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
