@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flowengine.flow.compile import Compiled
     from flowengine.flow.source.diagnostics import Diagnostic
     from flowengine.journal.store import Store
-    from flowengine.kernel.graph.compiled import CompiledFlow
+    from flowengine.kernel.graph.specs import CompiledFlow
 
 
 class LoadedFlow(NamedTuple):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flowengine.engines.seam import Clock, Ids
     from flowengine.execution_environment import NotReleased
     from flowengine.journal.store import Durability, Store
-    from flowengine.kernel.graph.compiled import CompiledFlow
+    from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.sdk import File
     from flowengine.settings import Settings
 

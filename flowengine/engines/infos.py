@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from flowengine.kernel.events import ErrorData, Evidence
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData, Evidence
 
 Status = Literal["running", "interrupted", "waiting", "stalled", "succeeded", "failed", "cancelled"]
 """Status of an execution; `succeeded`, `failed` and `cancelled` are final. `interrupted`: it has

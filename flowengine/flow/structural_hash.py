@@ -14,7 +14,7 @@ import hashlib
 import json
 from typing import Any
 
-from flowengine.kernel.graph.compiled import CompiledFlow
+from flowengine.kernel.graph.specs import CompiledFlow
 
 CONDITIONS = frozenset({"when", "until", "before", "match"})
 """Keys of specs whose int is the number of an expression."""

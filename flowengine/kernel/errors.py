@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.graph.compiled import EvaluationError, HandlerSpec, Plain
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.graph.specs import HandlerSpec
 
 RETRYABLE = frozenset(
     {

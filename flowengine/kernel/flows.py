@@ -24,7 +24,7 @@ from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate, of_scope
 from flowengine.kernel.flow_state import variables
 from flowengine.kernel.flow_state.causality import learn
-from flowengine.kernel.graph.compiled import EvaluationError, HandlerSpec, Plain
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.limits import budgets, locks
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.messages import signals, triggers
@@ -38,6 +38,7 @@ from flowengine.kernel.waiting import budget_questions
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Granted, Started
     from flowengine.kernel.graph.linked import Flow
+    from flowengine.kernel.graph.specs import HandlerSpec
     from flowengine.kernel.state.records import Scope
 
 

@@ -13,7 +13,7 @@ from flowengine.kernel.graph.compiled import END, END_ALL, OPENING
 
 if TYPE_CHECKING:
     from flowengine.kernel.commands import Observation
-    from flowengine.kernel.graph.compiled import CompiledFlow, HandlerSpec, StepSpec
+    from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, StepSpec
 
 ENTERED = frozenset({"running", "waiting", "succeeded", "failed", "uncertain", "retrying"})
 

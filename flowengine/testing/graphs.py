@@ -11,16 +11,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from flowengine.kernel import Graph
-from flowengine.kernel.graph.compiled import (
-    END,
-    END_ALL,
-    OPENING,
-    START,
-    TRIGGER,
-    CompiledFlow,
-    Names,
-    Plain,
-)
+from flowengine.kernel.graph.compiled import END, END_ALL, OPENING, START, TRIGGER, Plain
+from flowengine.kernel.graph.evaluator import Names
+from flowengine.kernel.graph.specs import CompiledFlow
 
 Expression = Callable[[Names], Plain]
 

@@ -22,7 +22,6 @@ from flowengine.engines.host import Host
 from flowengine.engines.messages.signals import send_signal
 from flowengine.engines.people.approvals import Answer as Given
 from flowengine.engines.people.approvals import decide
-from flowengine.engines.results import Update
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.seam import RandomIds
 from flowengine.engines.starting.beginning import Starting, begin
@@ -30,7 +29,6 @@ from flowengine.errors import FlowEngineError, InputError
 from flowengine.flow.cases.loading import as_data
 from flowengine.journal.format import pack
 from flowengine.journal.memory import MemoryStore
-from flowengine.kernel.commands import Observation, Run, Stop
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.settings import Settings
@@ -39,10 +37,12 @@ from flowengine.validation import shared
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.results import Update
     from flowengine.flow.models import Loc
     from flowengine.flow.models.cases import Answer, Case, Decided, Operating
+    from flowengine.kernel.commands import Observation, Run, Stop
     from flowengine.kernel.events import ErrorData, Event
-    from flowengine.kernel.graph.compiled import CompiledFlow
+    from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.sdk import ExecutionContext
 
 MOST_TURNS = 100_000

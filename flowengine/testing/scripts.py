@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flowengine.flow.models import Loc
     from flowengine.flow.models.cases import Case, Decided
     from flowengine.kernel.commands import Run
-    from flowengine.kernel.graph.compiled import CompiledFlow
+    from flowengine.kernel.graph.specs import CompiledFlow
 
 
 class CaseFailed(Exception):

@@ -12,14 +12,18 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.kernel import Graph
-from flowengine.kernel.graph.compiled import CompiledFlow, EvaluationError, Names, Plain
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.testing.explorer import choosers
 from flowengine.testing.invariants import is_stuck
 from flowengine.testing.outside import anything
 from flowengine.testing.simulator import Fails, OneOf, Simulator
+
+if TYPE_CHECKING:
+    from flowengine.kernel.graph.evaluator import Names
+    from flowengine.kernel.graph.specs import CompiledFlow
 
 CONDITIONS = frozenset({"when", "until", "before", "match"})
 """Keys whose number is that of a condition."""

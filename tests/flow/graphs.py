@@ -6,7 +6,8 @@ from typing import Any
 
 from flowengine.flow.check import net
 from flowengine.flow.compile.edges import link_sources
-from flowengine.kernel.graph.compiled import END, END_ALL, CompiledFlow, StepSpec
+from flowengine.kernel.graph.compiled import END, END_ALL
+from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 Drawn = dict[str, Any]
 """What a graph is drawn from: `{"a": (split, join), ...}` with splits as in a flow file."""

@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import compile_text
-from flowengine.kernel.graph.compiled import CompiledFlow
+from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.testing.random_tangles import tangled_flow
 from tests.testing.disturbed import check
 

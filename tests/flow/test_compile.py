@@ -15,7 +15,7 @@ from flowengine.flow.compile import Compiled, compile_file, compile_text
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import Run
-from flowengine.kernel.graph.compiled import StepSpec
+from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.ids import idempotency_key
 from flowengine.testing.simulator import Fails, Simulator
 

@@ -13,7 +13,8 @@ from flowengine.engines.attempts.outcome import AttemptFailed
 from flowengine.engines.attempts.runner import Runner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import ErrorData
-from flowengine.kernel.graph.compiled import CompiledFlow, SecretText, StepSpec
+from flowengine.kernel.graph.compiled import SecretText
+from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 from flowengine.sdk import ExecutionContext
 from tests.nodes.kept import Kept
 

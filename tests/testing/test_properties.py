@@ -23,7 +23,7 @@ from flowengine.flow.check import token_game
 from flowengine.flow.compile import compile_text
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
-from flowengine.kernel.graph.compiled import CompiledFlow
+from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.testing.invariants import check_over
 from flowengine.testing.random_flows import Author
 from flowengine.testing.random_graphs import random_graph

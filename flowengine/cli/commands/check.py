@@ -9,7 +9,7 @@ from flowengine.cli.terminal.output import err, err_text, out, out_json, out_tex
 
 if TYPE_CHECKING:
     from flowengine.flow.source.diagnostics import Diagnostic
-    from flowengine.kernel.graph.compiled import CompiledFlow
+    from flowengine.kernel.graph.specs import CompiledFlow
 
 HELP = "check flow files: names, types, edges, joins, expressions; nothing is run"
 EXAMPLE = """\

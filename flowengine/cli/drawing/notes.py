@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
 from flowengine.cli.drawing.words import condition, value
-from flowengine.kernel.graph.compiled import CompiledFlow, HandlerSpec, StepSpec
+
+if TYPE_CHECKING:
+    from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, StepSpec
 
 
 class Notes:

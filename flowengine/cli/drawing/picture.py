@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.cli.drawing.notes import Notes
 from flowengine.cli.drawing.words import condition, cut
-from flowengine.kernel.graph.compiled import END, CompiledFlow, HandlerSpec, SplitSpec, StepSpec
+from flowengine.kernel.graph.compiled import END
+
+if TYPE_CHECKING:
+    from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, SplitSpec, StepSpec
 
 WORST_FIRST = ("failed", "uncertain", "running", "waiting", "cancelled", "succeeded", "skipped")
 """The first of these among the activations of a step gives its colour."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.evidence import Mask, cut, places
 from flowengine.engines.attempts.serialization import to_plain
 from flowengine.errors import FlowEngineError, InputError
-from flowengine.kernel.events import ErrorData
-from flowengine.kernel.graph.compiled import Plain
 from flowengine.python_modules import public_name
 from flowengine.sdk import StepError, ValidationError
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.graph.compiled import Plain
 
 _LONGEST = 4000
 _CAUSES = 3

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.kernel.commands import Run
-from flowengine.kernel.events import ErrorData, Event, Evidence
 from flowengine.sdk import ExecutionContext
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.serialization import Kept
+    from flowengine.kernel.events import ErrorData, Event, Evidence
 
 Ran = Literal["no", "maybe"]
 

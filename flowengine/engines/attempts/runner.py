@@ -9,9 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.engines.attempts.printed import Printed
-from flowengine.kernel.commands import Run
-from flowengine.kernel.graph.compiled import CompiledFlow, Plain
-from flowengine.sdk import ExecutionContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +18,10 @@ if TYPE_CHECKING:
     from flowengine.engines.attempts.serialization import Kept
     from flowengine.engines.attempts.tasks import Task
     from flowengine.engines.environments.environments import Environments
+    from flowengine.kernel.commands import Run
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.specs import CompiledFlow
+    from flowengine.sdk import ExecutionContext
     from flowengine.secrets import Secrets
 
 

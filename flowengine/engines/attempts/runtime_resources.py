@@ -10,7 +10,7 @@ from flowengine.sdk import ExecutionContext, StepError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from flowengine.kernel.graph.compiled import CompiledFlow
+    from flowengine.kernel.graph.specs import CompiledFlow
 
 _OBJECT = {
     "spec_id": "",

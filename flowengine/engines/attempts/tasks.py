@@ -19,8 +19,7 @@ from flowengine.engines.attempts.leak_detection import (
 from flowengine.engines.attempts.outcome import AttemptFailed, Patience, QuickCall, Ran
 from flowengine.engines.attempts.runtime_resources import missing
 from flowengine.engines.attempts.serialization import Kept, copy, keep, place_of_fault
-from flowengine.kernel.commands import Run
-from flowengine.kernel.graph.compiled import OPENING, Plain, StepSpec
+from flowengine.kernel.graph.compiled import OPENING, Plain
 from flowengine.sdk import (
     EnvironmentLost,
     ExecutionContext,
@@ -33,6 +32,8 @@ from flowengine.validation import Validator, shared
 if TYPE_CHECKING:
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.environments.environments import Environments
+    from flowengine.kernel.commands import Run
+    from flowengine.kernel.graph.specs import StepSpec
 
 _Result = TypeVar("_Result")
 

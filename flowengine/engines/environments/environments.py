@@ -22,7 +22,6 @@ from flowengine.engines.environments.requests import (
 )
 from flowengine.engines.environments.specs import name_with_args
 from flowengine.kernel.commands import Run
-from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk import (
     EnvironmentFailure,
     SecretMissing,
@@ -34,7 +33,8 @@ if TYPE_CHECKING:
 
     from flowengine.execution_environment import EnvironmentManager, Handle, NotReleased, Report
     from flowengine.kernel.commands import Consult
-    from flowengine.kernel.graph.compiled import CompiledFlow
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.policy_approval import Answer
     from flowengine.sdk import ExecutionContext
     from flowengine.sdk.environments import Scope

@@ -32,7 +32,6 @@ from flowengine.kernel.commands import (
     SetTimer,
     Stop,
 )
-from flowengine.kernel.events import Event, Upgraded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
     from flowengine.journal.records import Loaded
     from flowengine.kernel import Graph
+    from flowengine.kernel.events import Event, Upgraded
     from flowengine.kernel.state.records import State
     from flowengine.sdk import ExecutionContext
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.attempts.runner import Runner
     from flowengine.journal.store import Store
-    from flowengine.kernel.graph.compiled import CompiledFlow
+    from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.validation import Validator
 
 

@@ -32,13 +32,13 @@ from flowengine.kernel.commands import (
     Send,
     Stop,
 )
-from flowengine.kernel.events import Event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flowengine.engines.host import Host
     from flowengine.execution_environment import NotReleased
+    from flowengine.kernel.events import Event
 
 QUICK_SECONDS = 0.005
 """How long quick steps may run before what they gave is committed. Those that are pure run one

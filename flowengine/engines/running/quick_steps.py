@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
 from flowengine.engines.attempts.printed import PRINTING, is_heard
-from flowengine.engines.executions.execution import Execution
 from flowengine.kernel.commands import Run
-from flowengine.kernel.events import Event
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.outcome import QuickCall
     from flowengine.engines.attempts.serialization import Kept
+    from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
+    from flowengine.kernel.events import Event
 
 
 def may_run_ahead(execution: Execution) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.flow.building import Flow
-    from flowengine.kernel.graph.compiled import CompiledFlow
+    from flowengine.kernel.graph.specs import CompiledFlow
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 

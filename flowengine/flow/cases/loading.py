@@ -16,7 +16,7 @@ from flowengine.flow.models.types import shown
 from flowengine.flow.source.diagnostics import Diagnostics, did_you_mean, render
 from flowengine.flow.source.faults import Faults
 from flowengine.flow.source.yaml_source import Source, read, read_text
-from flowengine.kernel.graph.compiled import CompiledFlow
+from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import steps_in
 
 SUFFIX = ".test.yaml"

@@ -8,7 +8,7 @@ from typing import Any
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.net import Step
-from flowengine.kernel.graph.compiled import CompiledFlow
+from flowengine.kernel.graph.specs import CompiledFlow
 
 Where = tuple[Step, tuple[str | int, ...]]
 """The step that writes, and where in it."""

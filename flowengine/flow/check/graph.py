@@ -16,7 +16,8 @@ from flowengine.flow.check.locks import locks_over
 from flowengine.flow.check.net import Cancels, EdgeId, Place, Step
 from flowengine.flow.check.path_names import Ways
 from flowengine.kernel.graph import reachability
-from flowengine.kernel.graph.compiled import END, START, CompiledFlow, StepSpec
+from flowengine.kernel.graph.compiled import END, START
+from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 CLASH_LIMIT = 5_000
 """Positions of the full game that are looked at before a meeting is taken as found."""

@@ -12,7 +12,7 @@ from flowengine.flow.check import net as nets
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.net import Step
 from flowengine.kernel.graph import reachability
-from flowengine.kernel.graph.compiled import CompiledFlow, StepSpec
+from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 Orders = dict[str, dict[str, tuple[Step, Step]]]
 """Key → key taken inside it → the step that holds the first, and the one that takes the other."""

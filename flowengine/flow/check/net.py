@@ -10,17 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from flowengine.kernel.graph.compiled import (
-    END,
-    END_ALL,
-    START,
-    TRIGGER,
-    CompiledFlow,
-    HandlerSpec,
-    JoinSpec,
-    SplitSpec,
-    StepSpec,
-)
+from flowengine.kernel.graph.compiled import END, END_ALL, START, TRIGGER
+from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, JoinSpec, SplitSpec, StepSpec
 
 ANY_NUMBER = (0, 1, 2)
 """Stands for any number of tokens: two are enough to meet."""

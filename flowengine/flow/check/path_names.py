@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flowengine.flow.check.net import Edge, EdgeId, Net, Place
-from flowengine.kernel.graph.compiled import CompiledFlow
+from flowengine.kernel.graph.specs import CompiledFlow
 
 LONGEST = 6
 """Steps of a way that a message names."""

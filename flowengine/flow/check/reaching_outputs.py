@@ -14,7 +14,8 @@ from operator import and_, or_
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.net import Cancels, Move, Step
 from flowengine.kernel.graph import reachability
-from flowengine.kernel.graph.compiled import END, END_ALL, CompiledFlow, StepSpec
+from flowengine.kernel.graph.compiled import END, END_ALL
+from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 
 class Past:

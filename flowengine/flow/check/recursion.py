@@ -8,7 +8,7 @@ from flowengine.flow.check import net as nets
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.net import Step
 from flowengine.flow.check.termination import places_that_end
-from flowengine.kernel.graph.compiled import CompiledFlow
+from flowengine.kernel.graph.specs import CompiledFlow
 
 Body = int
 

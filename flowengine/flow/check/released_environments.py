@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.net import Step
-from flowengine.kernel.graph.compiled import CompiledFlow, StepSpec, Value
+from flowengine.kernel.graph.compiled import Value
+from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 WAITING = frozenset({"approval", "ask", "wait"})
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.net import Step
-from flowengine.kernel.graph.compiled import CompiledFlow
+from flowengine.kernel.graph.specs import CompiledFlow
 
 
 def check_triggers(flow: CompiledFlow) -> Iterator[Finding]:

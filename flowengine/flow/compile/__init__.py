@@ -13,7 +13,7 @@ from flowengine.flow.loading.files import Files
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Origin, render
 from flowengine.flow.source.yaml_source import read, read_text
 from flowengine.flow.structural_hash import structural_hash
-from flowengine.kernel.graph.compiled import CompiledFlow
+from flowengine.kernel.graph.specs import CompiledFlow
 
 __all__ = ["Checked", "Compiled", "check_file", "compile_file", "compile_source", "compile_text"]
 

@@ -28,7 +28,8 @@ from flowengine.flow.models import Alternative, Approval, Cancel, Emit, Fail, Lo
 from flowengine.flow.models.kinds import works_in_environment
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
-from flowengine.kernel.graph.compiled import AlternativeSpec, EmitSpec, Value, WaitSpec
+from flowengine.kernel.graph.compiled import Value
+from flowengine.kernel.graph.specs import AlternativeSpec, EmitSpec, WaitSpec
 
 ASK = "std.ask"
 ANSWER: Schema = {

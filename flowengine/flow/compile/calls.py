@@ -20,7 +20,7 @@ from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Compensation, Loc, Retry, Step
 from flowengine.flow.source.report import Report
-from flowengine.kernel.graph.compiled import RetrySpec, StepSpec
+from flowengine.kernel.graph.specs import RetrySpec, StepSpec
 
 
 class Request(NamedTuple):

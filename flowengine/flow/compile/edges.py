@@ -14,11 +14,8 @@ from flowengine.flow.compile.step_info import Info
 from flowengine.flow.models import Cancel, Entry, Handler, Join, Loc, Next, Trigger
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
-from flowengine.kernel.graph.compiled import (
-    END,
-    END_ALL,
-    START,
-    TRIGGER,
+from flowengine.kernel.graph.compiled import END, END_ALL, START, TRIGGER
+from flowengine.kernel.graph.specs import (
     CompiledFlow,
     HandlerSpec,
     JoinSpec,

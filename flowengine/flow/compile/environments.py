@@ -22,7 +22,8 @@ from flowengine.flow.models import Environment, Loc, Tool
 from flowengine.flow.models.flow import Server
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import did_you_mean
-from flowengine.kernel.graph.compiled import StepSpec, Value
+from flowengine.kernel.graph.compiled import Value
+from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.validation import SchemaError, Validator
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from flowengine.flow.structural_hash import CONDITIONS, OPAQUE
-from flowengine.kernel.graph.compiled import CompiledFlow
+from flowengine.kernel.graph.specs import CompiledFlow
 
 OWN = ("inputs", "state", "limits", "budget")
 """Sections that hold no numbers of expressions."""

@@ -9,7 +9,7 @@ from flowengine.flow.compile.gaps import Gaps
 from flowengine.flow.compile.step_info import Info
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import ParallelStep, Step
-from flowengine.kernel.graph.compiled import BodySpec, CompiledFlow, StepSpec
+from flowengine.kernel.graph.specs import BodySpec, CompiledFlow, StepSpec
 
 BodyKind = Literal["flow", "group", "finally"]
 

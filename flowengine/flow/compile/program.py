@@ -16,7 +16,7 @@ from flowengine.flow.loading.files import Definition, File, Files, known_names
 from flowengine.flow.models import Loc
 from flowengine.flow.models.types import Effect
 from flowengine.flow.source.diagnostics import Position, did_you_mean
-from flowengine.kernel.graph.compiled import CompiledFlow
+from flowengine.kernel.graph.specs import CompiledFlow
 
 
 class Program:

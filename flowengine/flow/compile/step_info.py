@@ -7,7 +7,7 @@ from typing import Any
 
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Loc, Step
-from flowengine.kernel.graph.compiled import StepSpec
+from flowengine.kernel.graph.specs import StepSpec
 
 
 @dataclass(slots=True, eq=False)

@@ -46,15 +46,8 @@ from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
-from flowengine.kernel.graph.compiled import (
-    OPENING,
-    HandlerSpec,
-    LockSpec,
-    LoopSpec,
-    MapSpec,
-    StepSpec,
-    Value,
-)
+from flowengine.kernel.graph.compiled import OPENING, Value
+from flowengine.kernel.graph.specs import HandlerSpec, LockSpec, LoopSpec, MapSpec, StepSpec
 
 KEY: Schema = {"type": ["string", "integer"]}
 """What a lock is named by."""

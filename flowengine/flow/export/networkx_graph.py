@@ -11,14 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.graph.compiled import (
-    END,
-    END_ALL,
-    CompiledFlow,
-    HandlerSpec,
-    SplitSpec,
-    StepSpec,
-)
+from flowengine.kernel.graph.compiled import END, END_ALL
+from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, SplitSpec, StepSpec
 
 if TYPE_CHECKING:
     import networkx

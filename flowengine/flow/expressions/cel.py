@@ -11,12 +11,11 @@ from __future__ import annotations
 import functools
 import math
 import re
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cel_expr_python import cel as library  # type: ignore[import-untyped]
 from cel_expr_python.ext import ext_math, ext_strings  # type: ignore[import-untyped]
 
-from flowengine.flow.expressions.interface import Schema
 from flowengine.flow.expressions.paths import NoValue, TooExpensive, name_of
 from flowengine.flow.expressions.scope import Run, Scope, is_time
 from flowengine.flow.expressions.types import (
@@ -34,7 +33,11 @@ from flowengine.flow.expressions.types import (
     kind,
     list_of,
 )
-from flowengine.kernel.graph.compiled import Names, Plain
+
+if TYPE_CHECKING:
+    from flowengine.flow.expressions.interface import Schema
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.evaluator import Names
 
 _T = library.Type
 _SCALARS = {

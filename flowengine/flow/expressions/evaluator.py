@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.flow.expressions import program
 from flowengine.flow.expressions.paths import NoValue, name_of
-from flowengine.flow.expressions.scope import Run
-from flowengine.kernel.graph.compiled import EvaluationError, Names, Plain
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
+
+if TYPE_CHECKING:
+    from flowengine.flow.expressions.scope import Run
+    from flowengine.kernel.graph.evaluator import Names
 
 
 class CelEvaluator:

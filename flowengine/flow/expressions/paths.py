@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.graph.compiled import Names, Plain
+if TYPE_CHECKING:
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.evaluator import Names
 
 Key = str | int
 

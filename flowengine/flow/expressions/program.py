@@ -29,12 +29,15 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.flow.expressions import paths
 from flowengine.flow.expressions.paths import ABSENT, Missing, NoValue, TooExpensive, name_of
 from flowengine.flow.expressions.scope import Run, Scope, is_time
-from flowengine.kernel.graph.compiled import Names, Plain
+
+if TYPE_CHECKING:
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.evaluator import Names
 
 Tree = list[Any]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flowengine.kernel.graph.compiled import Names, Plain
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.evaluator import Names
 
 Run = Callable[[Names], Plain]
 """Evaluates a part of an expression; raises `NoValue`."""

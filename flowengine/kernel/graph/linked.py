@@ -8,33 +8,31 @@ still reach - is computed once per body when it starts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from flowengine.kernel.graph.compiled import (
-    END,
-    TRIGGER,
-    BodySpec,
-    BudgetSpec,
-    CancelSpec,
-    CompiledFlow,
-    Condition,
-    EmitSpec,
-    Evaluator,
-    HandlerSpec,
-    JoinSpec,
-    LockSpec,
-    LoopSpec,
-    MapSpec,
-    Plain,
-    RetrySpec,
-    SplitSpec,
-    StepSpec,
-    TriggerSpec,
-    Value,
-    WaitSpec,
-)
+from flowengine.kernel.graph.compiled import END, TRIGGER, Condition, Plain, Value
 from flowengine.kernel.graph.reachability import reach
 from flowengine.kernel.graph.values import maker
+
+if TYPE_CHECKING:
+    from flowengine.kernel.graph.evaluator import Evaluator
+    from flowengine.kernel.graph.specs import (
+        BodySpec,
+        BudgetSpec,
+        CancelSpec,
+        CompiledFlow,
+        EmitSpec,
+        HandlerSpec,
+        JoinSpec,
+        LockSpec,
+        LoopSpec,
+        MapSpec,
+        RetrySpec,
+        SplitSpec,
+        StepSpec,
+        TriggerSpec,
+        WaitSpec,
+    )
 
 _Part = TypeVar("_Part")
 

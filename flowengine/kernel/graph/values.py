@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from flowengine.kernel.graph.compiled import Names, Plain, Value
+from flowengine.kernel.graph.compiled import Plain, Value
+from flowengine.kernel.graph.evaluator import Names
 
 Evaluate = Callable[[int, Names], Plain]
 Make = Callable[[Names], Plain]

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.view import begun, bounding, budget_of, worked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flowengine.kernel.graph.compiled import BudgetSpec
+    from flowengine.kernel.graph.specs import BudgetSpec
+    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Activation, Budget, Frame, State, Unit
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import Send
 from flowengine.kernel.expressions.names import Names, evaluate
-from flowengine.kernel.graph.compiled import EmitSpec, Plain
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.messages import triggers
 from flowengine.kernel.notation.times import format_time
@@ -21,6 +20,8 @@ from flowengine.kernel.waiting import waits
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import Message
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.specs import EmitSpec
 
 
 def deliver(m: Machine, message: Plain) -> None:

@@ -15,8 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel.expressions.names import Names, holds
-from flowengine.kernel.graph.compiled import TRIGGER, EvaluationError, Plain, TriggerSpec
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.graph.compiled import TRIGGER, EvaluationError, Plain
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state import entries
 from flowengine.kernel.tokens import routing
@@ -25,6 +24,8 @@ from flowengine.kernel.waiting.waits import is_for
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from flowengine.kernel.graph.specs import TriggerSpec
+    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Arrival, JoinState, Scope
 
 

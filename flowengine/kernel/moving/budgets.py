@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.limits.budgets import begin, count_in, declared_limits
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.view import bounding
 from flowengine.kernel.waiting.budget_questions import go_on
 
 if TYPE_CHECKING:
-    from flowengine.kernel.graph.compiled import BudgetSpec
     from flowengine.kernel.graph.linked import Graph
+    from flowengine.kernel.graph.specs import BudgetSpec
+    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Budget, State
 
 

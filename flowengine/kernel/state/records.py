@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from flowengine.kernel.events import ErrorData
-from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.state.phases import Phase, Why
-
 if TYPE_CHECKING:
     from typing_extensions import ReadOnly  # what says a state: only `moves.py` changes it
+
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.state.phases import Phase, Why
 
 
 PlaceKind = Literal["unit", "act", "scope"]

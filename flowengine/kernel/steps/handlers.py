@@ -11,8 +11,7 @@ from flowengine.kernel.errors import StepFailure, as_error, fits
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.expressions.step_records import record
 from flowengine.kernel.flow_state import variables
-from flowengine.kernel.graph.compiled import EvaluationError, HandlerSpec, Plain
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.messages import signals
 from flowengine.kernel.state import entries
 from flowengine.kernel.steps.attempts import raised
@@ -20,6 +19,8 @@ from flowengine.kernel.tokens import routing
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.graph.specs import HandlerSpec
+    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Activation
 
 

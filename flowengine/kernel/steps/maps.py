@@ -20,8 +20,7 @@ from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.step_records import known
 from flowengine.kernel.flow_state import variables
-from flowengine.kernel.graph.compiled import EvaluationError, MapSpec, Plain
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.state import entries
 from flowengine.kernel.steps.activation_outcomes import (
     activation_ended,
@@ -34,6 +33,8 @@ from flowengine.kernel.tokens.map_items import need_now
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.graph.specs import MapSpec
+    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.entries import Broken
     from flowengine.kernel.state.records import Activation, Unit
 

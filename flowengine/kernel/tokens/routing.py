@@ -8,12 +8,13 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, holds
 from flowengine.kernel.flow_state.causality import learn
-from flowengine.kernel.graph.compiled import END, END_ALL, START, Plain, SplitSpec
-from flowengine.kernel.graph.linked import Node
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.graph.compiled import END, END_ALL, START, Plain
 from flowengine.kernel.state import entries
 
 if TYPE_CHECKING:
+    from flowengine.kernel.graph.linked import Node
+    from flowengine.kernel.graph.specs import SplitSpec
+    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Activation, Arrival, Scope
 
 

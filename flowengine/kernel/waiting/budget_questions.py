@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel.errors import StepFailure
-from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.limits.budgets import (
     budgets_around,
     declared_limits,
@@ -21,7 +20,6 @@ from flowengine.kernel.limits.budgets import (
     watch_time,
 )
 from flowengine.kernel.limits.suspension import resume, suspend
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import format_duration, format_time, parse_duration
 from flowengine.kernel.state import entries
 from flowengine.kernel.view import bounding, budget_of, counting
@@ -30,7 +28,9 @@ from flowengine.kernel.waiting.waits import add_wait, close_wait, show
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import Decided
-    from flowengine.kernel.graph.compiled import BudgetSpec
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.specs import BudgetSpec
+    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Budget, Unit, Wait
 

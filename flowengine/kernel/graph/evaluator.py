@@ -1,0 +1,40 @@
+"""The port to what gives expressions their values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from flowengine.kernel.graph.compiled import Plain
+
+
+class Names(Protocol):
+    """The names an expression sees, by root: `names["inputs"]`, `names["steps"]`, ..."""
+
+    def __getitem__(self, root: str, /) -> Plain:
+        """Return the value of a root name.
+
+        Raises:
+            KeyError: The root is not visible here.
+        """
+
+
+class Evaluator(Protocol):
+    """What gives expressions their values; `flowengine.flow.expressions` implements it.
+
+    It is pure: the same expression and the same names give the same value on every machine.
+    """
+
+    def evaluate(self, expression: int, names: Names) -> Plain:
+        """Return the value of expression number `expression`.
+
+        Raises:
+            EvaluationError: The expression has no value here.
+        """
+
+    def text(self, value: Plain, expression: int) -> str:
+        """Return a value as text in a template.
+
+        Raises:
+            EvaluationError: The value is a list or a map.
+        """

@@ -1,0 +1,334 @@
+"""The plain form of a compiled flow: `CompiledFlow`, and the types of what it consists of.
+
+Absent keys mean "none". Steps and bodies are named by their position in `CompiledFlow.steps` and
+`.bodies`; expressions by their position in `CompiledFlow.expressions`. All of this is data, so
+whatever only reads it imports these types for type checking alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from flowengine.kernel.graph.compiled import Condition, Plain, Value
+
+
+class JoinSpec(TypedDict, total=False):
+    """How incoming tokens meet; absent on a step where at most one token can come."""
+
+    kind: Literal["each", "all", "active", "count"]
+    need: Value
+    late: Literal["ignore", "cancel", "queue"]
+
+
+class BudgetSpec(TypedDict, total=False):
+    """What a flow may use. `then` is always there."""
+
+    tool_calls: int
+    wall_time: str
+    """A duration."""
+    then: Literal["stop", "ask"]
+    assignees: list[str]
+    """Who is asked; absent: anyone."""
+
+
+class SplitEntry(TypedDict, total=False):
+    """One way out. Exactly one of `when`, `otherwise` or neither (unconditional)."""
+
+    to: int
+    when: Condition
+    otherwise: bool
+
+
+class SplitSpec(TypedDict, total=False):
+    """Where the token goes.
+
+    `one`: along `to`. `all`, `first`: by `entries`. `outcome`: by `outcomes`, else `otherwise`.
+    """
+
+    kind: Literal["one", "all", "first", "outcome"]
+    to: int
+    entries: list[SplitEntry]
+    outcomes: dict[str, int]
+    otherwise: int
+
+
+class MapSpec(TypedDict, total=False):
+    """Once per item. `names` are the names of item, index and key in expressions."""
+
+    over: Value
+    names: list[str]
+    key: Value
+    concurrency: Value
+    on_item_error: Literal["stop", "wait", "continue"]
+    max_failures: Value
+    need: Value
+    late: Literal["ignore", "cancel"]
+    each: bool
+    """`join: none`: every item goes along `next` as a token of its own."""
+    more: str
+    """A signal: each message adds its data as an item while the map runs."""
+    watches: list[str]
+    """State keys that `need` names; absent: none."""
+
+
+class LoopSpec(TypedDict, total=False):
+    """Again while or until. `every` waits between rounds."""
+
+    until: Condition
+    before: Condition
+    """`while`: tested before each round."""
+    max: Value
+    every: Value
+    backoff: float
+    max_delay: str
+    keep: bool
+    """Gives the outputs of all rounds as a list."""
+
+
+class LockSpec(TypedDict, total=False):
+    """Never at the same time as another holder of the same key in the same scope."""
+
+    key: Value
+    scope: Literal["execution", "flow", "global"]
+    permits: int
+    hold: bool
+
+
+class RetrySpec(TypedDict, total=False):
+    """Attempts in all; delays as duration texts. Defaults: 1, `1s`, 2, `1m`, `full`."""
+
+    attempts: int
+    delay: str
+    backoff: float
+    max_delay: str
+    jitter: Literal["full", "none"] | float
+    only: list[str]
+    exclude: list[str]
+    when: Condition
+
+
+class EmitSpec(TypedDict, total=False):
+    """A signal sent after success."""
+
+    signal: str
+    key: Value
+    data: Value
+    to: Value
+
+
+class HandlerSpec(TypedDict, total=False):
+    """One entry of `on_error`, or the short forms `continue` and `compensate` written out.
+
+    `types` absent: every error but `Cancelled`. `do` says what follows: `next` follows `to`,
+    `output` gives `output` as the result, `fail` raises `fail` (a value giving
+    `{type, message, data, retryable}`), `continue` goes on as failed, `raise` raises again.
+    """
+
+    types: list[str]
+    when: Condition
+    compensate: bool
+    set: list[list[Any]]
+    emit: list[EmitSpec]
+    do: Literal["next", "output", "fail", "continue", "raise"]
+    to: int
+    output: Value
+    fail: Value
+
+
+class AlternativeSpec(TypedDict, total=False):
+    """One thing a wait waits for: exactly one of `after`, `until`, `signal`, `when`."""
+
+    id: str
+    after: Value
+    """`for`: a duration."""
+    until: Value
+    signal: str
+    key: Value
+    match: Condition
+    count: Value
+    transient: bool
+    when: Condition
+    watches: list[str]
+    """State keys that `when` names; absent: it may be any."""
+
+
+class WaitSpec(TypedDict, total=False):
+    """`first` or `all` of the alternatives; a bare wait is `first` of one, with the id `ok`."""
+
+    mode: Literal["first", "all"]
+    alternatives: list[AlternativeSpec]
+
+
+class TriggerSpec(TypedDict, total=False):
+    """What starts a token at a step: a message of each of `signals`, or a write to `state`."""
+
+    signals: list[str]
+    match: Condition
+    """Of a single signal."""
+    transient: bool
+    """Takes messages only when they arrive, so none is kept for it."""
+    state: str
+
+
+class CancelSpec(TypedDict, total=False):
+    """Withdraws instances of `targets` (step numbers), or the whole execution."""
+
+    targets: list[int]
+    execution: bool
+    outcome: Literal["cancelled", "succeeded", "failed"]
+    reason: Value
+
+
+class StepSpec(TypedDict, total=False):
+    """One step. `action` is what the kernel does with it; `kind` is the word in the file."""
+
+    id: str
+    title: str
+    body: int
+    at: list[int]
+    """Line and column in the file; not part of the structural hash."""
+    action: Literal["none", "task", "group", "flow", "wait", "approval", "fail", "cancel"]
+    kind: str
+    """`python`, `http`, `run`, `shell`, `std`, ...: for a task the step kind that runs it. Of an
+    approval `ask`, if it is a question whose answer is the output."""
+    task: dict[str, Plain]
+    """Constant part of a task, opaque to the kernel; handed to the runner."""
+    tool: str
+    """Name of the tool that is called; not part of the structural hash."""
+    args: Value
+    """Arguments (`with`) of a call; evaluated first, visible as `args` in `input`. Of a `flow` what
+    its inputs are given."""
+    input: Value
+    """What a task, an approval or a fail gets; evaluated once per attempt."""
+    environments: bool
+    """`input` is a map of two: `input`, and under `environments` what is to be had, by name."""
+    reads: list[str]
+    """State keys that a task may read: handed over by reference, not part of its input."""
+    asks: bool
+    """People may be asked before some of these are opened; see `environment_questions`."""
+    key: Value
+    """`idempotency_key` of the tool."""
+    wait: WaitSpec
+    cancel: CancelSpec
+    child: int
+    """The body of a group or subflow."""
+    sources: list[int]
+    """Steps with an edge to this one, each once, in file order; `START`, `TRIGGER` too."""
+    join: JoinSpec
+    trigger: TriggerSpec
+    split: SplitSpec
+    when: Condition
+    map: MapSpec
+    loop: LoopSpec
+    lock: LockSpec
+    retry: RetrySpec
+    timeout: Value
+    deadline: Value
+    output: Value
+    set: list[list[Any]]
+    """`[key, value]` pairs."""
+    emit: list[EmitSpec]
+    on_error: list[HandlerSpec]
+    compensate: int
+    """Number of a step with `body` -1: the action that undoes this one."""
+    raises: dict[str, str]
+    """Outcome → error type, for outcomes that raise unless `split.outcomes` routes them."""
+    effect: Literal["pure", "idempotent", "once"]
+    on_crash: Literal["ask", "retry", "fail"]
+    named: list[str]
+    """Fields of `steps.<id>` that some expression names: `output`, `status`, `items`, ...
+    What nobody names is not kept in the state."""
+    carries: bool
+    """Some target names `join.output` or `join.outputs`: its tokens carry the output along."""
+
+
+class BodySpec(TypedDict, total=False):
+    """A list of steps that runs as a scope: the flow, a group, a finally."""
+
+    owner: int
+    """The group step, also of its `finally`; -1 for a flow and its own."""
+    kind: Literal["flow", "group", "finally"]
+    flow: int
+    """Which flow it belongs to: a number of `CompiledFlow.flows`, from 1; absent: the main one."""
+    start: list[int]
+    """Steps that get a token when the scope starts: the first one, or all of a `parallel`."""
+    steps: list[int]
+    output: Value
+    """A group's own result when its step has no `output`: of its last step, or the map of a
+    `parallel`. Sees the steps inside."""
+    final: int
+    """Number of a step with `body` -1: a group whose child is the body of `finally`."""
+    opens: int
+    """Of a flow: number of a step with `body` -1 that runs before its first ones. It gets the
+    environments that are to be open from the start."""
+
+
+class FlowSpec(TypedDict, total=False):
+    """A flow that others run as a step; its steps, bodies and expressions are among the others.
+
+    The keys that it shares with `CompiledFlow` mean the same, each for this flow alone.
+    """
+
+    id: str
+    version: str
+    body: int
+    """Its own body."""
+    triggered: list[int]
+    steps: list[int]
+    """The first of its steps, and the first behind them; so for bodies and expressions."""
+    bodies: list[int]
+    expressions: list[int]
+    inputs: dict[str, Plain]
+    defaults: list[list[Any]]
+    outputs: dict[str, Plain]
+    state: dict[str, Plain]
+    signals: dict[str, Plain]
+    on_error: list[HandlerSpec]
+    limits: dict[str, Plain]
+    budget: BudgetSpec
+
+
+class CompiledFlow(TypedDict, total=False):
+    """A whole flow in plain form."""
+
+    format: int
+    evaluator: str
+    """Version of the expression evaluator that it was compiled for."""
+    id: str
+    version: str
+    title: str
+    bodies: list[BodySpec]
+    """Number 0 is the flow's own."""
+    flows: list[FlowSpec]
+    """The subflows that it runs, directly or through others; number 1 is the first. Absent: none.
+    Each is there once, however often and deep it is run."""
+    steps: list[StepSpec]
+    expressions: list[Plain]
+    inputs: dict[str, Plain]
+    """Name → JSON Schema."""
+    defaults: list[list[Any]]
+    """`[name, value]` of the inputs whose default is computed, in the order of evaluation; they
+    see `execution` and `inputs`. The `default` in the schema is then the text of the file."""
+    outputs: dict[str, Plain]
+    """Name → `{"value": value, "schema": JSON Schema?}`."""
+    state: dict[str, Plain]
+    """Name → `{"schema", "default", "reducer"}`; reducer is a word or `{"python": path}`."""
+    signals: dict[str, Plain]
+    """Name → `{"key": value?, "data": JSON Schema?}`."""
+    secrets: dict[str, Plain]
+    """Name → reference; never a value."""
+    environments: list[str]
+    """The scopes of the environments that its steps get; absent: none gets any."""
+    on_error: list[HandlerSpec]
+    """Handlers of the whole flow."""
+    triggered: list[int]
+    """Steps with a trigger; absent: none."""
+    start: list[dict[str, Plain]]
+    """`{"signal", "with": {input: value}}` of each signal that begins executions; absent: none."""
+    concurrency: dict[str, Plain]
+    """`{"key": value?, "max": number, "then": "queue" | "reject" | "cancel"}`; absent: no bound."""
+    limits: dict[str, Plain]
+    """`activations`, `steps`, `depth` (numbers), `duration`, `finally`, `idle` (durations)."""
+    budget: BudgetSpec
+    """Absent: no bound."""
