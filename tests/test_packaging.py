@@ -10,12 +10,14 @@ import tomllib
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 
 import flowengine
+import flowengine.sdk
 
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -28,6 +30,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     [built] = folder.glob("*.whl")
     return built
+
+
+@pytest.mark.parametrize("package", [flowengine, flowengine.sdk], ids=lambda one: one.__name__)
+def test_everything_a_package_exports_is_there(package: ModuleType) -> None:
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match="has no attribute 'missing'"):
+        package.missing  # noqa: B018
 
 
 def test_installed_entry_points_are_those_of_the_project_file() -> None:

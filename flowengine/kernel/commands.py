@@ -1,7 +1,7 @@
 """Commands: what the kernel wants done. An engine carries them out after the event is on disk."""
 
-from __future__ import annotations
-
+# Annotations are not postponed here: NamedTuple would compile each from its text, which makes
+# importing this module, a part of every start, half as slow again.
 from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.kernel.graph.compiled import Plain
@@ -150,7 +150,7 @@ class End(NamedTuple):
 
     status: str
     outputs: dict[str, Plain] | None
-    error: ErrorData | None
+    error: "ErrorData | None"
 
 
 Command = (
@@ -174,7 +174,7 @@ class Observation(NamedTuple):
     outcome: str | None
     attempt: int
     output: Plain
-    error: ErrorData | None
+    error: "ErrorData | None"
     input: Plain
     to: tuple[int, ...] = ()
     """Where its tokens went, if it has ended: steps, `END`, `END_ALL`."""

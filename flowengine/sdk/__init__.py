@@ -11,55 +11,58 @@ managed environments is in `flowengine.sdk.environments`. The built-in ones use 
 
 Functions called by `python` steps need nothing from here. To get more than their arguments, they
 take a parameter annotated with `StepContext`; they may raise `StepError`.
+
+Everything is imported when it is first used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from flowengine.kernel.events import ErrorData
-from flowengine.kernel.graph.compiled import Plain
-from flowengine.printable import printable
-from flowengine.sdk.context import (
-    Artifacts,
-    Command,
-    Completed,
-    Environment,
-    ExecutionContext,
-    File,
-    Processes,
-    StepContext,
-)
-from flowengine.sdk.errors import (
-    EnvironmentBusy,
-    EnvironmentClosed,
-    EnvironmentFailure,
-    EnvironmentLost,
-    EnvironmentStartFailed,
-    EnvironmentUnavailable,
-    ExitCode,
-    HttpError,
-    ImageUnavailable,
-    LimitExceeded,
-    NotAFile,
-    PathEscape,
-    Refused,
-    Rejected,
-    SecretMissing,
-    StepError,
-    Timeout,
-    ToolError,
-    ValidationError,
-)
-from flowengine.sdk.step_kind import (
-    CallSignature,
-    Effect,
-    SignatureError,
-    StepKind,
-    Synonym,
-    Tool,
-)
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.printable import printable
+    from flowengine.sdk.context import (
+        Artifacts,
+        Command,
+        Completed,
+        Environment,
+        ExecutionContext,
+        File,
+        Processes,
+        StepContext,
+    )
+    from flowengine.sdk.errors import (
+        EnvironmentBusy,
+        EnvironmentClosed,
+        EnvironmentFailure,
+        EnvironmentLost,
+        EnvironmentStartFailed,
+        EnvironmentUnavailable,
+        ExitCode,
+        HttpError,
+        ImageUnavailable,
+        LimitExceeded,
+        NotAFile,
+        PathEscape,
+        Refused,
+        Rejected,
+        SecretMissing,
+        StepError,
+        Timeout,
+        ToolError,
+        ValidationError,
+    )
+    from flowengine.sdk.step_kind import (
+        CallSignature,
+        Effect,
+        SignatureError,
+        StepKind,
+        Synonym,
+        Tool,
+    )
 
 __all__ = [
     "Artifacts",
@@ -102,7 +105,45 @@ __all__ = [
     "quick",
 ]
 
+_HOMES = {
+    "ErrorData": "kernel.events",
+    "Plain": "kernel.graph.compiled",
+    "printable": "printable",
+    **dict.fromkeys(
+        (
+            "Artifacts",
+            "Command",
+            "Completed",
+            "Environment",
+            "ExecutionContext",
+            "File",
+            "Processes",
+            "StepContext",
+        ),
+        "sdk.context",
+    ),
+    **dict.fromkeys(
+        ("CallSignature", "Effect", "SignatureError", "StepKind", "Synonym", "Tool"),
+        "sdk.step_kind",
+    ),
+}
+
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'flowengine.sdk' has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(f"flowengine.{_HOMES.get(name, 'sdk.errors')}")
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def quick(function: _Function) -> _Function:

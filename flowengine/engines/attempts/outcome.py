@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.kernel.commands import Run
-from flowengine.sdk import ExecutionContext
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.serialization import Kept
     from flowengine.kernel.events import ErrorData, Event, Evidence
+    from flowengine.sdk import ExecutionContext
 
 Ran = Literal["no", "maybe"]
 
@@ -33,7 +33,7 @@ class AttemptFailed(Exception):
         self.evidence = evidence
 
 
-QuickCall = Callable[[ExecutionContext, Run], "Kept"]
+QuickCall = Callable[["ExecutionContext", Run], "Kept"]
 Patience = Callable[[], float]
 """How many seconds to wait for the function of an attempt that is withdrawn."""
 

@@ -6,24 +6,33 @@ A unit says its state in `phase`; those of the others follow from several fields
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 S = TypeVar("S", bound=str)
 GONE = "gone"
 """What a move leads to after which there is no record any more."""
 
 
-class States(NamedTuple, Generic[S]):
+class States(Generic[S]):
     """The states that one kind of thing can be in."""
 
-    of: str
-    about: str
-    modules: tuple[str, ...]
-    """What brings the moves about, below `kernel/`."""
-    meaning: dict[S, str]
-    first: S
-    moves: dict[S, dict[S | Literal["gone"], str]]
-    """State → the states that it can move to, and what makes it."""
+    def __init__(
+        self,
+        of: str,
+        about: str,
+        modules: tuple[str, ...],
+        meaning: dict[S, str],
+        first: S,
+        moves: dict[S, dict[S | Literal["gone"], str]],
+    ) -> None:
+        self.of = of
+        self.about = about
+        self.modules = modules
+        """What makes the moves, below `kernel/`."""
+        self.meaning = meaning
+        self.first: S = first
+        self.moves = moves
+        """State → the states that it can move to, and what makes it."""
 
 
 Phase = Literal["ready", "asked", "lock", "budget", "run", "pause", "wait", "scope", "ask", "held"]
