@@ -29,6 +29,7 @@ RETRYABLE = frozenset(
 FINAL = frozenset(
     {
         "HttpError",
+        "ContextWindowExceeded",
         "ExitCode",
         "ValidationError",
         "Refused",

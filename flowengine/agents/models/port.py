@@ -14,8 +14,9 @@ from flowengine.sdk import Plain
 
 Message = dict[str, Plain]
 """`{role, content, …}`. An assistant's has `tool_calls`, a list of `{id, type, function: {name,
-arguments}}` with the arguments as JSON text; a tool's has `tool_call_id` and `name`. What only the
-provider understands, such as signed reasoning, is under `provider_parts`: provider → data."""
+arguments}}` with the arguments as JSON text, and `reasoning`, where the model told its own. A
+tool's has `tool_call_id` and `name`. What only the provider understands, such as signed reasoning,
+is under `provider_parts`: provider → data. It goes back to that provider and to no other."""
 
 FunctionCalling = Literal["native", "text"]
 """How a model is offered tools: by the provider's own means, or in the text of the messages."""
@@ -52,6 +53,13 @@ class ModelRequest:
     """Passed to the provider as they are: `temperature`, `max_tokens`, `api_key`, …"""
     timeout: float | None = None
     """Seconds; None: the adapter's own."""
+    agent: str | None = None
+    """Who asks: for logs, and for scripts that answer each agent by itself."""
+    recover_calls: bool = True
+    """Whether a call that a model with function calling wrote as text is made all the same."""
+    text_format: str | None = None
+    """How a model without function calling is shown to write calls; None: the first format of
+    `flowengine.agents.text_calls.formats`. Every format is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,9 @@ class Usage:
 
     input_tokens: int = 0
     cached_tokens: int = 0
+    """Read from the provider's cache."""
+    cache_write_tokens: int = 0
+    """Written to it, where the provider counts that."""
     output_tokens: int = 0
     reasoning_tokens: int = 0
     cost_usd: float | None = None
@@ -69,11 +80,23 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A call that can be made: its tool is on offer, and its arguments fit the tool's schema."""
+
+    id: str
+    """Of the call in the message; unique in the conversation."""
+    name: str
+    arguments: dict[str, Plain]
+    """Read, and converted to the types of the schema."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallFault:
     """Something that was meant as a call and cannot be run."""
 
     id: str | None
-    """Of the call in the message, if it has a place there."""
+    """Of the call in the message, to be answered as a tool; None: it has no place there, and the
+    model is told in a message of the user."""
     name: str | None
     reason: str
     """What is wrong and what would be right, for the model to read."""
@@ -89,9 +112,13 @@ class ModelReply:
     usage: Usage
     model: str
     """The model that answered, as it was asked for."""
+    calls: tuple[ModelCall, ...] = ()
+    """In the order of the message, which has the faulty ones as well."""
     faults: tuple[CallFault, ...] = ()
     events: tuple[Mapping[str, Plain], ...] = ()
     """What is worth a line in a log: `{event: "repaired" | "recovered" | "text_calls", …}`."""
+    scripted: bool = False
+    """No model was asked: a script answered. The message says so too, under `provider_parts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +126,7 @@ class ReplyPart:
     """What listeners are told while a reply arrives."""
 
     kind: Literal["start", "text", "reasoning", "call", "restart", "end"]
-    """`restart`: the reply broke off and begins again; forget what came so far."""
+    """`restart`: the reply broke off; forget what came so far. The next attempt starts anew."""
     text: str = ""
     """Of `text`, `reasoning`: the next piece. Of `call`: the next piece of its arguments."""
     call: str | None = None
@@ -117,6 +144,8 @@ class ModelFacts:
 
     window: int | None = None
     """Tokens that fit into one request with its reply."""
+    longest_reply: int | None = None
+    """Tokens that one reply may have."""
     input_price: float | None = None
     """USD a token."""
     output_price: float | None = None
@@ -143,8 +172,10 @@ class Model(Protocol):
                 the provider's own words, `retryable` if the fault may pass.
         """
 
-    def facts(self, model: str) -> ModelFacts:
-        """Return what is known of a model, without asking anybody.
+    async def facts(self, model: str) -> ModelFacts:
+        """Return what is known of a model, without asking its provider.
+
+        The first time this may take seconds: that is how long the library behind it takes to load.
 
         Args:
             model: `provider/model`.

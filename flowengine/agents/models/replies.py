@@ -1,0 +1,221 @@
+"""From what a provider sent to a reply: calls are read, arguments checked, faults worded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from json import dumps, loads
+from secrets import token_hex
+
+from flowengine.agents.models.port import (
+    CallFault,
+    FunctionCalling,
+    Message,
+    ModelCall,
+    ModelReply,
+    ModelRequest,
+    Usage,
+)
+from flowengine.agents.text_calls.arguments import bind
+from flowengine.agents.text_calls.examples import example_arguments
+from flowengine.agents.text_calls.formats import FORMATS, Format, by_name
+from flowengine.agents.text_calls.reading import read_reply, recover_calls
+from flowengine.agents.text_calls.records import Call, Ended, Fault, RawCall, Reading, Tool
+from flowengine.agents.text_calls.requests import faults_told
+from flowengine.sdk import Plain
+
+_ID_DIGITS = 9
+"""As many letters and digits as the strictest provider takes, and no other characters."""
+
+
+@dataclass(slots=True)
+class SentCall:
+    """A native call as it was sent."""
+
+    id: str = ""
+    name: str = ""
+    """As the flow knows the tool."""
+    arguments: str | None = ""
+    """JSON, or what stands for it."""
+
+
+@dataclass(slots=True)
+class SentReply:
+    """A reply as it was sent: nobody has looked yet whether its calls can be made."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: list[SentCall] = field(default_factory=list)
+    ended: Ended | str = "stop"
+    """`stop`, `length` or `filtered`."""
+    usage: Usage = field(default_factory=Usage)
+    provider_parts: Mapping[str, Plain] | None = None
+
+
+def tools_of(request: ModelRequest) -> tuple[Tool, ...]:
+    """Return the tools on offer, as `flowengine.agents.text_calls` knows them."""
+    return tuple(Tool(one.name, one.description, one.parameters) for one in request.tools)
+
+
+def format_of(request: ModelRequest) -> Format:
+    """Return the format in which the model is shown to write calls."""
+    return by_name(request.text_format) if request.text_format else FORMATS[0]
+
+
+def read_sent(
+    sent: SentReply,
+    request: ModelRequest,
+    calling: FunctionCalling,
+    *,
+    events: Iterable[Mapping[str, Plain]] = (),
+    scripted: bool = False,
+) -> ModelReply:
+    """Read what was sent.
+
+    Args:
+        sent: By a provider, or a script.
+        request: What was asked.
+        calling: How the tools were offered.
+        events: What has happened so far.
+        scripted: Whether a script answered.
+
+    Returns:
+        The reply, with every call either fit to be made or worded as a fault.
+    """
+    reader = _Reader(sent, request)
+    if calling == "text" and not sent.calls:
+        reader.read_text()
+    else:
+        reader.read_native()
+    finish = "calls" if reader.entries else sent.ended
+    return ModelReply(
+        reader.message(),
+        finish,  # type: ignore[arg-type]
+        sent.usage,
+        request.model,
+        tuple(reader.calls),
+        tuple(reader.faults),
+        (*events, *reader.events),
+        scripted,
+    )
+
+
+class _Reader:
+    def __init__(self, sent: SentReply, request: ModelRequest) -> None:
+        self.sent = sent
+        self.request = request
+        self.tools = tools_of(request)
+        self.ended: Ended = "length" if sent.ended == "length" else "stop"
+        self.content = sent.content
+        self.reasoning = sent.reasoning
+        self.entries: list[Message] = []
+        self.calls: list[ModelCall] = []
+        self.faults: list[CallFault] = []
+        self.events: list[Mapping[str, Plain]] = []
+        self._taken: set[str] | None = None
+
+    def message(self) -> Message:
+        message: Message = {"role": "assistant", "content": self.content}
+        if self.reasoning:
+            message["reasoning"] = self.reasoning
+        if self.entries:
+            message["tool_calls"] = self.entries
+        if self.sent.provider_parts:
+            message["provider_parts"] = dict(self.sent.provider_parts)
+        return message
+
+    def read_native(self) -> None:
+        by_name = {tool.name: tool for tool in self.tools}
+        repairs: list[str] = []
+        for place, call in enumerate(self.sent.calls):
+            raw = RawCall(call.name, call.arguments)
+            made, mended = bind(raw, by_name, ended=self.ended, place=place)
+            repairs += mended
+            id = self._id(call.id)
+            if isinstance(made, Fault):
+                self.faults.append(CallFault(id, call.name, _worded(made, by_name)))
+                self._enter(id, call.name, call.arguments or "{}")
+            else:
+                self.calls.append(ModelCall(id, made.name, made.arguments))
+                self._enter(id, made.name, _as_sent(call.arguments) or _json(made.arguments))
+        self._tell_repairs(repairs)
+        if not self.sent.calls and self.tools and self.request.recover_calls:
+            self._recover()
+
+    def _recover(self) -> None:
+        """Make the calls that a model with function calling wrote as text."""
+        if self.ended != "stop":
+            return
+        reading = recover_calls(self.content, self.tools)
+        if reading is None:
+            return
+        self._take(reading)
+        names: list[Plain] = [call.name for call in reading.calls]
+        self.events.append({"event": "recovered", "model": self.request.model, "tools": names})
+
+    def read_text(self) -> None:
+        reading = read_reply(self.content, self.tools, ended=self.ended)
+        self._take(reading)
+        for fault in reading.faults:
+            reason = faults_told([fault], self.tools, format_of(self.request))
+            self.faults.append(CallFault(None, fault.tool, reason))
+        if reading.faults and not self.content:  # what some providers refuse in a history
+            self.content = reading.faults[0].written
+
+    def _take(self, reading: Reading) -> None:
+        self.content = reading.content
+        self.reasoning = "\n".join(filter(None, [self.reasoning, reading.reasoning]))
+        self._tell_repairs(reading.repairs)
+        self._enter_all(reading.calls)
+
+    def _enter_all(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            id = self._id("")
+            self.calls.append(ModelCall(id, call.name, call.arguments))
+            self._enter(id, call.name, _json(call.arguments))
+
+    def _enter(self, id: str, name: str, arguments: str) -> None:
+        function: Message = {"name": name, "arguments": arguments}
+        self.entries.append({"id": id, "type": "function", "function": function})
+
+    def _tell_repairs(self, repairs: Iterable[str]) -> None:
+        if told := list(dict.fromkeys(repairs)):
+            self.events.append({"event": "repaired", "model": self.request.model, "what": [*told]})
+
+    def _id(self, id: str) -> str:
+        """Return the id of a call, or another where it has none or one that is taken."""
+        if self._taken is None:
+            self._taken = {
+                call["id"]
+                for message in self.request.messages
+                for call in message.get("tool_calls") or ()
+            }
+        while not id or id in self._taken:
+            id = token_hex(_ID_DIGITS)[:_ID_DIGITS]
+        self._taken.add(id)
+        return id
+
+
+def _worded(fault: Fault, tools: Mapping[str, Tool]) -> str:
+    """Return what a model with function calling is told: what is wrong, and what would be right."""
+    tool = tools.get(fault.tool or "")
+    if tool is None:
+        return fault.message
+    example = _json(example_arguments(tool))
+    schema = _json(tool.schema)
+    return f"{fault.message}\nThe arguments of {tool.name}: {schema}\nFor example: {example}"
+
+
+def _json(value: Plain) -> str:
+    return dumps(value, ensure_ascii=False)
+
+
+def _as_sent(arguments: str | None) -> str | None:
+    """Return arguments as they were sent, where that is an object: providers cache what they said.
+
+    What had to be mended or opened is written anew.
+    """
+    try:
+        return arguments if arguments and isinstance(loads(arguments), dict) else None
+    except (ValueError, RecursionError):
+        return None

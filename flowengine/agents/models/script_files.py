@@ -1,0 +1,44 @@
+"""Scripts of models in files: a list of entries, as YAML or JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowengine.agents.models.errors import ModelError
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.errors import InputError
+
+
+def read_script(path: str) -> ScriptedModel:
+    """Read a script; which entry answers is told by the conversation, in whatever process.
+
+    Args:
+        path: Of the file.
+
+    Returns:
+        The model.
+
+    Raises:
+        ModelError: There is no such file, or no script in it.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            entries = _entries(file.read())
+        return ScriptedModel(entries, name=path, by_turn=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except (ValueError, InputError) as error:
+        reason = str(error)
+    raise ModelError(f"the script {path} cannot be read: {reason}", retryable=False)
+
+
+def _entries(text: str) -> list[Any]:
+    import yaml
+
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"it is no YAML: {error}") from None
+    if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
+        raise ValueError("it must be a list of replies, such as '- text: Hello.'")
+    return data

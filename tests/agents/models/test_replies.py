@@ -1,0 +1,111 @@
+"""Odd native calls: each is made, or worded for the model, and has an id of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowengine.agents.models.replies import SentCall, SentReply, read_sent
+from tests.agents.models.asking import request
+
+
+def read(*calls: SentCall, text: str = "", ended: str = "stop", **more: Any) -> Any:
+    return read_sent(SentReply(text, calls=list(calls), ended=ended), request(**more), "native")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        ('{"b": 2,   "a": 1}', '{"b": 2,   "a": 1}'),  # as it was said: the provider has it cached
+        ('"{\\"a\\": 1, \\"b\\": 2}"', '{"a": 1, "b": 2}'),
+        ("{'a': 1, 'b': '2',}", '{"a": 1, "b": 2}'),
+    ],
+)
+def test_arguments_are_read_and_kept_as_they_were_said(arguments: str, kept: str) -> None:
+    reply = read(SentCall("x", "math.add", arguments))
+
+    assert [call.arguments for call in reply.calls] == [{"a": 1, "b": 2}]
+    assert [call["function"]["arguments"] for call in reply.message["tool_calls"]] == [kept]
+    assert reply.finish == "calls"
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (SentCall("x", "math.ad", "{}"), "Did you mean math.add?"),
+        (SentCall("x", "math.add", '{"a": 1}'), "'b'"),
+        (SentCall("x", "math.add", "[]"), "must be one JSON object"),
+        (SentCall("x", "math.add", '{"a": NaN, "b": 1}'), "NaN is no number"),
+        (SentCall("x", "math.add", '{"a":' * 10_000), "cannot be read"),
+        (SentCall("x", "math.add", '{"a": 1, "b": ' + "1" * 1_000_000), "characters"),
+        (SentCall("x", "math.add", '{"a": 1, "context_variables": {}, "b": 2}'), "there is no"),
+    ],
+)
+def test_what_cannot_be_made_is_worded_with_a_right_example(call: SentCall, reason: str) -> None:
+    reply = read(call, SentCall("y", "math.add", '{"a": 1, "b": 2}'))
+
+    [fault] = reply.faults
+    assert fault.id == "x"
+    assert reason in fault.reason
+    assert 'The arguments of math.add: {"type": "object"' in fault.reason
+    assert fault.reason.endswith('For example: {"a": 1, "b": 2}')
+    assert [call.id for call in reply.calls] == ["y"]
+    assert len(reply.message["tool_calls"]) == 2
+
+
+def test_ids_are_unique_in_the_conversation() -> None:
+    before = {"id": "old", "type": "function", "function": {"name": "math.add", "arguments": "{}"}}
+    said = '{"a": 1, "b": 2}'
+    reply = read(
+        *(SentCall(id, "math.add", said) for id in ("old", "", "", "same", "same")),
+        messages=[{"role": "assistant", "content": "", "tool_calls": [before]}],
+    )
+
+    ids = [call.id for call in reply.calls]
+    assert len({"old", *ids}) == 6
+    assert ids[3] == "same"
+    assert ids == [call["id"] for call in reply.message["tool_calls"]]
+
+
+def test_a_call_that_the_limit_of_length_cut_off_is_not_made() -> None:
+    reply = read(SentCall("x", "math.add", '{"a": 1, "b": 2'), ended="length")
+
+    assert not reply.calls
+    assert reply.faults[0].id == "x"
+
+
+def test_a_native_model_that_wrote_its_call_as_text_is_understood_and_it_is_told() -> None:
+    text = '<tool_call>{"name": "math.add", "arguments": {"a": 1, "b": 2}}</tool_call>'
+
+    reply = read(text=text)
+
+    assert [call.arguments for call in reply.calls] == [{"a": 1, "b": 2}]
+    assert reply.message["content"] == ""
+    assert [event["event"] for event in reply.events] == ["recovered"]
+    assert read(text=text, recover_calls=False).message["content"] == text
+    assert not read(text=text, recover_calls=False).calls
+    assert not read(text=text, tools=()).calls
+    assert not read(text=text.replace("math.add", "rm"), ended="stop").calls
+
+
+def test_an_answer_about_calls_stays_an_answer() -> None:
+    text = "Write `<tool_call>` to call a tool."
+
+    reply = read(text=text)
+
+    assert (reply.message, reply.finish) == ({"role": "assistant", "content": text}, "stop")
+    assert reply.events == ()
+
+
+def test_what_a_text_model_wrote_wrongly_is_told_in_its_own_syntax() -> None:
+    sent = SentReply("<function=math.add>\n<parameter=a>1</parameter>\n</function>")
+
+    reply = read_sent(sent, request(), "text")
+
+    assert not reply.calls
+    [fault] = reply.faults
+    assert fault.id is None
+    assert "'b'" in fault.reason
+    assert "<function=math.add>\n<parameter=a>1</parameter>\n<parameter=b>2" in fault.reason
+    assert reply.finish == "stop"

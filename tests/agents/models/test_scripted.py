@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.agents.models import (
+    ContextWindowExceeded,
+    ModelError,
+    ModelReply,
+    ModelRequest,
+    RateLimited,
+    Usage,
+    register,
+    resolve,
+    unregister,
+    using,
+)
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.errors import InputError
+from flowengine.sdk import StepError, Timeout
+from tests.agents.models.asking import Heard, request
+
+
+def ask(model: Any, *requests: ModelRequest) -> list[ModelReply]:
+    async def all_of_them() -> list[ModelReply]:
+        return [await model.complete(one) for one in requests]
+
+    return asyncio.run(all_of_them())
+
+
+def test_replies_come_in_order_and_say_that_they_are_scripted() -> None:
+    model = ScriptedModel(
+        [
+            {"calls": [{"name": "math.add", "arguments": {"a": 1, "b": 2}, "id": "one"}]},
+            {"text": "3", "usage": {"input_tokens": 10, "output_tokens": 1, "cost_usd": 0.5}},
+        ],
+        name="sums",
+    )
+
+    first, second = ask(model, request(), request())
+
+    assert first.finish == "calls"
+    assert [(call.id, call.name, call.arguments) for call in first.calls] == [
+        ("one", "math.add", {"a": 1, "b": 2})
+    ]
+    assert (second.message["content"], second.finish) == ("3", "stop")
+    assert second.usage == Usage(input_tokens=10, output_tokens=1, cost_usd=0.5)
+    assert len(model.requests) == 2
+    assert model.left == 0
+    for reply in (first, second):
+        assert reply.scripted
+        assert reply.message["provider_parts"] == {"scripted": {"script": "sums"}}
+        assert [event["event"] for event in reply.events] == ["scripted"]
+        json.dumps(reply.message)
+
+
+def test_entries_with_a_condition_come_first_and_answer_once() -> None:
+    model = ScriptedModel(
+        [
+            {"text": "whoever"},
+            {"text": "to b", "when": {"agent": "b"}},
+            {"text": "weather", "when": {"contains": "sun"}, "repeat": True},
+        ]
+    )
+
+    replies = ask(
+        model,
+        request(agent="b"),
+        request("sun?"),
+        request("sun?"),
+        request(agent="b"),
+    )
+
+    assert [reply.message["content"] for reply in replies] == [
+        "to b",
+        "weather",
+        "weather",
+        "whoever",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind", "retryable"),
+    [
+        ({"raise": "RateLimited", "retry_after": 7}, RateLimited, None),
+        ({"raise": "ContextWindowExceeded"}, ContextWindowExceeded, False),
+        ({"raise": "Timeout"}, Timeout, None),
+        ({"raise": "ModelError", "retryable": False}, ModelError, False),
+        ({"raise": "mine.Own"}, StepError, None),
+    ],
+)
+def test_an_entry_may_raise(entry: dict[str, Any], kind: type[StepError], retryable: Any) -> None:
+    model = ScriptedModel([entry, {"text": "then"}])
+
+    with pytest.raises(kind, match="the script says so") as told:
+        ask(model, request())
+
+    assert told.value.name == entry["raise"]
+    assert told.value.retryable is retryable
+    assert told.value.retry_after == entry.get("retry_after")
+    assert ask(model, request())[0].message["content"] == "then"
+
+
+def test_an_exception_and_a_function_are_entries_too() -> None:
+    async def answer(asked: ModelRequest) -> dict[str, Any]:
+        return {"text": f"to {asked.agent}"}
+
+    model = ScriptedModel([ConnectionError("gone"), answer])
+
+    with pytest.raises(ConnectionError, match="gone"):
+        ask(model, request())
+    assert ask(model, request(agent="ada"))[0].message["content"] == "to ada"
+
+
+def test_a_script_that_has_ended_says_who_asked_what() -> None:
+    model = ScriptedModel([{"text": "only"}], name="short")
+    ask(model, request())
+
+    with pytest.raises(ModelError, match="'short' has no answer to request 2 by the agent ada"):
+        ask(model, request(agent="ada"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"txt": "a"}, r"s\[0\]\.txt: there is no such key"),
+        ({"text": 1}, r"s\[0\]\.text: must be text"),
+        ({"calls": [{"arguments": {}}]}, r"s\[0\]\.calls\.0\.name: field required"),
+    ],
+)
+def test_a_wrong_entry_is_told_by_its_place(entry: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ScriptedModel([entry], name="s")
+
+
+def test_a_listener_hears_what_arrives_and_a_cut_that_takes_it_back() -> None:
+    model = ScriptedModel(
+        [
+            {"text": "half of an ans", "raise": "ModelError", "cut": True},
+            {"text": "a whole answer", "reasoning": "hm", "calls": [{"name": "math.add"}]},
+        ]
+    )
+    heard = Heard()
+
+    async def twice() -> ModelReply:
+        with pytest.raises(ModelError):
+            await model.complete(request(), heard)
+        return await model.complete(request(), heard)
+
+    asyncio.run(twice())
+
+    assert heard.kinds == ["start", "text", "restart", "start", "reasoning", "text", "call", "end"]
+    told = heard.text.removeprefix("half of an ans")
+    assert told == "a whole answer"
+
+
+def test_a_listener_that_fails_costs_no_reply(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(part: object) -> None:
+        raise ValueError("the listener is broken")
+
+    reply = asyncio.run(ScriptedModel([{"text": "fine"}]).complete(request(), fail))
+
+    assert reply.message["content"] == "fine"
+    assert len(caplog.records) == 1
+
+
+def test_a_model_without_function_calling_writes_its_calls() -> None:
+    written = "Hi <tool_call>{'name': 'math.add', 'arguments': {'a': 1, 'b': 2}}</tool_call>"
+    heard = Heard()
+    asked = request(function_calling="text")
+
+    reply = asyncio.run(ScriptedModel([{"text": written}]).complete(asked, heard))
+
+    assert [call.arguments for call in reply.calls] == [{"a": 1, "b": 2}]
+    assert reply.message["content"] == "Hi"
+    assert "repaired" in {event["event"] for event in reply.events}
+    assert heard.text == "Hi "
+
+
+def test_a_file_answers_by_the_turn_of_the_conversation_in_every_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "replies.yaml").write_text(
+        "- {text: first}\n- {raise: RateLimited}\n- {text: second}\n"
+    )
+    later = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": "first"},
+        {"role": "user", "content": "and?"},
+    ]
+    model = resolve("scripted/replies.yaml")
+
+    assert resolve("scripted/replies.yaml") is model
+    with pytest.raises(RateLimited):
+        ask(model, request(messages=later))
+    replies = ask(model, request(messages=later), request(), request())
+
+    assert [reply.message["content"] for reply in replies] == ["second", "first", "first"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "No such file"),
+        ("a: b", "must be a list"),
+        ("- [", "no YAML"),
+        ("- {txt: a}", "there is no such key"),
+    ],
+)
+def test_a_file_that_is_no_script_is_told(
+    text: str | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / "broken.yaml").write_text(text)
+
+    with pytest.raises(ModelError, match=reason) as told:
+        resolve("scripted/broken.yaml")
+
+    assert told.value.retryable is False
+
+
+def test_names_lead_to_who_is_in_front() -> None:
+    mine, everywhere = ScriptedModel([]), ScriptedModel([])
+    register("scripted/mine", mine)
+    register("own", mine)
+    try:
+        assert resolve("scripted/mine") is mine
+        assert resolve("own/any-model") is mine
+        with using(everywhere):
+            assert resolve("scripted/mine") is everywhere
+            assert resolve("openai/gpt-4o") is everywhere
+        with pytest.raises(ModelError, match="there are scripted/mine"):
+            resolve("scripted/other")
+    finally:
+        unregister("scripted/mine")
+        unregister("own")
+    with pytest.raises(ModelError, match="no model is named"):
+        resolve(" ")
+
+
+def test_tasks_started_in_the_block_ask_the_model_in_front() -> None:
+    model = ScriptedModel([{"text": "here"}])
+
+    async def elsewhere() -> ModelReply:
+        return await resolve("openai/gpt-4o").complete(request())
+
+    async def main() -> ModelReply:
+        with using(model):
+            task = asyncio.create_task(elsewhere())
+        return await task
+
+    assert asyncio.run(main()).message["content"] == "here"
