@@ -86,6 +86,8 @@ def test_a_sandbox_survives_forks_that_take_all_of_its_memory(
     """As many processes as there may be by default, each of which takes some."""
     with opened(Python(), sandbox, tmp_path, limits={"memory": "128MiB"}) as python:
         result = python.run(FORK, timeout=2)
+        if result.error is not None and result.error.type == "Timeout":
+            result = python.run(FORK, timeout=20)  # the machine was too busy to fork as much
 
         assert result.error is not None
         assert "limits.memory is 128 MiB" in f"{result.error}{result.stderr}"
