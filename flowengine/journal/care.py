@@ -4,32 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowengine.errors import UsageError
 from flowengine.journal import sql
 from flowengine.journal.artifacts import Artifacts
 from flowengine.journal.database import Database
 from flowengine.journal.leases import this_process
-from flowengine.journal.records import ENDED, Pruned
+from flowengine.journal.records import Pruned
+from flowengine.journal.refusals import check_statuses
 
 _BATCH = 200
 """Executions removed in one transaction."""
-
-
-def check_statuses(statuses: Sequence[str]) -> None:
-    """Refuse to prune what is still open.
-
-    Args:
-        statuses: Given to `prune`.
-
-    Raises:
-        UsageError: One of them is not the status of an execution that has ended.
-    """
-    for status in statuses:
-        if status not in ENDED:
-            raise UsageError(
-                f"executions that are {status} cannot be pruned",
-                hint=f"cancel them first; {', '.join(ENDED)} can be pruned",
-            )
 
 
 def prune(database: Database, artifacts: Artifacts, before: int, statuses: Sequence[str]) -> Pruned:

@@ -46,7 +46,7 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
-from flowengine.journal.refusals import ended, not_free
+from flowengine.journal.refusals import check_statuses, ended, not_free
 from flowengine.journal.store import Store
 from flowengine.kernel.notation.ids import wait_id
 
@@ -671,8 +671,6 @@ class MemoryStore(Store):
     # -- care
 
     def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
-        from flowengine.journal.care import check_statuses
-
         check_statuses(statuses)
         with self._lock:
             ended = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from flowengine.errors import Conflict
+from collections.abc import Sequence
+
+from flowengine.errors import Conflict, UsageError
+from flowengine.journal.records import ENDED
 
 
 def not_free(lock: str, holder: str, standing: object) -> Conflict:
@@ -34,3 +37,20 @@ def ended(execution: str, status: str, standing: object) -> Conflict:
     """
     how = "was cancelled" if status == "cancelled" else f"has {status}"
     return Conflict(f"execution {execution} {how}", standing=standing)
+
+
+def check_statuses(statuses: Sequence[str]) -> None:
+    """Refuse to prune what is still open.
+
+    Args:
+        statuses: Given to `prune`.
+
+    Raises:
+        UsageError: One of them is not the status of an execution that has ended.
+    """
+    for status in statuses:
+        if status not in ENDED:
+            raise UsageError(
+                f"executions that are {status} cannot be pruned",
+                hint=f"cancel them first; {', '.join(ENDED)} can be pruned",
+            )
