@@ -23,7 +23,7 @@ from typing import NamedTuple
 from benchmarks import advance, conditions, environments, flows, graphs, limits
 from flowengine import Conflict, Engine, LoadedFlow
 from flowengine.journal.records import Append
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Durability
 
 ROUNDS = 5

@@ -44,7 +44,7 @@ LANGUAGE = [
     "tests/language",
     "tests/kernel",
 ]
-JOURNAL = ["tests/journal/test_format.py", "tests/journal/test_conformance.py", "tests/journal"]
+JOURNAL = ["tests/journal/test_encoding.py", "tests/journal/test_conformance.py", "tests/journal"]
 TESTS = {
     "flowengine/kernel": [KERNEL, LANGUAGE],
     "flowengine/journal": [

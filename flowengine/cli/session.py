@@ -100,7 +100,7 @@ class Session:
             execution: Full id.
         """
         from flowengine.engines.flows import LoadedFlow
-        from flowengine.journal.format import unpack
+        from flowengine.journal.encoding import unpack
 
         store = self.engine.store
         hash = store.execution(execution).hash

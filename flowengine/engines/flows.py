@@ -6,7 +6,7 @@ import os
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.journal.format import pack, unpack
+from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.shapes import Sound
 
 if TYPE_CHECKING:

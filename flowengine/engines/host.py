@@ -225,11 +225,11 @@ class Host:
 def open_store(store: str | PathLike[str] | Store | None, durability: Durability) -> Store:
     """Return a store: the one given, one in a folder, or one in memory."""
     if store is None:
-        from flowengine.journal.memory import MemoryStore
+        from flowengine.journal.memory.store import MemoryStore
 
         return MemoryStore()
     if isinstance(store, str | os.PathLike):
-        from flowengine.journal.sqlite import SqliteStore
+        from flowengine.journal.sqlite.store import SqliteStore
 
         folder = _own_folder(store)
         return SqliteStore(os.path.join(folder, DATABASE), durability)

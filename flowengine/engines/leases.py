@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from flowengine.errors import Conflict, StoreError
-from flowengine.journal.leases import steady_now, this_process
+from flowengine.journal.lease_holders import steady_now, this_process
 
 if TYPE_CHECKING:
     import threading

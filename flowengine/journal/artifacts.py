@@ -25,7 +25,7 @@ from os import PathLike
 from pathlib import Path
 
 from flowengine.errors import InputError, NotFound, StoreError
-from flowengine.journal.folders import make_folder, sync_folder
+from flowengine.journal.durable_folders import make_folder, sync_folder
 from flowengine.journal.records import Artifact
 
 _CHUNK = 1 << 20

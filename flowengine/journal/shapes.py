@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from flowengine.errors import FlowEngineError, StoreError
-from flowengine.journal.format import unpack
+from flowengine.journal.encoding import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

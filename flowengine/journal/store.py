@@ -16,7 +16,7 @@ Rules that every implementation keeps, and that `flowengine.testing.store_confor
   in the inbox and journals it. Both are on disk before they return.
 
 Times are int milliseconds since 1970-01-01T00:00Z, given by the caller; those of leases are read
-from any clock that all processes of the store share (see `flowengine.journal.leases`).
+from any clock that all processes of the store share (see `flowengine.journal.lease_holders`).
 A store object may be used from several threads.
 """
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flowengine.errors import Conflict, StoreError
-from flowengine.journal.leases import IsDead
-from flowengine.journal.memory import MemoryStore
+from flowengine.journal.lease_holders import IsDead
+from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import (
     ENDED,
     Append,

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 from flowengine.kernel import ENDED, running
 from flowengine.kernel.state.records import State
 from flowengine.kernel.view import (

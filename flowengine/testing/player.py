@@ -27,8 +27,8 @@ from flowengine.engines.seam import RandomIds
 from flowengine.engines.starting.beginning import Starting, begin
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.flow.cases.loading import as_data
-from flowengine.journal.format import pack
-from flowengine.journal.memory import MemoryStore
+from flowengine.journal.encoding import pack
+from flowengine.journal.memory.store import MemoryStore
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.settings import Settings

@@ -19,7 +19,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from flowengine.journal.format import pack, unpack
+from flowengine.journal.encoding import pack, unpack
 from flowengine.kernel import ENDED, Graph, advance, new_state, running
 from flowengine.kernel.commands import Claim, Command, End, GiveBack, Observation, Run, Stop
 from flowengine.kernel.events import ErrorData, Event, Upgraded

@@ -16,8 +16,8 @@ import pytest
 
 from flowengine.cli import main
 from flowengine.engines.engine import Engine
-from flowengine.journal.format import checksum, pack, pack_snapshot, unpack, unpack_snapshot
-from flowengine.journal.rows import event_row
+from flowengine.journal.encoding import checksum, pack, pack_snapshot, unpack, unpack_snapshot
+from flowengine.journal.sqlite.rows import event_row
 
 FLOW = """\
 flowengine: 1

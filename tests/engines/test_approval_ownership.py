@@ -11,9 +11,9 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict, NotAllowed, UsageError
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 from flowengine.journal.records import Sent
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite.store import SqliteStore
 from tests.engines import world
 
 SIGN = """

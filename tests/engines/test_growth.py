@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict
-from flowengine.journal.memory import MemoryStore
+from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append
 from tests.engines import world
 

@@ -10,8 +10,8 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.journal.memory import MemoryStore
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.memory.store import MemoryStore
+from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Store
 from tests.engines import flows, world
 

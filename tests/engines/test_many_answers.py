@@ -10,7 +10,7 @@ from pathlib import Path
 from flowengine.engines.engine import Engine
 from flowengine.engines.seam import SystemClock
 from flowengine.errors import Conflict, NotFound
-from flowengine.journal.memory import MemoryStore
+from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import parse_time

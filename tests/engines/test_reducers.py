@@ -15,7 +15,7 @@ from flowengine.engines.executions.linked_flows import LinkedFlows
 from flowengine.engines.executions.replay import read, walk
 from flowengine.engines.flows import load
 from flowengine.engines.running.recovery import recover
-from flowengine.journal.format import pack, unpack
+from flowengine.journal.encoding import pack, unpack
 from flowengine.kernel.commands import Run
 from flowengine.kernel.flow_state.reducers import _change, _restored
 from flowengine.testing.simulator import Simulator

@@ -17,7 +17,7 @@ from flowengine.engines.engine import Engine
 from flowengine.engines.results import Update
 from flowengine.engines.starting import beginning
 from flowengine.errors import Conflict, FlowFileError, InputError, NotFound, UsageError
-from flowengine.journal.memory import MemoryStore
+from flowengine.journal.memory.store import MemoryStore
 from tests.engines import flows, world
 
 HELLO = """

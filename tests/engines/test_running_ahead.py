@@ -16,9 +16,9 @@ import flowengine
 from flowengine import Conflict, Engine
 from flowengine.engines.running import driver
 from flowengine.errors import LeaseLost, StoreError
-from flowengine.journal.leases import steady_now, this_process
+from flowengine.journal.lease_holders import steady_now, this_process
 from flowengine.journal.records import Append
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite.store import SqliteStore
 
 MODULE = """\
 import os

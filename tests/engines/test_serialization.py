@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from flowengine.engines.attempts import serialization
 from flowengine.engines.attempts.serialization import copy, keep, to_plain
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 from flowengine.sdk import ValidationError
 
 

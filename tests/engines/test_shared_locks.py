@@ -13,7 +13,7 @@ import pytest
 from flowengine.engines.engine import Engine
 from flowengine.engines.running.driving import SYNC_SECONDS
 from flowengine.errors import Conflict
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines import child, world
 

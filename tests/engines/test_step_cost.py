@@ -12,7 +12,7 @@ import pytest
 
 import flowengine
 from flowengine.engines.running import driver, driving
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite.store import SqliteStore
 
 MODULE = """\
 from flowengine import quick

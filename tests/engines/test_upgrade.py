@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from flowengine import Conflict, Engine, UsageError
-from flowengine.journal.format import pack
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.encoding import pack
+from flowengine.journal.sqlite.store import SqliteStore
 from tests.engines import world
 
 ORDER = """

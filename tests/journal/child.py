@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from flowengine.errors import Conflict, StoreError
-from flowengine.journal.leases import steady_now, this_process
+from flowengine.journal.lease_holders import steady_now, this_process
 from flowengine.journal.records import Append, NewExecution, Vote
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite.store import SqliteStore
 
 FLOW = "f" * 64
 FOREVER = 10**15
@@ -113,7 +113,7 @@ def nobody(path: str) -> None:
     """Use the store as somebody who may not write to its folder, if that can be had."""
     import sqlite3  # noqa: F401 - loaded while its files can be read
 
-    from flowengine.journal import lists  # noqa: F401
+    from flowengine.journal.sqlite import pages  # noqa: F401
 
     if os.geteuid() == 0:
         os.setgroups([])

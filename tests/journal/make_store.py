@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from flowengine.journal import schema
 from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Owner, Vote
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite import schema
+from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.kernel.notation.ids import wait_id
 
 ENDED = "01k8xq3z00000000000000000a"

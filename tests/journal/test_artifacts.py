@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flowengine.errors import NotFound, StoreError
 from flowengine.journal.artifacts import clean_name
 from flowengine.journal.records import Append, Head, NewExecution
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite.store import SqliteStore
 
 
 @pytest.fixture

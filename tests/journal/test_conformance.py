@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.journal.leases import IsDead
-from flowengine.journal.memory import MemoryStore
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.lease_holders import IsDead
+from flowengine.journal.memory.store import MemoryStore
+from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Store
 from flowengine.testing.faulty_store import FaultyStore
 from flowengine.testing.store_conformance import CHECKS, Check, check_store

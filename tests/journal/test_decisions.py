@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flowengine.journal.records import Append, NewExecution
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.kernel.notation.ids import wait_id
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from flowengine.errors import StoreError, UsageError
-from flowengine.journal.memory import MemoryStore
+from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, NewExecution
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Durability, Store
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from flowengine.errors import NotFound, StoreError
-from flowengine.journal import database, schema
 from flowengine.journal.records import Append, Head, NewExecution, Vote
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite import database, schema
+from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Store
 from flowengine.kernel.notation.ids import wait_id
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from flowengine.errors import Conflict
-from flowengine.journal.leases import is_dead, steady_now, this_process
+from flowengine.journal.lease_holders import is_dead, steady_now, this_process
 from flowengine.journal.records import Append, NewExecution
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.sdk import process_identity
 
 Start = Callable[..., "subprocess.Popen[str]"]

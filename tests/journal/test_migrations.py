@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from flowengine.errors import StoreError
-from flowengine.journal import schema
 from flowengine.journal.records import Append, ExecutionFilter, WaitFilter
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite import schema
+from flowengine.journal.sqlite.store import SqliteStore
 
 STORES = Path(__file__).with_name("stores")
 VERSION = len(schema.MIGRATIONS)

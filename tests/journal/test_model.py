@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from flowengine.errors import FlowEngineError
-from flowengine.journal.leases import this_process
-from flowengine.journal.memory import MemoryStore
+from flowengine.journal.lease_holders import this_process
+from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -29,7 +29,7 @@ from flowengine.journal.records import (
     Vote,
     WaitFilter,
 )
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Store
 from flowengine.kernel.notation.ids import wait_id
 

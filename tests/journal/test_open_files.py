@@ -13,7 +13,7 @@ import pytest
 
 from flowengine.errors import StoreError
 from flowengine.journal.records import Append, NewExecution
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite.store import SqliteStore
 
 OPEN_AND_CLOSE = """
 import sqlite3, sys

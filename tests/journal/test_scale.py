@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.journal.records import Append, ExecutionFilter, Head, NewExecution, WaitFilter
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite.store import SqliteStore
 
 SHORT, LONG = 1_000, 10_000
 

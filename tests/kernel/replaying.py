@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flowengine.flow.expressions import CelEvaluator
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 from flowengine.kernel import Graph, advance, new_state
 
 PATTERNS = Path(__file__).parents[2] / "examples" / "patterns"

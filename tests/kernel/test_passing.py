@@ -13,7 +13,7 @@ import pytest
 
 from flowengine.flow.compile import compile_text
 from flowengine.flow.expressions import CelEvaluator
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Observation
 from flowengine.testing.random_graphs import random_graph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine.journal.format import pack_snapshot
+from flowengine.journal.encoding import pack_snapshot
 from flowengine.kernel.commands import Run
 from flowengine.testing.graphs import graph, step, v, x
 from flowengine.testing.simulator import Simulator

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from flowengine.journal.format import pack_copied
+from flowengine.journal.encoding import pack_copied
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk import ValidationError
 

@@ -14,7 +14,7 @@ from flowengine.engines.executions.shared_locks import claim_of, claims_in
 from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.engines.executions.timers import Timers
 from flowengine.errors import InputError
-from flowengine.journal.format import pack, pack_result, pack_snapshot, unpack_snapshot
+from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
 from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Outgoing
 from flowengine.journal.records import Claim as StoredClaim
 from flowengine.journal.shapes import EXPLAINED, Sound, check_state, damage, unpack_event

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from flowengine.journal.format import unpack
+from flowengine.journal.encoding import unpack
 from flowengine.journal.shapes import Sound
 from flowengine.kernel import Graph
 
@@ -64,7 +64,7 @@ class LinkedFlows:
 
     def of(self, compiled: CompiledFlow, hash: str) -> LinkedFlow:
         """Return a flow that is to be run, linked; the store keeps it."""
-        from flowengine.journal.format import pack
+        from flowengine.journal.encoding import pack
 
         linked = self._flows.get(hash)
         if linked is None:

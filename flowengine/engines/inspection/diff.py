@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.engines.executions.replay import line, read, walk
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_error, unpack_outputs
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.kernel.notation.ids import wait_id

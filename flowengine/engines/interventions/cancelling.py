@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 
 if TYPE_CHECKING:
     from flowengine.engines.actors import Actor

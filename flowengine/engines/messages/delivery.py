@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.messages.signals import check_for, send_keyed
 from flowengine.engines.results import Update
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_event
 
 if TYPE_CHECKING:

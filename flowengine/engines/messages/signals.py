@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.results import Sent
 from flowengine.errors import Conflict, InputError, NotFound, UsageError
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_event
 from flowengine.validation import validate
 

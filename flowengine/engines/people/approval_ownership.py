@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict, NotAllowed, UsageError
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_event, unpack_message
 from flowengine.kernel.waiting.approval_ownership import EVENTS, change, gave_away
 

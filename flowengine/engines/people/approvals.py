@@ -16,7 +16,7 @@ from flowengine.engines.people.approval_ownership import check_assignee, check_c
 from flowengine.engines.results import Decision
 from flowengine.engines.starting.inputs import fill_defaults
 from flowengine.errors import Conflict, InputError
-from flowengine.journal.format import pack, unpack
+from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import Vote
 from flowengine.journal.shapes import damage, unpack_event
 from flowengine.kernel.notation.times import format_time

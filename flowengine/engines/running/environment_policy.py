@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowEngineError
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
 from flowengine.kernel.notation.ids import wait_id
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from flowengine.errors import Conflict
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ from flowengine.engines.executions.shared_locks import claim_of
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.starting.inputs import check_inputs
 from flowengine.errors import InputError, NotFound, UsageError
-from flowengine.journal.format import pack
+from flowengine.journal.encoding import pack
 from flowengine.journal.records import Append, Beginning, Claim, Head, NewExecution
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Claim as Kernel

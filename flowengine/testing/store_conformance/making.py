@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from flowengine.journal.leases import IsDead
+from flowengine.journal.lease_holders import IsDead
 from flowengine.journal.records import (
     Append,
     ExecutionFilter,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowengine.journal import sql
 from flowengine.journal.artifacts import Artifacts
-from flowengine.journal.database import Database
-from flowengine.journal.leases import this_process
+from flowengine.journal.lease_holders import this_process
 from flowengine.journal.records import Pruned
 from flowengine.journal.refusals import check_statuses
+from flowengine.journal.sqlite import queries
+from flowengine.journal.sqlite.database import Database
 
 _BATCH = 200
 """Executions removed in one transaction."""
@@ -30,8 +30,8 @@ def prune(database: Database, artifacts: Artifacts, before: int, statuses: Seque
     check_statuses(statuses)
     executions = sum(_prune_status(database, before, status) for status in statuses)
     with database.writing() as connection:
-        connection.execute(sql.PRUNE_FLOWS)
-        connection.execute(sql.FORGET_OWNERS, (this_process().boot,))
+        connection.execute(queries.PRUNE_FLOWS)
+        connection.execute(queries.FORGET_OWNERS, (this_process().boot,))
     files, size = _sweep(database, artifacts)
     return Pruned(executions, files, size)
 
@@ -41,9 +41,9 @@ def _prune_status(database: Database, before: int, status: str) -> int:
     removed = last = 0
     while True:
         with database.writing() as connection:
-            batch = connection.execute(sql.PRUNABLE, (status, before, last, _BATCH)).fetchall()
+            batch = connection.execute(queries.PRUNABLE, (status, before, last, _BATCH)).fetchall()
             for number, _ in batch:
-                for statement in sql.PRUNE:
+                for statement in queries.PRUNE:
                     connection.execute(statement, {"number": number})
         removed += len(batch)
         if len(batch) < _BATCH:
@@ -56,7 +56,7 @@ def _sweep(database: Database, artifacts: Artifacts) -> tuple[int, int]:
     connection = database.connection()
 
     def is_referred(digest: str) -> bool:
-        return connection.execute(sql.IS_REFERRED, (digest,)).fetchone() is not None
+        return connection.execute(queries.IS_REFERRED, (digest,)).fetchone() is not None
 
     sizes: list[int] = []
     for shelf in artifacts.shelves():

@@ -21,9 +21,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.errors import StoreError, UsageError
-from flowengine.journal import schema
-from flowengine.journal.folders import make_folder, sync_file, sync_folder
-from flowengine.journal.open_files import OpenFile
+from flowengine.journal.durable_folders import make_folder, sync_file, sync_folder
+from flowengine.journal.sqlite import schema
+from flowengine.journal.sqlite.open_files import OpenFile
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flowengine.errors import StoreError
-from flowengine.journal.format import checksum
+from flowengine.journal.encoding import checksum
 from flowengine.journal.records import Entry, ExecutionRecord, Owner, Wait
 from flowengine.journal.shapes import DAMAGE_HINT, unpack_labels, unpack_wait
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from flowengine.journal import sql
-from flowengine.journal.appends import ANYONE
 from flowengine.journal.filters import Place, may_answer, page_end, read_page_end
 from flowengine.journal.records import ExecutionFilter, ExecutionPage, Wait, WaitFilter, WaitPage
-from flowengine.journal.rows import read_execution, read_wait
+from flowengine.journal.sqlite import queries
+from flowengine.journal.sqlite.appends import ANYONE
+from flowengine.journal.sqlite.rows import read_execution, read_wait
 
 _PENDING = "waits.how IS NULL AND waits.decision IS NULL"
 """As the partial indexes have it, or SQLite would not use them."""
@@ -70,7 +70,7 @@ def executions(
         (f"({lead.age}, {lead.key}) < (?, ?)", place),
     )
     rows = connection.execute(
-        f"SELECT {sql.EXECUTION_COLUMNS}, executions.number FROM {lead.table} WHERE {where} "
+        f"SELECT {queries.EXECUTION_COLUMNS}, executions.number FROM {lead.table} WHERE {where} "
         f"ORDER BY {lead.age} DESC, {lead.key} DESC LIMIT ?",
         (*values, limit + 1),
     ).fetchall()
@@ -211,7 +211,7 @@ def _read_along(
             where += f" AND waits.kind IN ({', '.join('?' * len(filter.kinds))})"
             values += filter.kinds
     rows = connection.execute(
-        f"SELECT {sql.WAIT_COLUMNS} FROM {lead.table} "
+        f"SELECT {queries.WAIT_COLUMNS} FROM {lead.table} "
         f"CROSS JOIN executions ON executions.number = waits.execution "
         f"WHERE {where} ORDER BY {lead.age}, {lead.key}",
         values,

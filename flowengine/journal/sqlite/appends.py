@@ -10,9 +10,7 @@ import sqlite3
 from collections.abc import Mapping
 
 from flowengine.errors import Conflict, LeaseLost, NotFound
-from flowengine.journal import sql
-from flowengine.journal.claims import end_claims, rejected, write_claims
-from flowengine.journal.format import checksum, pack
+from flowengine.journal.encoding import checksum, pack
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -22,7 +20,9 @@ from flowengine.journal.records import (
     NewExecution,
     Plain,
 )
-from flowengine.journal.rows import event_row, read_execution, read_wait
+from flowengine.journal.sqlite import queries
+from flowengine.journal.sqlite.claims import end_claims, rejected, write_claims
+from flowengine.journal.sqlite.rows import event_row, read_execution, read_wait
 from flowengine.kernel.notation.ids import wait_id
 
 ANYONE = ""
@@ -53,7 +53,7 @@ def write(
         number, refusal = _create(connection, append, append.new)
     else:
         if number is None:
-            row = connection.execute(sql.NUMBER, (append.execution,)).fetchone()
+            row = connection.execute(queries.NUMBER, (append.execution,)).fetchone()
             if row is None:
                 return 0, lease_lost(connection, append.execution, None)
             number = row[0]
@@ -61,7 +61,7 @@ def write(
     if refusal is not None:
         return number, refusal
     connection.executemany(
-        sql.APPEND,
+        queries.APPEND,
         [event_row(number, seq, event) for seq, event in enumerate(append.events, append.seq)],
     )
     _write_index(connection, number, append)
@@ -76,9 +76,9 @@ def _fence(connection: sqlite3.Connection, number: int, append: Append) -> Confl
     held = (number, append.epoch)
     late = _expired_too_late(connection, append) if append.closed else None
     if append.release and late is None:
-        is_held = connection.execute(sql.RELEASE, held).rowcount == 1
+        is_held = connection.execute(queries.RELEASE, held).rowcount == 1
     else:
-        is_held = connection.execute(sql.FENCE, held).fetchone() is not None
+        is_held = connection.execute(queries.FENCE, held).fetchone() is not None
     return late if is_held else lease_lost(connection, append.execution, number)
 
 
@@ -112,7 +112,7 @@ def lease_lost(connection: sqlite3.Connection, execution: str, number: int | Non
         execution: Id, for the message.
         number: Number of the execution, if it still exists.
     """
-    row = connection.execute(sql.HOLDER, (number,)).fetchone()
+    row = connection.execute(queries.HOLDER, (number,)).fetchone()
     if row is None:
         who = "it is no longer in the store"
     elif row[1] is None:
@@ -149,7 +149,7 @@ def _create(
         *_head_row(head),
         new.hash,
     )
-    cursor = connection.execute(sql.CREATE, row)
+    cursor = connection.execute(queries.CREATE, row)
     if cursor.rowcount == 0:
         return 0, _not_created(connection, append.execution, new)
     number = cursor.lastrowid
@@ -158,20 +158,20 @@ def _create(
         epoch, owner = epoch + 1, None
     else:
         owner = new.owner
-    connection.execute(sql.CREATE_LEASE, (number, epoch, owner))
+    connection.execute(queries.CREATE_LEASE, (number, epoch, owner))
     for name, value in new.labels.items():
-        connection.execute(sql.CREATE_LABEL, (name, value, new.created_at, number))
+        connection.execute(queries.CREATE_LABEL, (name, value, new.created_at, number))
     return number, None
 
 
 def _not_created(connection: sqlite3.Connection, execution: str, new: NewExecution) -> Conflict:
     """Return why a new execution was not inserted."""
-    if connection.execute(sql.HAS_FLOW, (new.hash,)).fetchone() is None:
+    if connection.execute(queries.HAS_FLOW, (new.hash,)).fetchone() is None:
         return Conflict(
             f"execution {execution} cannot start: its flow {new.hash} is not in the store",
             hint="store the flow first; if `prune` has just removed it, try again",
         )
-    row = connection.execute(sql.EXECUTION, (execution,)).fetchone()
+    row = connection.execute(queries.EXECUTION, (execution,)).fetchone()
     return Conflict(f"there is an execution {execution} already", standing=read_execution(row[1:]))
 
 
@@ -181,10 +181,10 @@ def _expired_too_late(connection: sqlite3.Connection, append: Append) -> Conflic
         if closed.how != "expired":
             continue
         wait = wait_id(append.execution, closed.number)
-        if connection.execute(sql.EXPIRES_TOO_LATE, (wait,)).fetchone():
+        if connection.execute(queries.EXPIRES_TOO_LATE, (wait,)).fetchone():
             return Conflict(
                 f"wait {wait} was decided before it expired",
-                standing=read_wait(connection.execute(sql.WAIT, (wait,)).fetchone(), []),
+                standing=read_wait(connection.execute(queries.WAIT, (wait,)).fetchone(), []),
             )
     return None
 
@@ -196,22 +196,22 @@ def _write_index(connection: sqlite3.Connection, number: int, append: Append) ->
     for closed in append.closed:
         _close_wait(connection, append.execution, number, closed)
     for signal, key in append.keys:
-        connection.execute(sql.ADD_KEY, (signal, key, number, WHOLE_LIFE))
+        connection.execute(queries.ADD_KEY, (signal, key, number, WHOLE_LIFE))
     for message in append.taken:
-        connection.execute(sql.TAKE, (append.seq, message, number))
+        connection.execute(queries.TAKE, (append.seq, message, number))
     for sent in append.sent:
-        connection.execute(sql.PUT_OUT, (append.execution, sent.to, sent.at, sent.event))
+        connection.execute(queries.PUT_OUT, (append.execution, sent.to, sent.at, sent.event))
     if append.claims:
         write_claims(connection, number, append)
     if append.head is not None:
         _set_head(connection, number, append.head, is_new=append.new is not None)
     if append.moved is not None:
-        connection.execute(sql.SET_FLOW, (*append.moved, number))
+        connection.execute(queries.SET_FLOW, (*append.moved, number))
     for hash in append.forms:
-        connection.execute(sql.KEEP_FORM, (number, hash))
+        connection.execute(queries.KEEP_FORM, (number, hash))
     if append.snapshot is not None:
         seq, state = append.snapshot
-        connection.execute(sql.SET_SNAPSHOT, (number, seq, checksum(state, seq), state))
+        connection.execute(queries.SET_SNAPSHOT, (number, seq, checksum(state, seq), state))
 
 
 def _open_wait(
@@ -220,37 +220,39 @@ def _open_wait(
     """Insert or change a wait, with those who may answer it and the keys it listens for."""
     wait = wait_id(execution, record["id"])
     packed = pack(dict(record))
-    before = connection.execute(sql.CLOSED_BEFORE, (wait,)).fetchone()
+    before = connection.execute(queries.CLOSED_BEFORE, (wait,)).fetchone()
     if before is not None:
-        for statement in sql.FORGET_WAIT:
+        for statement in queries.FORGET_WAIT:
             connection.execute(statement, {"number": before[0], "address": f"wait {wait}"})
     connection.execute(
-        sql.OPEN_WAIT,
+        queries.OPEN_WAIT,
         (wait, record["id"], record["kind"], record.get("batch"), record["since"], packed, number),
     )
-    connection.execute(sql.CLOSE_WAIT_FOR, (wait,))
+    connection.execute(queries.CLOSE_WAIT_FOR, (wait,))
     for assignee in record.get("assignees") or (ANYONE,):
-        connection.execute(sql.OPEN_WAIT_FOR, (assignee, wait))
+        connection.execute(queries.OPEN_WAIT_FOR, (assignee, wait))
     for signal in record.get("signals") or ():
         if signal.get("key") is not None:
-            connection.execute(sql.ADD_KEY, (signal["signal"], signal["key"], number, record["id"]))
+            connection.execute(
+                queries.ADD_KEY, (signal["signal"], signal["key"], number, record["id"])
+            )
 
 
 def _close_wait(
     connection: sqlite3.Connection, execution: str, number: int, closed: ClosedWait
 ) -> None:
     wait = wait_id(execution, closed.number)
-    connection.execute(sql.CLOSE_WAIT, (closed.how, closed.at, closed.result, wait))
-    connection.execute(sql.CLOSE_WAIT_FOR, (wait,))
-    connection.execute(sql.DROP_WAIT_KEYS, (number, closed.number))
+    connection.execute(queries.CLOSE_WAIT, (closed.how, closed.at, closed.result, wait))
+    connection.execute(queries.CLOSE_WAIT_FOR, (wait,))
+    connection.execute(queries.DROP_WAIT_KEYS, (number, closed.number))
 
 
 def _set_head(connection: sqlite3.Connection, number: int, head: Head, *, is_new: bool) -> None:
     """Write what lists show of an execution; a new one was inserted with it."""
     if not is_new:
-        connection.execute(sql.SET_HEAD, (*_head_row(head), number))
+        connection.execute(queries.SET_HEAD, (*_head_row(head), number))
     if head.status in ENDED:
-        connection.execute(sql.DROP_KEYS, (number,))
+        connection.execute(queries.DROP_KEYS, (number,))
         end_claims(connection, number, head.at)
 
 
@@ -274,7 +276,7 @@ def find_number(connection: sqlite3.Connection, execution: str) -> int:
     Raises:
         NotFound: There is none.
     """
-    row = connection.execute(sql.NUMBER, (execution,)).fetchone()
+    row = connection.execute(queries.NUMBER, (execution,)).fetchone()
     if row is None:
         raise NotFound(f"there is no execution {execution}", hint="list them: flowengine list")
     number: int = row[0]

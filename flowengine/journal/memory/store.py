@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from flowengine.errors import Conflict, LeaseLost, NotFound, StoreError
+from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.filters import (
     Place,
     fits_execution,
@@ -18,8 +19,6 @@ from flowengine.journal.filters import (
     page_end,
     read_page_end,
 )
-from flowengine.journal.format import pack, unpack
-from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -47,6 +46,7 @@ from flowengine.journal.records import (
     WaitPage,
 )
 from flowengine.journal.refusals import check_statuses, ended, not_free
+from flowengine.journal.short_ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
 from flowengine.journal.store import Store
 from flowengine.kernel.notation.ids import wait_id
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from tempfile import TemporaryDirectory
 
     from flowengine.journal.artifacts import Artifacts
-    from flowengine.journal.leases import IsDead
+    from flowengine.journal.lease_holders import IsDead
     from flowengine.journal.records import Artifact
     from flowengine.journal.store import Durability
 

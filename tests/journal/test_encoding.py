@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowengine.errors import InputError, StoreError
-from flowengine.journal import format
-from flowengine.journal.format import MAX_DEPTH, pack, pack_snapshot, unpack, unpack_snapshot
+from flowengine.journal import encoding
+from flowengine.journal.encoding import MAX_DEPTH, pack, pack_snapshot, unpack, unpack_snapshot
 
 CLOSED = {type(None), bool, int, float, str, bytes, list, dict}
 
@@ -111,7 +111,7 @@ def test_bombs_and_nonsense_are_refused_at_once(bomb: bytes) -> None:
 
 def test_a_deflated_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inflating stops at the limit of size, however little was stored."""
-    monkeypatch.setattr(format, "MAX_SIZE", 100_000)
+    monkeypatch.setattr(encoding, "MAX_SIZE", 100_000)
     bomb = b"\x01" + zlib.compress(msgpack.packb(b"\x00" * 10_000_000))
     assert len(bomb) < 11_000
 
@@ -120,7 +120,7 @@ def test_a_deflated_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_values_over_the_limit_of_size_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(format, "MAX_SIZE", 1000)
+    monkeypatch.setattr(encoding, "MAX_SIZE", 1000)
 
     with pytest.raises(InputError, match="limit is 1000"):
         pack("x" * 1000)

@@ -8,12 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict, NotFound, StoreError
-from flowengine.journal import sql
-from flowengine.journal.appends import create_waiting, find_number, lease_lost, write
-from flowengine.journal.database import ERRORS, Database
-from flowengine.journal.format import checksum, pack, unpack
-from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
-from flowengine.journal.leases import IsDead, is_dead
+from flowengine.journal.encoding import checksum, pack, unpack
+from flowengine.journal.lease_holders import IsDead, is_dead
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -37,7 +33,12 @@ from flowengine.journal.records import (
     WaitPage,
 )
 from flowengine.journal.refusals import ended
-from flowengine.journal.rows import (
+from flowengine.journal.shapes import DAMAGE_HINT, Sound
+from flowengine.journal.short_ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
+from flowengine.journal.sqlite import queries
+from flowengine.journal.sqlite.appends import create_waiting, find_number, lease_lost, write
+from flowengine.journal.sqlite.database import ERRORS, Database
+from flowengine.journal.sqlite.rows import (
     event_id,
     event_row,
     read_events,
@@ -45,7 +46,6 @@ from flowengine.journal.rows import (
     read_holder,
     read_wait,
 )
-from flowengine.journal.shapes import DAMAGE_HINT, Sound
 from flowengine.journal.store import Store
 
 if TYPE_CHECKING:
@@ -100,11 +100,11 @@ class SqliteStore(Store):
 
     def put_flow(self, hash: str, compiled: bytes) -> None:
         with self._database.preparing() as connection:
-            connection.execute(sql.PUT_FLOW, (hash, compiled))
+            connection.execute(queries.PUT_FLOW, (hash, compiled))
 
     def get_flow(self, hash: str) -> bytes:
         with self._database.reading() as connection:
-            row = connection.execute(sql.GET_FLOW, (hash,)).fetchone()
+            row = connection.execute(queries.GET_FLOW, (hash,)).fetchone()
         if row is None:
             raise NotFound(f"there is no flow {hash} in {self.location}")
         compiled: bytes = row[0]
@@ -115,11 +115,11 @@ class SqliteStore(Store):
     ) -> None:
         files = pack([list(source) for source in sources])
         with self._database.preparing() as connection:
-            connection.execute(sql.REMEMBER_SOURCE, (key, hash, files, extra))
+            connection.execute(queries.REMEMBER_SOURCE, (key, hash, files, extra))
 
     def find_source(self, key: str) -> tuple[str, list[tuple[str, str]], bytes] | None:
         with self._database.reading() as connection:
-            row = connection.execute(sql.FIND_SOURCE, (key,)).fetchone()
+            row = connection.execute(queries.FIND_SOURCE, (key,)).fetchone()
         if row is None:
             return None
         hash, files, extra = row
@@ -128,13 +128,13 @@ class SqliteStore(Store):
 
     def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
         with self._database.writing() as connection:
-            connection.execute(sql.DROP_STARTS, (flow,))
+            connection.execute(queries.DROP_STARTS, (flow,))
             rows = [(signal, flow, hash) for signal in dict.fromkeys(signals)]
-            connection.executemany(sql.PUT_START, rows)
+            connection.executemany(queries.PUT_START, rows)
 
     def starts(self, signal: str) -> list[Start]:
         with self._database.reading() as connection:
-            return [Start(*row) for row in connection.execute(sql.STARTS, (signal,))]
+            return [Start(*row) for row in connection.execute(queries.STARTS, (signal,))]
 
     # -- journals
 
@@ -157,7 +157,8 @@ class SqliteStore(Store):
         number = self._numbers.get(append.execution)
         if number is not None and append.is_one_event:
             row = event_row(number, append.seq, append.events[0])
-            if connection.execute(sql.APPEND_FENCED, (*row, number, append.epoch)).rowcount == 1:
+            written = connection.execute(queries.APPEND_FENCED, (*row, number, append.epoch))
+            if written.rowcount == 1:
                 return number, None
             del self._numbers[append.execution]
         return write(connection, append, number)
@@ -179,7 +180,7 @@ class SqliteStore(Store):
         try:
             row = event_row(number, append.seq, append.events[0])
             with connection.using:
-                cursor = connection.execute(sql.APPEND_FENCED, (*row, number, append.epoch))
+                cursor = connection.execute(queries.APPEND_FENCED, (*row, number, append.epoch))
                 if cursor.rowcount == 1:
                     self._database.check_place()
                     return None
@@ -197,7 +198,7 @@ class SqliteStore(Store):
             row = _find_execution(connection, id)
             number = row[0]
             snapshot = None
-            kept = connection.execute(sql.SNAPSHOT, (number,)).fetchone()
+            kept = connection.execute(queries.SNAPSHOT, (number,)).fetchone()
             # The journal is the truth: without a sound snapshot all of it is read.
             if kept is not None and checksum(kept[2], kept[0]) == kept[1]:
                 snapshot = kept[0], kept[2]
@@ -214,14 +215,14 @@ class SqliteStore(Store):
 
     def renew(self, owner: Owner, until: int) -> None:
         with self._database.preparing() as connection:
-            connection.execute(sql.RENEW, (*owner, until))
+            connection.execute(queries.RENEW, (*owner, until))
 
     def holder(self, execution: str, now: int) -> Owner | None:
         with self._database.reading() as connection:
             return self._living_holder(connection, find_number(connection, execution), now)
 
     def _living_holder(self, connection: sqlite3.Connection, number: int, now: int) -> Owner | None:
-        row = connection.execute(sql.HOLDER, (number,)).fetchone()
+        row = connection.execute(queries.HOLDER, (number,)).fetchone()
         if row is None:
             raise StoreError("the lease of an execution is missing", hint=DAMAGE_HINT)
         holder = read_holder(row)
@@ -238,29 +239,29 @@ class SqliteStore(Store):
                     hint="wait for that process to finish with it, or stop it",
                 )
             epoch: int
-            (epoch,) = connection.execute(sql.ACQUIRE, (owner, number)).fetchone()
+            (epoch,) = connection.execute(queries.ACQUIRE, (owner, number)).fetchone()
         self._numbers[execution] = number
         return epoch
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
         with self._database.preparing() as connection:
             for execution, epoch in leases:
-                row = connection.execute(sql.NUMBER, (execution,)).fetchone()
+                row = connection.execute(queries.NUMBER, (execution,)).fetchone()
                 if row is not None:
-                    connection.execute(sql.RELEASE, (row[0], epoch))
+                    connection.execute(queries.RELEASE, (row[0], epoch))
                 self._numbers.pop(execution, None)
 
     def retire(self, owner: str) -> None:
         with self._database.preparing() as connection:
-            connection.execute(sql.RELEASE_ALL, (owner,))
-            connection.execute(sql.FORGET_OWNER, (owner,))
+            connection.execute(queries.RELEASE_ALL, (owner,))
+            connection.execute(queries.FORGET_OWNER, (owner,))
         self._numbers.clear()
 
     # -- locks that executions share
 
     def claims(self, lock: str) -> list[Claimed]:
         with self._database.reading() as connection:
-            rows = connection.execute(sql.CLAIMS, (lock,))
+            rows = connection.execute(queries.CLAIMS, (lock,))
             return [Claimed(id, unit, at, bool(held)) for id, unit, at, held in rows]
 
     # -- inbox
@@ -292,7 +293,7 @@ class SqliteStore(Store):
             before = _sent_before(connection, address, message_id)
             if before is not None:
                 return before
-            row = connection.execute(sql.FIND_KEY, (signal, key)).fetchone()
+            row = connection.execute(queries.FIND_KEY, (signal, key)).fetchone()
             if row is None and begin is None:
                 raise _nobody_takes(signal, key)
             if row is None and begin is not None:
@@ -304,7 +305,7 @@ class SqliteStore(Store):
 
     def find_key(self, signal: str, key: str) -> str:
         with self._database.reading() as connection:
-            row = connection.execute(sql.FIND_KEY, (signal, key)).fetchone()
+            row = connection.execute(queries.FIND_KEY, (signal, key)).fetchone()
         if row is None:
             raise _nobody_takes(signal, key)
         found: str = row[1]
@@ -312,35 +313,35 @@ class SqliteStore(Store):
 
     def outbox(self) -> list[Outgoing]:
         with self._database.reading() as connection:
-            return [Outgoing(*row) for row in connection.execute(sql.OUTBOX)]
+            return [Outgoing(*row) for row in connection.execute(queries.OUTBOX)]
 
     def settle(self, number: int, refused: str | None) -> None:
         with self._database.writing() as connection:
             if refused is None:
-                connection.execute(sql.DELIVERED, (number,))
+                connection.execute(queries.DELIVERED, (number,))
             else:
-                connection.execute(sql.REFUSED, (refused, number))
+                connection.execute(queries.REFUSED, (refused, number))
 
     def undelivered(self, execution: str) -> list[Outgoing]:
         with self._database.reading() as connection:
-            return [Outgoing(*row) for row in connection.execute(sql.UNDELIVERED, (execution,))]
+            return [Outgoing(*row) for row in connection.execute(queries.UNDELIVERED, (execution,))]
 
     def inbox(self, execution: str) -> list[Message]:
         with self._database.reading() as connection:
             number = find_number(connection, execution)
-            rows = connection.execute(sql.INBOX, (number,)).fetchall()
+            rows = connection.execute(queries.INBOX, (number,)).fetchall()
         return [Message(number, execution, at, event) for number, at, event in rows]
 
     def arrived(self, after: int) -> list[Message]:
         with self._database.reading() as connection:
-            return [Message(*row) for row in connection.execute(sql.ARRIVED, (after,))]
+            return [Message(*row) for row in connection.execute(queries.ARRIVED, (after,))]
 
     def changes(self) -> int:
         connection = self._database.connection()
         try:
             version: int
             with connection.using:
-                (version,) = connection.execute(sql.CHANGES).fetchone()
+                (version,) = connection.execute(queries.CHANGES).fetchone()
         except ERRORS as error:
             raise self._database.explain(error) from error
         return version
@@ -351,17 +352,17 @@ class SqliteStore(Store):
         with self._database.writing() as connection:
             row = _find_wait(connection, wait)
             number = row[9]
-            votes = connection.execute(sql.VOTES, (number,)).fetchall()
+            votes = connection.execute(queries.VOTES, (number,)).fetchall()
             record = read_wait(row, [event for _, _, event in votes])
             own = next((event for voter, _, event in votes if voter == vote.by), None)
             if not record.open or own is not None or vote.by in record.journaled:
                 return Standing(False, not record.open, record.decision or own, record)
-            connection.execute(sql.VOTE, (number, vote.by, vote.at, vote.approves, vote.event))
+            connection.execute(queries.VOTE, (number, vote.by, vote.at, vote.approves, vote.event))
             approvals = {vote.by, *record.journaled, *(by for by, approves, _ in votes if approves)}
             settled = not vote.approves or len(approvals) >= record.record.get("need", 1)
             if settled:
-                connection.execute(sql.SETTLE, (vote.event, number))
-                connection.execute(sql.CLOSE_WAIT_FOR, (wait,))
+                connection.execute(queries.SETTLE, (vote.event, number))
+                connection.execute(queries.CLOSE_WAIT_FOR, (wait,))
             execution = find_number(connection, record.execution)
             address, message_id = f"wait {wait}", vote.by
             _store_message(connection, execution, address, message_id, vote.at, vote.event)
@@ -372,7 +373,7 @@ class SqliteStore(Store):
     def wait(self, id: str) -> Wait:
         with self._database.reading() as connection:
             row = _find_wait(connection, id)
-            votes = [event for _, _, event in connection.execute(sql.VOTES, (row[9],))]
+            votes = [event for _, _, event in connection.execute(queries.VOTES, (row[9],))]
         return read_wait(row, votes)
 
     # -- lists
@@ -383,18 +384,18 @@ class SqliteStore(Store):
         after: str | None = None,
         limit: int = 50,
     ) -> ExecutionPage:
-        from flowengine.journal import lists
+        from flowengine.journal.sqlite import pages
 
         with self._database.reading() as connection:
-            return lists.executions(connection, filter, after, limit)
+            return pages.executions(connection, filter, after, limit)
 
     def waits(
         self, filter: WaitFilter = NO_WAIT_FILTER, after: str | None = None, limit: int = 50
     ) -> WaitPage:
-        from flowengine.journal import lists
+        from flowengine.journal.sqlite import pages
 
         with self._database.reading() as connection:
-            return lists.waits(connection, filter, after, limit)
+            return pages.waits(connection, filter, after, limit)
 
     def find_execution(self, beginning: str) -> str:
         return self._find_beginning("executions", "execution", beginning)
@@ -404,7 +405,7 @@ class SqliteStore(Store):
 
     def _find_beginning(self, table: str, noun: str, beginning: str) -> str:
         """Return the only id with this prefix."""
-        query = sql.BEGINNING_SO.format(table=table)
+        query = queries.BEGINNING_SO.format(table=table)
         with self._database.reading() as connection:
             rows = connection.execute(query, (beginning, beginning + "\U0010ffff")).fetchall()
         return the_one(beginning, [id for (id,) in rows], noun, os.path.dirname(self.location))
@@ -417,7 +418,7 @@ class SqliteStore(Store):
 
     def _shorten(self, table: str, id: str, least: int) -> str:
         with self._database.reading() as connection:
-            rows = connection.execute(sql.NEXT_TO.format(table=table), (id, id)).fetchall()
+            rows = connection.execute(queries.NEXT_TO.format(table=table), (id, id)).fetchall()
         return shortest(id, [other for (other,) in rows if other is not None], least)
 
     # -- artifacts
@@ -433,7 +434,7 @@ class SqliteStore(Store):
         with self._artifacts.incoming(content, name) as (artifact, keep):
             with self._database.preparing() as connection:
                 number = find_number(connection, execution)
-                connection.execute(sql.REFER, (artifact.sha256, number))
+                connection.execute(queries.REFER, (artifact.sha256, number))
             keep()
         return artifact
 
@@ -443,9 +444,9 @@ class SqliteStore(Store):
     # -- care
 
     def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
-        from flowengine.journal import care
+        from flowengine.journal.sqlite import pruning
 
-        return care.prune(self._database, self._artifacts, before, statuses)
+        return pruning.prune(self._database, self._artifacts, before, statuses)
 
     def close(self) -> None:
         self._database.close()
@@ -453,7 +454,7 @@ class SqliteStore(Store):
 
 def _find_execution(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
     """Return the row of `sql.EXECUTION`."""
-    row: tuple[Any, ...] | None = connection.execute(sql.EXECUTION, (id,)).fetchone()
+    row: tuple[Any, ...] | None = connection.execute(queries.EXECUTION, (id,)).fetchone()
     if row is None:
         raise NotFound(f"there is no execution {id}", hint="list them: flowengine list")
     return row
@@ -461,7 +462,7 @@ def _find_execution(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
 
 def _find_wait(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
     """Return the row of `sql.WAIT`."""
-    row: tuple[Any, ...] | None = connection.execute(sql.WAIT, (id,)).fetchone()
+    row: tuple[Any, ...] | None = connection.execute(queries.WAIT, (id,)).fetchone()
     if row is None:
         raise NotFound(f"there is no wait {id}", hint="list them: flowengine approvals list")
     return row
@@ -472,13 +473,13 @@ def _read_journal(
 ) -> list[Entry]:
     """Return events of one journal, checked."""
     ids = event_id(number, first), event_id(number + 1, 0)
-    rows = connection.execute(sql.EVENTS, (*ids, -1 if limit is None else limit))
+    rows = connection.execute(queries.EVENTS, (*ids, -1 if limit is None else limit))
     return read_events(rows, first, f"execution {id}")
 
 
 def _sent_before(connection: sqlite3.Connection, address: str, message_id: str) -> Sent | None:
     """Return the message of this id to this address, if there is one."""
-    row = connection.execute(sql.SENT, (address, message_id)).fetchone()
+    row = connection.execute(queries.SENT, (address, message_id)).fetchone()
     return None if row is None else Sent(row[0], row[1], first=False, event=row[2])
 
 
@@ -491,7 +492,7 @@ def _store_message(
     event: bytes,
 ) -> int:
     """Put a message into an inbox and return its number."""
-    number = connection.execute(sql.SEND, (execution, address, message_id, at, event)).lastrowid
+    number = connection.execute(queries.SEND, (execution, address, message_id, at, event)).lastrowid
     assert number is not None
     return number
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sqlite3
 
 from flowengine.errors import Conflict
-from flowengine.journal import sql
 from flowengine.journal.records import Append
 from flowengine.journal.refusals import not_free
-from flowengine.journal.rows import read_execution
+from flowengine.journal.sqlite import queries
+from flowengine.journal.sqlite.rows import read_execution
 
 
 def rejected(connection: sqlite3.Connection, append: Append) -> Conflict | None:
@@ -24,11 +24,11 @@ def rejected(connection: sqlite3.Connection, append: Append) -> Conflict | None:
     """
     for claim in append.claims:
         own = (claim.lock, claim.unit, append.execution)
-        if claim.then != "reject" or connection.execute(sql.OWN_CLAIM, own).fetchone():
+        if claim.then != "reject" or connection.execute(queries.OWN_CLAIM, own).fetchone():
             continue
-        others = connection.execute(sql.OTHER_CLAIMS, (claim.lock, append.execution)).fetchall()
+        others = connection.execute(queries.OTHER_CLAIMS, (claim.lock, append.execution)).fetchall()
         if len(others) >= claim.permits:
-            row = connection.execute(sql.EXECUTION, (others[0][2],)).fetchone()
+            row = connection.execute(queries.EXECUTION, (others[0][2],)).fetchone()
             return not_free(claim.lock, others[0][2], read_execution(row[1:]))
     return None
 
@@ -44,10 +44,10 @@ def write_claims(connection: sqlite3.Connection, number: int, append: Append) ->
     at = append.at
     for claim in append.claims:
         if claim.then == "give":
-            connection.execute(sql.GIVE_BACK, (claim.lock, number, claim.unit))
+            connection.execute(queries.GIVE_BACK, (claim.lock, number, claim.unit))
         else:
             row = (claim.lock, number, claim.unit, claim.permits, at, claim.granted)
-            is_new = connection.execute(sql.CLAIM, row).rowcount == 1
+            is_new = connection.execute(queries.CLAIM, row).rowcount == 1
             if claim.then == "cancel" and is_new:
                 _cancel_oldest(
                     connection, append.execution, claim.lock, claim.permits, at, claim.cancel
@@ -63,9 +63,9 @@ def end_claims(connection: sqlite3.Connection, number: int, at: int) -> None:
         number: Of the execution.
         at: When it ended (ms).
     """
-    locks = connection.execute(sql.CLAIMED_BY, (number,)).fetchall()
+    locks = connection.execute(queries.CLAIMED_BY, (number,)).fetchall()
     if locks:
-        connection.execute(sql.GIVE_ALL_BACK, (number,))
+        connection.execute(queries.GIVE_ALL_BACK, (number,))
     for (lock,) in dict.fromkeys(locks):
         _grant(connection, lock, at)
 
@@ -74,18 +74,18 @@ def _cancel_oldest(
     connection: sqlite3.Connection, execution: str, lock: str, permits: int, at: int, event: bytes
 ) -> None:
     """Ask as many of the oldest others to end as are too many."""
-    others = connection.execute(sql.OTHER_CLAIMS, (lock, execution)).fetchall()
+    others = connection.execute(queries.OTHER_CLAIMS, (lock, execution)).fetchall()
     for claim, number, _ in others[: max(len(others) - permits + 1, 0)]:
-        connection.execute(sql.TELL, (number, f"claim {claim}", "cancel", at, event))
+        connection.execute(queries.TELL, (number, f"claim {claim}", "cancel", at, event))
 
 
 def _grant(connection: sqlite3.Connection, lock: str, at: int) -> None:
     """Grant a lock to the first who wait, up to its permits."""
-    (held,) = connection.execute(sql.HELD, (lock,)).fetchone()
-    while (row := connection.execute(sql.NEXT_CLAIM, (lock,)).fetchone()) is not None:
+    (held,) = connection.execute(queries.HELD, (lock,)).fetchone()
+    while (row := connection.execute(queries.NEXT_CLAIM, (lock,)).fetchone()) is not None:
         claim, execution, permits, event = row
         if held >= permits:
             return
-        connection.execute(sql.GRANT, (claim,))
-        connection.execute(sql.TELL, (execution, f"claim {claim}", "granted", at, event))
+        connection.execute(queries.GRANT, (claim,))
+        connection.execute(queries.TELL, (execution, f"claim {claim}", "granted", at, event))
         held += 1

@@ -1,0 +1,1 @@
+"""The store that lives as long as the process."""
