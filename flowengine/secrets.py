@@ -158,7 +158,7 @@ def has_secret(value: Any) -> bool:
     match value[0]:
         case "secret":
             return True
-        case "list" | "with":
+        case "list" | "with" | "arguments":
             return any(map(has_secret, value[1]))
         case "map":
             return any(map(has_secret, value[1].values()))

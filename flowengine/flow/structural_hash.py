@@ -118,7 +118,7 @@ def _value(node: list[Any], expressions: list[str]) -> list[Any] | None:
             return ["expr", expressions[number]]
         case ["text" | "secret" as tag, list(parts)]:
             return [tag, [expressions[one] if isinstance(one, int) else [one] for one in parts]]
-        case ["list" | "with" as tag, list(items)]:
+        case ["list" | "with" | "arguments" as tag, list(items)]:
             return [tag, [_spec(one, expressions) for one in items]]
         case ["map", dict(entries)]:
             return ["map", {key: _spec(one, expressions) for key, one in entries.items()}]

@@ -327,14 +327,19 @@ class Actions:
         request = of_step(info.model)
         callee = self.calls.tools.find(ASK, (*info.loc, "call"))
         given = self.calls.arguments(request, view)
+        if given.whole is not None:
+            message = f"{ASK!r} takes its arguments one by one"
+            hint = "write 'with: {question: ...}'"
+            self.report.at("E103", message, (*info.loc, "with"), hint)
+            return UNKNOWN
         if callee is None:
             return UNKNOWN
         self.calls.tools.check_arguments(callee, given, info.loc, ASK)
         info.spec["action"], info.spec["kind"] = "approval", "ask"
         choice = {"id": "answer", "label": "Answer", "counts_as": "approve", "comment": "none"}
-        form = given.get("form")
+        form = given.named.get("form")
         parts = {
-            "title": given.get("question", constant("")),
+            "title": given.named.get("question", constant("")),
             "choices": constant([choice]),
             "form": constant(ANSWER) if form is None else form,
         }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.callee import Callee
-from flowengine.flow.compile.expressions import Typed
+from flowengine.flow.compile.expressions import Typed, together
 from flowengine.flow.compile.types import differs, words
 from flowengine.flow.models import Loc
 from flowengine.flow.source.diagnostics import did_you_mean
@@ -14,21 +15,45 @@ from flowengine.flow.source.report import Report
 from flowengine.validation import SchemaError, Validator
 
 
+class Arguments(NamedTuple):
+    """What stands behind `with`, compiled."""
+
+    named: dict[str, Typed]
+    whole: Typed | None = None
+    """The one expression that gives them all; then none is named."""
+
+    def having(self, fixed: dict[str, Typed], refused: Iterable[str]) -> Typed:
+        """Return them as one value, with those that the flow fixes.
+
+        Args:
+            fixed: What is put in.
+            refused: Names of all that are fixed: nobody else may give them.
+        """
+        if self.whole is None:
+            return together({**self.named, **fixed})
+        parts = [self.whole.value, together(fixed).value, ["const", list(refused)]]
+        return Typed(["arguments", parts], {"type": "object"})
+
+
 def check_arguments(
-    report: Report, callee: Callee, given: dict[str, Typed], loc: Loc, name: str
+    report: Report, callee: Callee, arguments: Arguments, loc: Loc, name: str
 ) -> None:
     """Check what a caller gives against the schema of a tool.
 
     Args:
         report: Of the caller's file.
         callee: The tool.
-        given: The arguments.
+        arguments: What it gives.
         loc: Where they stand.
         name: The tool's name, for messages.
     """
     schema = callee.args
+    if arguments.whole is not None:
+        _check_whole(report, callee, arguments.whole, (*loc, "with"), name)
+        return
     if schema is None:
         return
+    given = arguments.named
     bound = callee.bind or {}
     properties = schema.get("properties", {})
     free = [one for one in properties if one not in bound]
@@ -48,6 +73,33 @@ def check_arguments(
         names = " and ".join(repr(one) for one in missing)
         place = (*loc, "with") if given else loc
         report.at("E402", f"{name!r} needs {names}", place, f"add {names} to 'with'", key=True)
+
+
+def _check_whole(report: Report, callee: Callee, given: Typed, loc: Loc, name: str) -> None:
+    """Check one expression that gives all arguments, as far as its type is known."""
+    wanted = {"type": "object"}
+    if differs(given.schema, wanted):
+        message = f"the arguments of {name!r} are a map; this gives {words(given.schema)}"
+        report.at("E402", message, loc)
+        return
+    schema, bound = callee.args or {}, callee.bind or {}
+    takes, has = schema.get("properties", {}), given.schema.get("properties", {})
+    sure = given.schema.get("required", ())
+    for argument, part in has.items():
+        if argument in bound and argument in sure:
+            message = f"the flow fixes the argument {argument!r} of {name!r} by 'bind'"
+            report.at("E402", message, loc)
+        elif argument in takes and argument not in bound:
+            typed = Typed(given.value, part)
+            _check_argument(report, takes[argument], typed, loc, f"{name}.{argument}")
+        elif argument in sure and schema.get("additionalProperties") is False:
+            free = [one for one in takes if one not in bound]
+            report.at("E402", f"{name!r} takes no argument {argument!r}", loc, _takes(free))
+    if given.schema.get("additionalProperties") is False:
+        needs = [one for one in schema.get("required", ()) if one not in has and one not in bound]
+        if needs:
+            names = " and ".join(repr(one) for one in needs)
+            report.at("E402", f"{name!r} needs {names}, which this does not give", loc)
 
 
 def _check_argument(report: Report, schema: Any, typed: Typed, loc: Loc, name: str) -> None:

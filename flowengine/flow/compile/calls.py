@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from flowengine.flow.compile.arguments import Arguments
 from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.environments import give
-from flowengine.flow.compile.expressions import Expressions, Typed, together
+from flowengine.flow.compile.expressions import Expressions, together
 from flowengine.flow.compile.hinted_environments import inject
 from flowengine.flow.compile.step_kinds import configuration_and_arguments
 from flowengine.flow.compile.tools import Tools, repeating
@@ -32,7 +33,7 @@ class Request(NamedTuple):
     given: Any
     """The tool's name, or the configuration of the kind."""
     loc: Loc
-    with_: dict[str, Any]
+    with_: dict[str, Any] | str
     retry: Retry | None
     timeout: str | None
     effect: str | None = None
@@ -141,14 +142,15 @@ class Calls:
         spec: StepSpec,
         request: Request,
         callee: Callee,
-        given: dict[str, Typed],
+        given: Arguments,
         view: View,
     ) -> Schema:
         """Write a step that runs a flow, or one that begins an execution of it."""
         assert callee.flow is not None
         self.flows.append((spec, callee.flow))
         spec["kind"] = "flow"
-        values = together({**given, **(callee.bind or {})}).value
+        bind = callee.bind or {}
+        values = given.having(bind, bind).value
         if request.detach:
             # The new execution's id follows from this one's and the address: it begins once.
             spec["input"], spec["task"], spec["effect"] = values, {}, "idempotent"
@@ -186,13 +188,13 @@ class Calls:
                 loc = said.loc if request.retry is not None else request.loc
                 self.report.at("E404", message, loc, hint, key=True)
 
-    def arguments(self, request: Request, view: View) -> dict[str, Typed]:
+    def arguments(self, request: Request, view: View) -> Arguments:
         """Return the compiled arguments of a call."""
-        loc = (*request.loc, "with")
-        return {
-            name: self.expressions.value(data, (*loc, name), view)
-            for name, data in request.with_.items()
-        }
+        loc, given = (*request.loc, "with"), request.with_
+        if isinstance(given, str):
+            return Arguments({}, self.expressions.value(given, loc, view))
+        named = {n: self.expressions.value(data, (*loc, n), view) for n, data in given.items()}
+        return Arguments(named)
 
     def _check_question(self, request: Request, callee: Callee) -> None:
         if callee.kind == "std" and request.given == "std.ask":
@@ -209,14 +211,14 @@ class Calls:
                 message = f"{callee.kind!r} reads state.{key}, which this flow does not have"
                 self.report.at("E301", message, loc, hint, key=True)
 
-    def _input(self, spec: StepSpec, callee: Callee, given: dict[str, Typed]) -> None:
+    def _input(self, spec: StepSpec, callee: Callee, given: Arguments) -> None:
         """Write what a task gets: its arguments and its configuration."""
         bind = callee.bind or {}
         plain = {name: typed for name, typed in bind.items() if not holds_secret(typed.value)}
         if callee.input is not None:
             spec["input"] = callee.input.value
         else:
-            parts = {"args": together(given)}
+            parts = {"args": given.having({}, bind)}
             if bind:
                 parts["bind"] = together(bind)
             spec["input"] = configuration_and_arguments(callee, parts).value
@@ -224,7 +226,7 @@ class Calls:
             spec["key"] = callee.key
         configured = callee.input is not None or callee.configuration is not None
         if callee.key is not None or configured:
-            spec["args"] = together({**given, **plain}).value
+            spec["args"] = given.having(plain, bind).value
         if callee.environments:
             give(spec, spec["input"], callee.environments)
 
@@ -241,7 +243,8 @@ class Calls:
             taken: list[str] = []
             if request.action != "call":
                 environments = self.tools.environments
-                taken = inject(environments, found, named, request.with_, request.loc)
+                arguments = request.with_ if isinstance(request.with_, dict) else {}
+                taken = inject(environments, found, named, arguments, request.loc)
             found.hide([*named, *taken])
         if request.action == "call" and request.in_ is not None:
             self._called_in(request, found, view)
@@ -341,6 +344,6 @@ def holds_secret(value: list[Any]) -> bool:
             return True
         if tag == "map":
             pending.extend(content.values())
-        elif tag in {"list", "with"}:
+        elif tag in {"list", "with", "arguments"}:
             pending.extend(content)
     return False

@@ -121,7 +121,7 @@ class Block:
                 return [
                     tag, [one + self.expressions if isinstance(one, int) else one for one in parts]
                 ]  # fmt: skip
-            case ["list" | "with" as tag, list(items)]:
+            case ["list" | "with" | "arguments" as tag, list(items)]:
                 return [tag, [self._part(one) for one in items]]
             case ["map", dict(entries)]:
                 return ["map", {key: self._part(one) for key, one in entries.items()}]

@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from flowengine import registry
-from flowengine.flow.compile.arguments import check_arguments
+from flowengine.flow.compile.arguments import Arguments, check_arguments
 from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.declaration_scope import DeclarationScope
 from flowengine.flow.compile.environments import Environments
-from flowengine.flow.compile.expressions import Typed
 from flowengine.flow.compile.hinted_environments import inject
 from flowengine.flow.compile.scopes import base_of
 from flowengine.flow.compile.step_kinds import StepKinds
@@ -234,7 +233,7 @@ class Tools:
             self.report.at("E401", error.message, loc, error.hint)
         return {"python": function, "folder": folder}
 
-    def check_arguments(self, found: Callee, given: dict[str, Typed], loc: Loc, name: str) -> None:
+    def check_arguments(self, found: Callee, given: Arguments, loc: Loc, name: str) -> None:
         """Check what a caller gives against the schema of a tool (E402).
 
         Args:

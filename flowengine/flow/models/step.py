@@ -13,6 +13,7 @@ from flowengine.flow.models.kinds import is_kind, kind_names, takes_arguments
 from flowengine.flow.models.modifiers import Emit, Fail, Join, Lock, Loop, Map, Next, OnError, Retry
 from flowengine.flow.models.not_yet import refused_keys
 from flowengine.flow.models.types import (
+    Arguments,
     Condition,
     DurationOrExpression,
     Effect,
@@ -75,11 +76,11 @@ class Compensation(Pluggable):
     flow: FlowName | None = Field(
         default=None, description="The flow that undoes the step.", examples=["release_all"]
     )
-    with_: dict[str, Value] = Field(
+    with_: Arguments = Field(
         default_factory=dict,
         alias="with",
         description="Its arguments; sees the step's `output` and the `error`.",
-        examples=[{"id": "${{ output.id }}"}],
+        examples=[{"id": "${{ output.id }}"}, "${{ output }}"],
     )
     in_: EnvironmentUse = Field(
         default=None, alias="in", description="The environment of `run`.", examples=["host"]
@@ -194,11 +195,11 @@ class Step(Pluggable):
     cancel: Cancel | None = Field(
         default=None, description="Cancels steps, groups or the execution.", examples=[["b"]]
     )
-    with_: dict[str, Value] = Field(
+    with_: Arguments = Field(
         default_factory=dict,
         alias="with",
-        description="The arguments of the action.",
-        examples=[{"q": "${{ inputs.q }}"}],
+        description="The arguments of the action: by name, or one expression that gives a map.",
+        examples=[{"q": "${{ inputs.q }}"}, "${{ steps.plan.output.args }}"],
     )
     in_: EnvironmentUse = Field(
         default=None,

@@ -225,6 +225,15 @@ def _environment_uses(value: Any) -> dict[str, dict[str, Any]]:
     return {name: _environment_use(one) for name, one in value.items()}
 
 
+def _arguments(value: Any) -> dict[str, Any] | str:
+    """Return arguments by name, or the one expression that gives them all."""
+    if not isinstance(value, dict) and not is_expression(value):
+        wrong("a map of arguments, or one expression that gives it", value)
+    if isinstance(value, str):
+        return value
+    return {name: one for name, one in value.items() if not name.startswith("x-")}
+
+
 def _template(value: Any) -> str:
     if not isinstance(value, str):
         quoted = isinstance(value, bool | int | float)
@@ -467,6 +476,13 @@ Template = Annotated[str, PlainValidator(_template), AsSchema({"type": "string"}
 """Text, perhaps with expressions in it."""
 Value = Annotated[Any, AsSchema({})]
 """Any data, with expressions anywhere in it."""
+Arguments = Annotated[
+    dict[str, Any] | str,
+    PlainValidator(_arguments),
+    schema_or_expression({"type": "object", "patternProperties": {"^x-": {}}}),
+]
+"""By name, or one expression that gives a map."""
+
 Expression = Annotated[str, PlainValidator(_expression), defined("Expression")]
 """One expression, of any type."""
 Condition = Annotated[str, PlainValidator(_condition), defined("Expression")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.graph.compiled import Plain, SecretText, Value
 from flowengine.kernel.notation.ids import idempotency_key
@@ -229,6 +230,7 @@ def evaluate(names: Names, value: Value) -> Plain:
 
     Raises:
         EvaluationError: An expression has no value.
+        StepFailure: Arguments are no map, or have a name that is taken.
     """
     tag, content = value
     if tag == "const":
@@ -245,8 +247,23 @@ def evaluate(names: Names, value: Value) -> Plain:
     if tag == "with":
         given, inner = content
         return evaluate(names.having({"args": evaluate(names, given)}), inner)
+    if tag == "arguments":
+        return _arguments(names, *content)
     return SecretText([part if isinstance(part, list) else text_part(names, part)
                        for part in content])  # fmt: skip
+
+
+def _arguments(names: Names, given: Value, fixed: Value, refused: Value) -> dict[str, Plain]:
+    """Return the arguments that one expression gives, with those that the flow fixes."""
+    found = evaluate(names, given)
+    if not isinstance(found, dict):
+        what = "a list" if isinstance(found, list) else repr(found)
+        raise StepFailure("ValidationError", f"'with' has to give a map, but this is {what}")
+    for name in evaluate(names, refused):
+        if name in found:
+            message = f"'with' gives the argument {name!r}, which the flow fixes by 'bind'"
+            raise StepFailure("ValidationError", message)
+    return {**found, **evaluate(names, fixed)}
 
 
 def text_part(names: Names, part: str | int) -> str:

@@ -15,6 +15,8 @@ A *value* is a small tree that may hold expressions:
     ["map", {key: value}]            a map of values
     ["secret", [str | int | [name], ...]]   text that names secrets; see `SecretText`
     ["with", [args, value]]          a value that sees the first one as `args`
+    ["arguments", [given, fixed, names]]   the map that the first one gives, with the map of the
+                                     second; an error if it has one of the names (a list)
 
 A *condition* is the number of an expression that gives a bool.
 """

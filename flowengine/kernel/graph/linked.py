@@ -118,7 +118,7 @@ def holds_secret(value: list[Any]) -> bool:
     tag = value[0]
     if tag == "map":
         return any(holds_secret(part) for part in value[1].values())
-    if tag in {"list", "with"}:
+    if tag in {"list", "with", "arguments"}:
         return any(holds_secret(part) for part in value[1])
     return bool(tag == "secret")
 
