@@ -1,5 +1,27 @@
 """Agents, their tools and their handoffs as steps of the graph.
 
-So far this package holds one room: `text_calls`, which reads and writes the tool calls of models
-that have no function calling of their own.
+Everything is imported when it is first used.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowengine.agents.function_schemas import function_to_json
+
+__all__ = ["function_to_json"]
+
+_HOMES = {
+    "function_to_json": "function_schemas",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flowengine.agents' has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(f"flowengine.agents.{_HOMES[name]}")
+    value = globals()[name] = getattr(module, name)
+    return value

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from flowengine.sdk import CallSignature, Plain, StepContext, StepKind, import_function
+from flowengine.sdk.python_functions.plain_hints import INJECTED, all_plain
 
 _COROUTINE = 0x80 | 0x100
 """Flags of code that gives a coroutine: `async def`, and `types.coroutine`."""
@@ -30,8 +31,8 @@ class _Function(NamedTuple):
     parameters: tuple[str, ...]
     is_async: bool
     is_quick: bool
-    floats: Callable[[Any], Any] | None
-    """Makes floats of the arguments whose parameters say so."""
+    convert: Callable[[Any], Any] | None
+    """Makes what its hints name of its arguments: floats, models, enums."""
     home: ModuleType | None
     """The module that it is an attribute of; tests put something else there."""
 
@@ -43,7 +44,7 @@ class _Function(NamedTuple):
     def given(self, input: Mapping[str, Plain]) -> dict[str, Any]:
         """Return what the flow gives."""
         given = {**input["args"], **input["bind"]} if "bind" in input else dict(input["args"])
-        return given if self.floats is None else self.floats(given)
+        return given if self.convert is None else self.convert(given)
 
     def arguments(self, context: StepContext, input: Mapping[str, Plain]) -> dict[str, Any]:
         """Return what the function is called with."""
@@ -51,6 +52,8 @@ class _Function(NamedTuple):
         resources = context.resources
         if "runtime_resources" in self.parameters:
             arguments["runtime_resources"] = resources
+        if "context_variables" in self.parameters:  # of an agent's call the flow binds them
+            arguments.setdefault("context_variables", {})
         for name in resources:
             if name in self.parameters:
                 arguments[name] = resources[name]
@@ -116,9 +119,9 @@ class Python(StepKind):
         if not function.is_quick or function.is_async:
             return None
         call = function.call
-        if function.context or "runtime_resources" in function.parameters:
+        if function.context or any(name in function.parameters for name in INJECTED):
             return lambda context, input: call(**function.arguments(context, input))
-        if function.floats is not None:
+        if function.convert is not None:
             return lambda context, input: call(**function.given(input))
         return lambda context, input: (
             call(**input["args"])
@@ -172,22 +175,38 @@ def _look_at(call: Callable[..., Any], taken: Plain) -> _Function:
     count = code.co_argcount + code.co_kwonlyargcount if code else 0
     parameters = code.co_varnames[:count] if code else ()
     hints = getattr(inner, "__annotations__", {})
+    context = tuple(name for name in parameters if _is_context(hints.get(name)))
     home = sys.modules.get(getattr(inner, "__module__", None) or "")
     return _Function(
         call=call,
-        context=tuple(name for name in parameters if _is_context(hints.get(name))),
+        context=context,
         parameters=tuple(parameters),
         is_async=bool(code and code.co_flags & _COROUTINE),
         is_quick=getattr(call, "__flowengine_quick__", False),
-        floats=_converter(taken) if taken else None,
+        convert=_conversion(call, hints, taken, context),
         home=home if getattr(home, getattr(call, "__name__", ""), None) is call else None,
     )
 
 
-def _converter(taken: Plain) -> Callable[[Any], Any] | None:
+def _conversion(
+    call: Callable[..., Any], hints: Mapping[str, Any], taken: Plain, context: tuple[str, ...]
+) -> Callable[[Any], Any] | None:
+    """Return what converts arguments; None: the function takes plain data."""
+    found = None
+    skip = (*context, *INJECTED)
+    if not all_plain(hints, skip):
+        from flowengine.sdk.python_functions.conversion import conversion
+
+        found = conversion(call, skip)
+    if not taken:
+        return found
     from flowengine.sdk.declared_numbers import floats
 
-    return floats(taken)
+    to_floats = floats(taken)
+    if found is None or to_floats is None:
+        return to_floats or found
+    convert = found
+    return lambda given: convert(to_floats(given))
 
 
 def _is_context(hint: Any) -> bool:

@@ -360,7 +360,7 @@ def test_types_become_schemas() -> None:
     assert compiled["inputs"]["customer"] == {"type": "string"}
     assert compiled["inputs"]["express"] == {"type": "boolean", "default": False}
     assert compiled["inputs"]["kind"]["enum"] == ["private", "company"]
-    line = compiled["inputs"]["lines"]["$defs"]["Line"]
+    line = compiled["inputs"]["lines"]["items"]
     assert line["properties"]["count"] == {"type": "integer", "default": 1}
     assert compiled["state"]["labels"]["default"] == []
     with pytest.raises(Exception, match=r"count"), Engine(None) as engine:

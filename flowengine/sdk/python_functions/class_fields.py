@@ -1,0 +1,300 @@
+"""Classes of data as JSON Schemas, read from their sources: TypedDicts, dataclasses, enums, models.
+
+What a class does by code, such as a validator of its own or a computed default, is not read. Where
+that would change the schema, nothing is said of the class.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from flowengine.sdk.python_functions.modules import Module, Reader, absolute, last_name
+from flowengine.sdk.python_functions.schema_forms import Schema, choices, record
+
+Kind = Literal["typed_dict", "dataclass", "enum", "model"]
+_ENUMS = frozenset({"Enum", "IntEnum", "StrEnum"})
+_MIXED_IN = frozenset({"str", "int", "float"})
+_BOUNDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+    "pattern": "pattern",
+}
+_LENGTHS = {
+    "string": ("minLength", "maxLength"),
+    "array": ("minItems", "maxItems"),
+    "object": ("minProperties", "maxProperties"),
+}
+_HARMLESS = frozenset({"frozen", "extra", "validate_assignment", "use_enum_values", "strict"})
+"""Settings of a model that leave the names and types of its fields as they are."""
+_CHECKS = frozenset(
+    {"field_validator", "model_validator", "property", "cached_property", "computed_field"}
+    | {"classmethod", "staticmethod", "field_serializer", "model_serializer"}
+)
+UNKNOWN: Any = object()
+"""A value that only running the code tells."""
+
+
+@dataclass
+class Fields:
+    """The fields of a class, those that it inherits included."""
+
+    kind: Kind
+    properties: Schema = field(default_factory=dict)
+    required: list[str] = field(default_factory=list)
+    closed: bool = False
+
+    def put(self, name: str, schema: Schema, required: bool) -> None:
+        """Add a field, or replace an inherited one."""
+        self.properties[name] = schema
+        if name in self.required:
+            self.required.remove(name)
+        if required:
+            self.required.append(name)
+
+
+Hint = Callable[[ast.expr, Module], Schema]
+"""Returns the schema of a type hint."""
+
+
+def class_schema(node: ast.ClassDef, module: Module, reader: Reader, hint: Hint) -> Schema:
+    """Return the schema of a class; `{}` if it is none that holds data.
+
+    Args:
+        node: The class.
+        module: Where it stands.
+        reader: Finds the classes that it derives from.
+        hint: Returns the schema of a type hint.
+    """
+    described = ast.get_docstring(node)
+    text = inspect.cleandoc(described) if described else None
+    if _is_enum(node, module):
+        schema = _members(node)
+        return {"description": text, **schema} if text and schema else schema
+    fields = _fields(node, module, reader, hint, ())
+    if fields is None:
+        return {}
+    return record(fields.properties, fields.required, description=text, closed=fields.closed)
+
+
+def original(name: ast.AST, module: Module) -> str:
+    """Return the name of something as its module has it: of `from typing import List as L`."""
+    node = module.names.get(name.id) if isinstance(name, ast.Name) else None
+    if isinstance(node, ast.ImportFrom) and isinstance(name, ast.Name):
+        for alias in node.names:
+            if alias.asname == name.id:
+                return alias.name
+    return last_name(name)
+
+
+def _fields(
+    node: ast.ClassDef, module: Module, reader: Reader, hint: Hint, below: tuple[ast.ClassDef, ...]
+) -> Fields | None:
+    if node in below:
+        return None
+    bases = [_base(base, module, reader, hint, (*below, node)) for base in node.bases]
+    known = [base for base in bases if base is not None]
+    is_dataclass = _is_dataclass(node, module)
+    if len(known) < len(bases) or not (known or is_dataclass):
+        return None
+    kind: Kind = "dataclass" if is_dataclass else known[0].kind
+    if any(base.kind != kind for base in known) or (kind == "model" and not _is_readable(node)):
+        return None
+    fields = Fields(kind)
+    for base in reversed(known):
+        for name, schema in base.properties.items():
+            fields.put(name, schema, name in base.required)
+        fields.closed |= base.closed
+    fields.closed |= _forbids_more(node)
+    if kind == "dataclass" and not is_dataclass:
+        return fields  # what a plain class adds to one is no field of it
+    for name, annotation, default in _declared(node):
+        found = _field(kind, node, (annotation, default), module, hint)
+        if found is None:
+            return None
+        fields.put(name, *found)
+    return fields
+
+
+def _base(
+    base: ast.expr, module: Module, reader: Reader, hint: Hint, below: tuple[ast.ClassDef, ...]
+) -> Fields | None:
+    """Return the fields that a class inherits; None if it inherits from who knows what."""
+    name = original(base, module)
+    if name == "TypedDict":
+        return Fields("typed_dict")
+    if name == "BaseModel" and _home(base, module) == "pydantic":
+        return Fields("model")
+    found = reader.find(module, base.id, near=True) if isinstance(base, ast.Name) else None
+    if found is None or not isinstance(found.node, ast.ClassDef):
+        return None
+    return _fields(found.node, found.module, reader, hint, below)
+
+
+def _field(
+    kind: Kind,
+    node: ast.ClassDef,
+    declared: tuple[ast.expr, ast.expr | None],
+    module: Module,
+    hint: Hint,
+) -> tuple[Schema, bool] | None:
+    """Return the schema of a field, and whether it has to be given; None: it cannot be known."""
+    annotation, default = declared
+    schema = dict(hint(annotation, module))
+    if kind == "typed_dict":
+        return schema, _is_required(annotation, _is_total(node))
+    if isinstance(default, ast.Call):
+        return _called(kind, schema, default)
+    return with_default(schema, default), default is None
+
+
+def _called(kind: Kind, schema: Schema, call: ast.Call) -> tuple[Schema, bool] | None:
+    """A field with `field(...)` of dataclasses, or `Field(...)` of pydantic."""
+    name = last_name(call)
+    words = {item.arg: item.value for item in call.keywords if item.arg is not None}
+    if name != ("field" if kind == "dataclass" else "Field") or len(call.args) > 1:
+        return schema, False  # a value that is computed
+    default = call.args[0] if call.args else words.pop("default", None)
+    made = words.pop("default_factory", None) is not None
+    if isinstance(default, ast.Constant) and default.value is ...:
+        default = None
+    if kind == "model":
+        constrained = constrain(schema, words)
+        if constrained is None:
+            return None
+        schema = constrained
+    return with_default(schema, default), default is None and not made
+
+
+def constrain(schema: Schema, words: dict[str, ast.expr]) -> Schema | None:
+    """Return a schema with what pydantic's `Field(...)` says; None: it cannot be known here."""
+    found = dict(schema)
+    for word, node in words.items():
+        value = literal(node)
+        if value is UNKNOWN:
+            return None
+        match word:
+            case "description":
+                found["description"] = inspect.cleandoc(value)
+            case "title" | "frozen" | "repr" | "exclude":
+                pass
+            case "examples":
+                found[word] = value
+            case _ if not isinstance(schema.get("type"), str):
+                return None  # which member of a union it is about, pydantic knows
+            case "min_length" | "max_length" if schema["type"] in _LENGTHS:
+                found[_LENGTHS[schema["type"]][word == "max_length"]] = value
+            case _ if word in _BOUNDS:
+                found[_BOUNDS[word]] = value
+            case _:
+                return None
+    return found
+
+
+def literal(node: ast.expr) -> Any:
+    """Return what a literal stands for, `UNKNOWN` for any other expression."""
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return UNKNOWN
+
+
+def with_default(schema: Schema, default: ast.expr | None) -> Schema:
+    """Return the schema of a field with its default, where JSON has it."""
+    from flowengine.sdk.python_functions.schema_forms import is_plain
+
+    value = UNKNOWN if default is None else literal(default)
+    return {**schema, "default": value} if value is not UNKNOWN and is_plain(value) else schema
+
+
+def _declared(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr, ast.expr | None]]:
+    for statement in node.body:
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
+                inner = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+                if last_name(inner) not in {"ClassVar", "KW_ONLY"} and not name.startswith("_"):
+                    yield name, annotation, value
+
+
+def _is_required(annotation: ast.expr, total: bool) -> bool:
+    name = last_name(annotation.value) if isinstance(annotation, ast.Subscript) else ""
+    return name == "Required" or (total and name != "NotRequired")
+
+
+def _is_total(node: ast.ClassDef) -> bool:
+    return not any(
+        item.arg == "total" and isinstance(item.value, ast.Constant) and not item.value.value
+        for item in node.keywords
+    )
+
+
+def _is_dataclass(node: ast.ClassDef, module: Module) -> bool:
+    return any(
+        last_name(one) == "dataclass"
+        and _home(one.func if isinstance(one, ast.Call) else one, module) == "dataclasses"
+        for one in node.decorator_list
+    )
+
+
+def _is_readable(node: ast.ClassDef) -> bool:
+    """Return whether the schema of a model follows from its fields."""
+    for statement in node.body:
+        match statement:
+            case ast.FunctionDef(name=name, decorator_list=decorators):
+                if (
+                    name.startswith("__get_pydantic")
+                    or not {last_name(one) for one in decorators} <= _CHECKS
+                ):
+                    return False
+    words = {word for word, _ in _settings(node)}
+    return words <= _HARMLESS and not node.decorator_list
+
+
+def _settings(node: ast.ClassDef) -> Iterator[tuple[str | None, ast.expr]]:
+    yield from ((item.arg, item.value) for item in node.keywords)
+    for statement in node.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="model_config")], value=ast.Call(keywords=words)):
+                yield from ((item.arg, item.value) for item in words)
+            case ast.Assign(targets=[ast.Name(id="model_config")]) | ast.ClassDef(name="Config"):
+                yield None, ast.Constant(None)
+
+
+def _forbids_more(node: ast.ClassDef) -> bool:
+    return any(word == "extra" and literal(value) == "forbid" for word, value in _settings(node))
+
+
+def _home(name: ast.expr, module: Module) -> str:
+    """Return the package that something is imported from, also as `package.name`."""
+    match name:
+        case ast.Name(id=text):
+            node = module.names.get(text)
+            return absolute(node, module) if isinstance(node, ast.ImportFrom) else ""
+        case ast.Attribute(value=ast.Name(id=text)):
+            node = module.names.get(text)
+            if isinstance(node, ast.Import):
+                return next(one.name for one in node.names if (one.asname or one.name) == text)
+    return ""
+
+
+def _is_enum(node: ast.ClassDef, module: Module) -> bool:
+    names = [original(base, module) for base in node.bases]
+    return any(name in _ENUMS for name in names) and set(names) <= _ENUMS | _MIXED_IN
+
+
+def _members(node: ast.ClassDef) -> Schema:
+    values = []
+    for statement in node.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=given) if not name.startswith("_"):
+                value = literal(given)
+                if value is UNKNOWN or type(value) not in {str, int, float, bool}:
+                    return {}
+                values.append(value)
+    return choices(values) if values else {}

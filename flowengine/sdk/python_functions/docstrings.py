@@ -1,0 +1,96 @@
+"""What a docstring says of a function, and of each of its parameters.
+
+Sections of parameters are known in the forms of Google, NumPy and reST (Sphinx).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from inspect import cleandoc
+
+_WORDS = "Args|Arguments|Parameters|Params|Other Parameters|Keyword Args|Keyword Arguments"
+_GOOGLE = re.compile(rf"(?:{_WORDS}):\s*")
+_NUMPY = re.compile(rf"(?:{_WORDS})\s*")
+_UNDERLINE = re.compile(r"-{3,}\s*")
+_ENTRY = re.compile(r"([ \t]+)\*{0,2}(\w+)\s*(?:\((?:[^()]|\([^()]*\))*\))?:(?:\s+(.*)|$)")
+_NAMES = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
+_FIELD = re.compile(
+    r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(\w+):(.*)"
+)
+_TYPE = re.compile(r":type\s+\w+:")
+
+
+def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
+    """Take a docstring apart.
+
+    Args:
+        docstring: As it stands in the source; None: there is none.
+
+    Returns:
+        The text without what is said of parameters; and that, by their names, each in one line.
+    """
+    rest: list[str] = []
+    told: dict[str, str] = {}
+    lines = cleandoc(docstring or "").splitlines()
+    while lines:
+        line, following = lines[0], lines[1] if len(lines) > 1 else ""
+        if _GOOGLE.fullmatch(line):
+            end = _end(lines, 1, lambda one: bool(one) and not one[0].isspace())
+            told |= _google(lines[1:end])
+        elif _NUMPY.fullmatch(line) and _UNDERLINE.fullmatch(following):
+            end = next(_headings(lines, 2), len(lines))
+            told |= _numpy(lines[2:end])
+        elif found := _FIELD.match(line):
+            end = _end(lines, 1, lambda one: not one or not one[0].isspace())
+            told[found[1]] = _joined([found[2], *lines[1:end]])
+        elif _TYPE.match(line):
+            end = _end(lines, 1, lambda one: not one or not one[0].isspace())
+        else:
+            rest.append(line)
+            end = 1
+        lines = lines[end:]
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(rest)).strip()
+    return text, {name: said for name, said in told.items() if said}
+
+
+def _end(lines: list[str], start: int, ends: Callable[[str], bool]) -> int:
+    return next((at for at in range(start, len(lines)) if ends(lines[at])), len(lines))
+
+
+def _headings(lines: list[str], start: int) -> Iterator[int]:
+    """Yield where sections of NumPy's form begin."""
+    for at in range(start, len(lines) - 1):
+        if lines[at] and not lines[at][0].isspace() and _UNDERLINE.fullmatch(lines[at + 1]):
+            yield at
+
+
+def _google(lines: list[str]) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    indent = name = ""
+    for line in lines:
+        entry = _ENTRY.match(line)
+        if entry and (not indent or len(entry[1]) <= len(indent)):
+            indent, name = entry[1], entry[2]
+            found[name] = [entry[3] or ""]
+        elif name:
+            found[name].append(line)
+    return {name: _joined(said) for name, said in found.items()}
+
+
+def _numpy(lines: list[str]) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    names: list[str] = []
+    for line in lines:
+        entry = _NAMES.fullmatch(line) if line and not line[0].isspace() else None
+        if entry:
+            names = [name.strip().lstrip("*") for name in entry[1].split(",")]
+            found |= {name: [] for name in names}
+        else:
+            for name in names:
+                found[name].append(line)
+    return {name: _joined(said) for name, said in found.items()}
+
+
+def _joined(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())

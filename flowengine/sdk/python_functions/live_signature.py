@@ -1,0 +1,225 @@
+"""What a live function takes and gives: a function, method, partial or object that can be called.
+
+`signature.derive` reads the same from source, without running it. Both write it in the same forms.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Collection
+from typing import Any, get_args, get_type_hints
+
+from flowengine.errors import UsageError
+from flowengine.sdk.python_functions.docstrings import parse
+from flowengine.sdk.python_functions.live_types import LiveTypes, plain_default
+from flowengine.sdk.python_functions.plain_hints import INJECTED
+from flowengine.sdk.python_functions.schema_forms import (
+    ABSENT,
+    Parameter,
+    arguments,
+)
+from flowengine.sdk.python_functions.signature import Signature
+from flowengine.sdk.resources import Resource
+
+Given = inspect.Parameter
+_BY_NAME = {Given.POSITIONAL_OR_KEYWORD, Given.KEYWORD_ONLY}
+_COROUTINES = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE
+
+
+def read_function(
+    function: Callable[..., Any],
+    *,
+    environments: Collection[str] = (),
+    is_environment: Callable[[type], bool] | None = None,
+) -> Signature:
+    """Read the signature of a function.
+
+    Args:
+        function: What is called.
+        environments: Names of parameters that environments are given to.
+        is_environment: Whether a class, besides `Resource`, is that of an environment.
+
+    Returns:
+        What it takes and gives. What the engine gives it is not among its arguments:
+        `context_variables`, `runtime_resources`, a `StepContext`, environments.
+
+    Raises:
+        UsageError: An argument cannot be given by name, or its type means nothing in JSON.
+    """
+    name, code = name_of(function), _code(function)
+    hints = resolved_hints(function)
+    types = LiveTypes()
+    description, told = parse(_docstring(function))
+    parameters, open, every = [], False, set()
+    for one in given_parameters(function):
+        hint = hints.get(one.name, Given.empty)
+        every.add(one.name)
+        if one.kind is Given.VAR_KEYWORD:
+            open = True
+        elif one.name not in {*INJECTED, *environments} and not is_injected(hint, is_environment):
+            if one.kind not in _BY_NAME:
+                stars = "*" if one.kind is Given.VAR_POSITIONAL else ""
+                raise UsageError(
+                    f"the parameter '{stars}{one.name}' of {name} cannot be given by name",
+                    hint="give each argument a parameter with a name of its own",
+                )
+            schema = _of_parameter(types, name, one.name, hint)
+            default = ABSENT if one.default is Given.empty else plain_default(one.default)
+            required = one.default is Given.empty
+            parameters.append(Parameter(one.name, schema, required, default, told.get(one.name)))
+    returns = _of_result(types, hints)
+    return Signature(
+        description=description,
+        args=types.records.tidied(arguments(parameters, open=open)),
+        returns=None if returns is None else types.records.tidied(returns),
+        is_async=bool(code and code.co_flags & _COROUTINES),
+        quick=getattr(function, "__flowengine_quick__", False),
+        takes_resources="runtime_resources" in every,
+        takes_context_variables="context_variables" in every,
+    )
+
+
+def name_of(function: Any) -> str:
+    """Return the name of a function; of a partial what is partial, of an object its class."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def given_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a function, without those that a partial has bound.
+
+    Args:
+        function: What is called.
+
+    Returns:
+        In the order of the signature.
+
+    Raises:
+        UsageError: It has no signature, or cannot be called.
+    """
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"the parameters of {name_of(function)} are not known: {error}",
+            hint="define a Python function that calls it",
+        ) from None
+    bound: set[str] = set()
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        bound |= inner.keywords.keys()
+        inner = inner.func
+    return [one for one in found if one.name not in bound]
+
+
+def resolved_hints(function: Any) -> dict[str, Any]:
+    """Return the type hints of a function; one that names what is not known stays text."""
+    inner = innermost(function)
+    raw = dict(getattr(inner, "__annotations__", {}))
+    try:
+        return get_type_hints(inner, include_extras=True)
+    except Exception:  # one name that is not known; the others are told apart below
+        spaces = _namespaces(inner)
+        return {name: _resolved(hint, *spaces) for name, hint in raw.items()}
+
+
+def _resolved(hint: Any, globals: dict[str, Any], locals: dict[str, Any]) -> Any:
+    text = getattr(hint, "__forward_arg__", hint)
+    if not isinstance(text, str):
+        return hint
+    try:
+        # As `typing.get_type_hints` does it: the text is the program's own annotation.
+        return eval(text, globals, locals)
+    except Exception:
+        return text
+
+
+def _namespaces(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    cells = zip(
+        getattr(getattr(function, "__code__", None), "co_freevars", ()),
+        getattr(function, "__closure__", None) or (),
+        strict=False,
+    )
+    around = {}
+    for name, cell in cells:
+        try:
+            around[name] = cell.cell_contents
+        except ValueError:  # bound later
+            continue
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    known = getattr(function, "__globals__", None)
+    return vars(module) if known is None and module else known or {}, around
+
+
+def innermost(function: Any) -> Any:
+    """Return the function that a partial, a method, an object or a decorator ends in."""
+    while True:
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif inspect.ismethod(function):
+            function = function.__func__
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        elif inspect.isroutine(function) or inspect.isclass(function):
+            return function
+        elif inspect.isroutine(getattr(type(function), "__call__", None)):  # noqa: B004
+            return innermost(type(function).__call__)
+        else:
+            return function
+
+
+def _code(function: Any) -> Any:
+    return getattr(innermost(function), "__code__", None)
+
+
+def _docstring(function: Any) -> str | None:
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function):
+        return inspect.getdoc(function)
+    return inspect.getdoc(innermost(function)) or inspect.getdoc(type(function))
+
+
+def is_injected(hint: Any, is_environment: Callable[[type], bool] | None = None) -> bool:
+    """Return whether the engine gives what a hint names."""
+    if isinstance(hint, str):
+        return hint.rpartition(".")[2] == "StepContext"
+    each = [one for one in get_args(hint) if one is not type(None)] or [hint]
+    return all(
+        inspect.isclass(one)
+        and (
+            one.__name__ == "StepContext"
+            or issubclass(one, Resource)
+            or (is_environment is not None and is_environment(one))
+        )
+        for one in each
+    )
+
+
+def _of_parameter(types: LiveTypes, function: str, name: str, hint: Any) -> Any:
+    if isinstance(hint, str):
+        raise UsageError(
+            f"the type {hint!r} of parameter '{name}' of {function} is not known",
+            hint="name it where the function's module can see it",
+        )
+    try:
+        return types.schema(hint)
+    except (UsageError, NameError) as error:
+        told = getattr(error, "message", str(error))
+        raise UsageError(
+            f"the parameter '{name}' of {function} cannot be an argument: {told}",
+            hint="give it a type that JSON has, or let the engine give it: an environment",
+        ) from None
+
+
+def _of_result(types: LiveTypes, hints: dict[str, Any]) -> Any:
+    """Return the schema of the result; None: not said. What is no data says nothing."""
+    if "return" not in hints:
+        return None
+    try:
+        return types.schema(hints["return"])
+    except (UsageError, NameError, TypeError):
+        return {}

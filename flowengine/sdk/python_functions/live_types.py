@@ -1,0 +1,270 @@
+"""Types of a running program as JSON Schemas.
+
+What holds data is read here, in the forms of `schema_forms`; what checks itself - models of
+pydantic, constraints, dates - is asked for its schema through pydantic.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import enum
+import inspect
+import json
+import typing
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from flowengine.errors import UsageError
+from flowengine.sdk.python_functions.schema_forms import (
+    DICTS,
+    LISTS,
+    SCALARS,
+    SETS,
+    Records,
+    Schema,
+    array,
+    choices,
+    each_part,
+    fixed,
+    is_plain,
+    mapping,
+    record,
+    references,
+    union,
+)
+
+ANYTHING = (Any, object, inspect.Parameter.empty)
+_SCALARS: dict[Any, Schema] = {
+    **{kind: SCALARS[kind.__name__] for kind in (str, int, float, bool, bytes)},
+    NoneType: SCALARS["None"],
+    None: SCALARS["None"],
+}
+_TRANSPARENT = {typing.Required, typing.NotRequired, typing.Final, collections.abc.Awaitable}
+_NO_FORMATS = frozenset({"binary", "path", "file-path", "directory-path"})
+"""Formats of pydantic that say what a text becomes, or what has to exist on this machine."""
+
+
+def schema_of(type: Any) -> Schema:
+    """Return the JSON Schema of a type.
+
+    Args:
+        type: A Python type, or a JSON Schema as a dict, which is returned as it is.
+
+    Returns:
+        The schema; empty for `Any`.
+
+    Raises:
+        UsageError: The type means nothing in JSON.
+    """
+    if isinstance(type, Mapping):
+        return dict(type)
+    types = LiveTypes()
+    return types.records.tidied(types.schema(type))
+
+
+class LiveTypes:
+    """Turns types into JSON Schemas."""
+
+    def __init__(self) -> None:
+        self.records = Records()
+        """The classes that the schemas name; its `tidied` makes a schema complete."""
+
+    def schema(self, type: Any) -> Schema:
+        """Return the schema of a type.
+
+        Args:
+            type: A Python type; hints are resolved, not texts.
+
+        Returns:
+            The schema, with references into `records`; empty for `Any`.
+
+        Raises:
+            UsageError: The type means nothing in JSON.
+        """
+        if type in ANYTHING:
+            return {}
+        if type in _SCALARS:
+            return dict(_SCALARS[type])
+        alias = getattr(type, "__value__", None) or getattr(type, "__supertype__", None)
+        if alias is not None:  # `type X = ...`, `NewType`
+            return self.schema(alias)
+        if get_origin(type) is not None:
+            return self._generic(type, get_origin(type), get_args(type))
+        if inspect.isclass(type):
+            return self._class(type)
+        return self._asked(type)
+
+    def _generic(self, type: Any, origin: Any, items: tuple[Any, ...]) -> Schema:
+        name = getattr(origin, "__name__", "")
+        name = "AbstractSet" if origin is collections.abc.Set else name
+        if hasattr(type, "__metadata__"):
+            return self._annotated(type)
+        if origin in {Union, UnionType}:
+            return union([self.schema(one) for one in items])
+        if origin is Literal:
+            return choices([one.value if isinstance(one, enum.Enum) else one for one in items])
+        if origin in _TRANSPARENT or name in {"ReadOnly", "Required", "NotRequired"}:
+            return self.schema(items[0])
+        if name in LISTS:
+            return array(self.schema(items[0]))
+        if name in SETS:
+            return array(self.schema(items[0]), unique=True)
+        if name in DICTS:
+            return mapping(self.schema(items[-1]))
+        if origin is tuple and items[-1:] == (...,):
+            return array(self.schema(items[0]))
+        if origin is tuple:
+            return fixed([self.schema(one) for one in items])
+        return self._asked(type)
+
+    def _annotated(self, type: Any) -> Schema:
+        base, told, rest = get_args(type)[0], None, []
+        for one in type.__metadata__:
+            text = one if isinstance(one, str) else getattr(one, "documentation", None)
+            told = text if isinstance(text, str) else told
+            if not isinstance(text, str):
+                rest.append(one)
+        if rest:
+            # Not written as a subscript: the type is not known before.
+            schema = self._asked(typing.Annotated.__class_getitem__((base, *rest)))  # type: ignore[attr-defined]
+        else:
+            schema = self.schema(base)
+        return schema if told is None else {**schema, "description": told}
+
+    def _class(self, cls: Any) -> Schema:
+        if cls in {list, tuple} or cls in {collections.abc.Sequence, collections.abc.Iterable}:
+            return array({})
+        if cls in {set, frozenset}:
+            return array({}, unique=True)
+        if cls in {dict, collections.abc.Mapping}:
+            return mapping({})
+        if issubclass(cls, enum.Enum):
+            return self.records.refer(cls, cls.__name__, lambda: _members(cls))
+        if is_typeddict(cls):
+            return self.records.refer(cls, cls.__name__, lambda: self._typed_dict(cls))
+        if hasattr(cls, "__dataclass_fields__") and not hasattr(cls, "__pydantic_core_schema__"):
+            return self.records.refer(cls, cls.__name__, lambda: self._dataclass(cls))
+        return self._asked(cls)
+
+    def _typed_dict(self, cls: Any) -> Schema:
+        hints = get_type_hints(cls, include_extras=True)
+        properties = {name: self.schema(hint) for name, hint in hints.items()}
+        required = [name for name in hints if _is_required(cls, name)]
+        return record(properties, required, description=_docstring(cls))
+
+    def _dataclass(self, cls: Any) -> Schema:
+        hints = get_type_hints(cls, include_extras=True)
+        properties: Schema = {}
+        required = []
+        for field in dataclasses.fields(cls):
+            if not field.init or field.name.startswith("_"):
+                continue
+            schema = self.schema(hints[field.name])
+            if field.default is not dataclasses.MISSING:
+                default = plain_default(field.default)
+                schema = {**schema, "default": default} if is_plain(default) else schema
+            elif field.default_factory is dataclasses.MISSING:
+                required.append(field.name)
+            properties[field.name] = schema
+        return record(properties, required, description=_docstring(cls))
+
+    def _asked(self, type: Any) -> Schema:
+        """Return what pydantic says of a type."""
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticUserError
+
+        try:
+            told = TypeAdapter(type).json_schema()
+        except PydanticUserError as error:
+            raise UsageError(
+                f"{_named(type)} has no JSON Schema: {error.message.splitlines()[0]}",
+                hint="give a type of data, or a JSON Schema as a dict",
+            ) from None
+        definitions = told.pop("$defs", {})
+        root = told.get("$ref", "").removeprefix("#/$defs/") if len(told) == 1 else None
+        if not definitions and inspect.isclass(type) and "properties" in told:
+            definitions, root = {type.__name__: told}, type.__name__
+        if root in definitions:
+            told = {"$ref": f"#/$defs/{root}"}
+        return self._adopted(told, definitions)
+
+    def _adopted(self, schema: Schema, definitions: Schema) -> Schema:
+        """Return a schema of pydantic in the forms that are used here."""
+
+        def definition(name: str) -> Schema:
+            key = json.dumps([name, needed(definitions[name], definitions), definitions[name]])
+            return self.records.refer(
+                key,
+                name.rpartition("__")[2],
+                lambda: self._adopted(definitions[name], definitions),
+            )
+
+        found = each_part(schema, lambda part: self._adopted(part, definitions))
+        reference = found.pop("$ref", None)
+        if reference is not None:
+            found = {**definition(reference.removeprefix("#/$defs/")), **found}
+        found.pop("title", None)
+        found.pop("discriminator", None)  # OpenAPI's; its references are no schemas
+        if "const" in found:
+            found["enum"] = [found.pop("const")]
+        if found.get("format") in _NO_FORMATS:
+            binary = found.pop("format") == "binary"
+            found |= SCALARS["bytes"] if binary else {}
+        for key in ("items", "additionalProperties"):
+            if key in found and found[key] in ({}, True):
+                del found[key]
+        if "anyOf" in found:
+            found = {**union(found.pop("anyOf")), **found}
+        if len(found.get("allOf", ())) == 1:
+            [only] = found.pop("allOf")
+            found = {**only, **found}
+        return found
+
+
+def plain_default(value: Any) -> Any:
+    """Return a default as JSON has it; unchanged what JSON has no form of."""
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def _members(cls: type[enum.Enum]) -> Schema:
+    values = [member.value for member in cls]
+    if not all(type(value) in {str, int, float, bool} for value in values):
+        raise UsageError(
+            f"{_named(cls)} has no JSON Schema: its members are not all text or numbers"
+        )
+    schema = choices(values)
+    told = _docstring(cls)
+    return {"description": told, **schema} if told else schema
+
+
+def _is_required(cls: Any, name: str) -> bool:
+    """Return whether a key must be there; of postponed annotations Python itself does not know."""
+    hint = cls.__annotations__[name]
+    text = str(getattr(hint, "__forward_arg__", hint)).partition("[")[0].rpartition(".")[2]
+    return text == "Required" or (text != "NotRequired" and name in cls.__required_keys__)
+
+
+def _docstring(cls: Any) -> str | None:
+    told = cls.__dict__.get("__doc__")
+    generated = str(told).startswith(f"{cls.__name__}(")  # by `dataclass`
+    if not told or generated or told == "An enumeration.":
+        return None
+    return inspect.cleandoc(told)
+
+
+def needed(schema: Schema, definitions: Schema) -> Schema:
+    """Return the definitions that a schema refers to, by others too."""
+    found: Schema = {}
+    pending = references(schema)
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found[name] = definitions[name]
+            pending += references(definitions[name])
+    return found
+
+
+def _named(type: Any) -> str:
+    return f"{type.__module__}.{type.__qualname__}" if inspect.isclass(type) else repr(type)

@@ -1,0 +1,267 @@
+"""How Python's types look as JSON Schemas: one form for what is read from source and what is live.
+
+The two readers, `type_hints` and `live_types`, find out what a hint says; the schema is written
+here. `{}` means "anything".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from flowengine.kernel.graph.compiled import Plain
+
+Schema = dict[str, Plain]
+
+SCALARS: dict[str, Schema] = {
+    "str": {"type": "string"},
+    "int": {"type": "integer"},
+    "float": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "None": {"type": "null"},
+    "bytes": {"type": "string", "contentEncoding": "base64"},
+}
+LISTS = frozenset({"list", "Sequence", "MutableSequence", "Iterable", "Collection"})
+SETS = frozenset({"set", "frozenset", "AbstractSet", "MutableSet", "FrozenSet"})
+DICTS = frozenset({"dict", "Mapping", "MutableMapping"})
+ABSENT: Any = object()
+"""In place of a default that is not given, or that JSON cannot say."""
+_PREFIX = "#/$defs/"
+
+
+class Parameter(NamedTuple):
+    """A parameter that callers give."""
+
+    name: str
+    schema: Schema
+    required: bool
+    default: Any = ABSENT
+    description: str | None = None
+
+
+def arguments(parameters: Iterable[Parameter], *, open: bool) -> Schema:
+    """Return the schema of the arguments of a call, an object.
+
+    Args:
+        parameters: In the order of the signature.
+        open: Whether the function takes other names, too: `**kwargs`.
+    """
+    each = list(parameters)
+    schema: Schema = {"type": "object", "properties": {one.name: _property(one) for one in each}}
+    required: list[Plain] = [one.name for one in each if one.required]
+    if required:
+        schema["required"] = required
+    if not open:
+        schema["additionalProperties"] = False
+    return schema
+
+
+def _property(one: Parameter) -> Schema:
+    schema = dict(one.schema)
+    if one.description and "description" not in schema:
+        schema["description"] = one.description
+    if one.default is ABSENT or not is_plain(one.default):
+        return schema
+    if one.default is None:
+        schema = nullable(schema)
+    return {**schema, "default": one.default}
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether JSON has a value as it is."""
+    if isinstance(value, list):
+        return all(map(is_plain, value))
+    if isinstance(value, dict):
+        return all(type(key) is str and is_plain(one) for key, one in value.items())
+    return value is None or type(value) in {str, int, float, bool}
+
+
+def nullable(schema: Schema) -> Schema:
+    """Return a schema that allows null as well."""
+    if isinstance(schema.get("type"), str) and schema["type"] != "null":
+        schema = {**schema, "type": [schema["type"], "null"]}
+        if "enum" in schema:
+            schema["enum"] = [*schema["enum"], None]
+    elif "$ref" in schema:
+        schema = {"anyOf": [{"$ref": schema.pop("$ref")}, dict(SCALARS["None"])], **schema}
+    elif "anyOf" in schema and SCALARS["None"] not in schema["anyOf"]:
+        schema = {**schema, "anyOf": [*schema["anyOf"], dict(SCALARS["None"])]}
+    return schema
+
+
+def array(inner: Schema, *, unique: bool = False) -> Schema:
+    """Return the schema of a list, or of a set."""
+    schema: Schema = {"type": "array", "items": inner} if inner else {"type": "array"}
+    return {**schema, "uniqueItems": True} if unique else schema
+
+
+def mapping(inner: Schema) -> Schema:
+    """Return the schema of a dict by what its values are."""
+    return {"type": "object", "additionalProperties": inner} if inner else {"type": "object"}
+
+
+def fixed(items: Sequence[Schema]) -> Schema:
+    """Return the schema of a tuple of so many items."""
+    size = len(items)
+    return {"type": "array", "prefixItems": [*items], "minItems": size, "maxItems": size}
+
+
+def union(schemas: Sequence[Schema]) -> Schema:
+    """Return the schema of a union; anything if one of its members is anything."""
+    if not all(schemas):
+        return {}
+    if all(schema.keys() == {"type"} for schema in schemas):
+        types: list[Plain] = []
+        for schema in schemas:
+            types += schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        each = list(dict.fromkeys(types))
+        return {"type": each if len(each) > 1 else each[0]}
+    choices: list[Plain] = []
+    for schema in schemas:
+        more = schema["anyOf"] if schema.keys() == {"anyOf"} else [schema]
+        choices += [one for one in more if one not in choices]
+    return {"anyOf": choices} if len(choices) > 1 else dict(choices[0])
+
+
+def choices(values: Sequence[Any]) -> Schema:
+    """Return the schema of a `Literal` or an enum, by its values."""
+    each = list(dict.fromkeys((type(value), value) for value in values))
+    kinds = {kind.__name__ for kind, _ in each}
+    schema: Schema = {"enum": [value for _, value in each]}
+    if len(kinds) == 1 and kinds <= {"str", "int", "float", "bool"}:
+        return {**SCALARS[kinds.pop()], **schema}
+    return schema
+
+
+def record(
+    properties: Schema, required: Sequence[str], *, description: str | None, closed: bool = False
+) -> Schema:
+    """Return the schema of a dataclass, a TypedDict or a model."""
+    schema: Schema = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = [*required]
+    if closed:
+        schema["additionalProperties"] = False
+    return {"description": description, **schema} if description else schema
+
+
+class Records:
+    """The classes that a schema names: read once each, so that one may hold itself."""
+
+    def __init__(self) -> None:
+        self._schemas: dict[str, Schema] = {}
+        self._names: dict[Hashable, str] = {}
+
+    def refer(self, key: Hashable, name: str, read: Callable[[], Schema]) -> Schema:
+        """Return the reference to a class, or `{}`; `tidied` puts in what it leads to.
+
+        Args:
+            key: What is the same for the same class.
+            name: Of the class.
+            read: Returns its schema.
+        """
+        known = self._names.get(key)
+        if known is None:
+            known = self._names[key] = self._free(name)
+            self._schemas[known] = read()
+        if self._schemas.get(known) == {}:
+            return {}
+        return {"$ref": f"{_PREFIX}{known}"}
+
+    def _free(self, name: str) -> str:
+        number, free = 1, name
+        while free in self._names.values():
+            number += 1
+            free = f"{name}{number}"
+        return free
+
+    def tidied(self, schema: Schema) -> Schema:
+        """Return a schema that is complete in itself.
+
+        A class stands where it is named. One that holds itself, or is named several times, stands
+        under `$defs`.
+        """
+        counts: dict[str, int] = {}
+        pending = references(schema)
+        while pending:
+            name = pending.pop()
+            counts[name] = counts.get(name, 0) + 1
+            if counts[name] == 1:
+                pending += references(self._schemas[name])
+        kept = {
+            name
+            for name, count in counts.items()
+            if (count > 1 and "properties" in self._schemas[name]) or self._is_circle(name)
+        }
+        found = self._put_in(schema, kept)
+        if kept:
+            names = [name for name in self._schemas if name in kept]
+            found["$defs"] = {name: self._put_in(self._schemas[name], kept) for name in names}
+        return found
+
+    def _is_circle(self, name: str) -> bool:
+        pending, seen = references(self._schemas[name]), set[str]()
+        while pending:
+            one = pending.pop()
+            if one == name:
+                return True
+            if one not in seen:
+                seen.add(one)
+                pending += references(self._schemas[one])
+        return False
+
+    def _put_in(self, schema: Schema, kept: set[str]) -> Schema:
+        name = _referred(schema)
+        if name is not None and name not in kept:
+            beside = {key: one for key, one in schema.items() if key != "$ref"}
+            return self._put_in({**self._schemas[name], **beside}, kept)
+        return each_part(schema, lambda part: self._put_in(part, kept))
+
+
+_OF_ONE = frozenset(
+    {"items", "additionalProperties", "unevaluatedProperties", "propertyNames", "contains", "not"}
+)
+_OF_MANY = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_OF_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs"})
+
+
+def each_part(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
+    """Return a schema with the schemas right inside it changed; those in it can be `True`, too.
+
+    Args:
+        schema: The schema.
+        change: Returns what takes the place of one.
+    """
+
+    def changed(part: Any) -> Any:
+        return change(part) if isinstance(part, dict) else part
+
+    found: Schema = {}
+    for key, value in schema.items():
+        if key in _OF_ONE:
+            found[key] = changed(value)
+        elif key in _OF_MANY:
+            found[key] = [changed(part) for part in value]
+        elif key in _OF_NAMED:
+            found[key] = {name: changed(part) for name, part in value.items()}
+        else:
+            found[key] = value
+    return found
+
+
+def references(schema: Schema) -> list[str]:
+    """Return the names that the references in a schema lead to, as often as they stand there."""
+    name = _referred(schema)
+    found = [] if name is None else [name]
+
+    def look(part: Schema) -> Schema:
+        found.extend(references(part))
+        return part
+
+    each_part(schema, look)
+    return found
+
+
+def _referred(schema: Schema) -> str | None:
+    reference = schema.get("$ref")
+    return reference.removeprefix(_PREFIX) if isinstance(reference, str) else None

@@ -1,0 +1,298 @@
+"""Schemas from Python signatures: exact, complete, and the same from source as from the program."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from flowengine.agents import function_to_json
+from flowengine.errors import UsageError
+from flowengine.sdk.python_functions.live_signature import read_function
+from flowengine.sdk.python_functions.signature import derive
+from flowengine.sdk.resources import Resource
+from tests.agents import functions
+
+ROOT = Path(__file__).parents[2]
+
+
+class Box(Resource): ...
+
+
+def parameters(function: Any) -> dict[str, Any]:
+    found: dict[str, Any] = function_to_json(function)["function"]["parameters"]
+    return found
+
+
+def properties(function: Any) -> dict[str, Any]:
+    found: dict[str, Any] = parameters(function)["properties"]
+    return found
+
+
+def test_a_function_is_a_tool_with_its_defaults() -> None:
+    def f(a: str, b: int = 3) -> str:
+        """Join them."""
+        return a * b
+
+    assert function_to_json(f) == {
+        "type": "function",
+        "function": {
+            "name": "f",
+            "description": "Join them.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "a": {"type": "string"},
+                    "b": {"type": "integer", "default": 3},
+                },
+                "required": ["a"],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+def test_what_the_engine_gives_is_no_argument() -> None:
+    def f(n: int, box: Box, maybe: Box | None, context_variables: Any, web: Any) -> None: ...
+
+    found = function_to_json(f, environments=["web"])["function"]["parameters"]
+
+    assert list(found["properties"]) == found["required"] == ["n"]
+
+
+def test_scalars_and_containers_have_their_types() -> None:
+    assert {name: one["type"] for name, one in properties(functions.scalars).items()} == {
+        "a": "string",
+        "b": "integer",
+        "c": "number",
+        "d": "boolean",
+        "e": "null",
+        "f": "string",
+    }
+    assert properties(functions.containers) == {
+        "a": {"type": "array", "items": {"type": "integer"}},
+        "b": {"type": "object", "additionalProperties": {"type": "number"}},
+        "c": {
+            "type": "array",
+            "prefixItems": [{"type": "integer"}, {"type": "string"}],
+            "minItems": 2,
+            "maxItems": 2,
+        },
+        "d": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        "e": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
+    }
+
+
+def test_choices_and_unions_are_exact() -> None:
+    found = properties(functions.choices)
+
+    assert found["a"] == {"type": "string", "enum": ["a", "b"]}
+    assert found["b"] == {"description": "Hues.", "type": "string", "enum": ["red", "blue"]}
+    assert found["c"] == {"type": "integer", "enum": [1, 2]}
+    assert found["e"]["default"] is None
+    assert properties(functions.defaults)["c"] == {"type": ["string", "null"], "default": None}
+    both = properties(functions.unions)["b"]["anyOf"]
+    assert [sorted(one["properties"]) for one in both] == [
+        ["article", "count", "price"],
+        ["tags", "x", "y"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "wrong"),
+    [
+        (
+            functions.recursive,
+            {"a": {"name": "t", "parts": [{"name": "p"}]}},
+            {"a": {"name": "t", "parts": [{"name": 1}]}},
+        ),
+        (
+            functions.shared,
+            {"a": {"article": "AB"}, "b": [{"article": "AB"}]},
+            {"a": {"article": "AB"}, "b": [{"article": "A"}]},
+        ),
+        (
+            functions.records,
+            {"a": {"x": 1}, "b": {"x": 1}, "c": {"name": "n"}, "d": {"lines": []}},
+            {"a": {"x": 1}, "b": {"x": 1}, "c": {"name": "n"}, "d": {"lines": [], "more": 1}},
+        ),
+    ],
+)
+def test_classes_nest_and_every_reference_leads_somewhere(
+    function: Any, value: Any, wrong: Any
+) -> None:
+    schema = parameters(function)
+    for reference in _references(schema):
+        found: Any = schema
+        for step in reference.removeprefix("#/").split("/"):
+            found = found[step]
+        assert found["properties"]
+
+    validator = jsonschema_rs.Draft202012Validator(schema, offline=True)
+
+    assert validator.is_valid(value)
+    assert not validator.is_valid(wrong)
+
+
+def _references(node: Any) -> list[str]:
+    if isinstance(node, list):
+        return [one for part in node for one in _references(part)]
+    if not isinstance(node, dict):
+        return []
+    own = [node["$ref"]] if "$ref" in node else []
+    return own + [one for part in node.values() for one in _references(part)]
+
+
+def test_bounds_patterns_and_formats_are_kept() -> None:
+    line = properties(functions.inherited)["a"]
+
+    assert line["properties"]["by"] == {"type": "string", "format": "date"}
+    assert line["properties"]["lines"]["items"]["properties"] == {
+        "article": {
+            "type": "string",
+            "minLength": 2,
+            "pattern": "^[A-Z]",
+            "description": "its number",
+        },
+        "count": {"type": "integer", "minimum": 1, "maximum": 99, "default": 1},
+        "price": {"type": "number", "exclusiveMinimum": 0, "default": 1.0},
+    }
+
+
+def test_methods_partials_objects_and_decorated_functions_work() -> None:
+    counter = functions.Counter()
+    partial = functools.partial(functions.defaults, "x", d=2.0)
+
+    assert list(properties(counter.add)) == ["n"]
+    assert function_to_json(counter)["function"]["name"] == "Counter"
+    assert list(properties(counter)) == ["n", "step"]
+    assert function_to_json(partial)["function"]["name"] == "defaults"
+    assert list(properties(partial)) == ["b", "c", "e"]
+    assert properties(functions.decorated) == {"a": {"type": "integer"}}
+    assert function_to_json(functions.decorated)["function"]["description"] == "Do it."
+
+
+@pytest.mark.parametrize(
+    "function", [functions.google, functions.numpy, functions.rest_style, functions.annotated]
+)
+def test_four_spellings_describe_the_parameters_alike(function: Any) -> None:
+    found = function_to_json(function)["function"]
+
+    assert found["description"] == "Tell the weather.\n\nIn words."
+    assert {name: one["description"] for name, one in properties(function).items()} == {
+        "city": "where it is, with its country",
+        "days": "how many",
+    }
+
+
+def test_a_tool_without_parameters_has_no_properties() -> None:
+    assert parameters(functions.nothing) == {
+        "type": "object",
+        "properties": {},
+        "required": [],
+        "additionalProperties": False,
+    }
+
+
+def test_two_processes_write_the_same_bytes() -> None:
+    code = (
+        "import json, tests.agents.functions as f\n"
+        "from flowengine.agents import function_to_json as to\n"
+        "print(json.dumps([to(f.records), to(f.recursive), to(f.choices), to(f.unions)]))"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+        ).stdout
+        for seed in ("1", "2")
+    ]
+
+    assert said[0] == said[1]
+    assert json.loads(said[0])[0]["function"]["name"] == "records"
+
+
+def _stars(*args: int) -> None: ...
+def _unknown(a: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821, UP037
+
+
+def _long(a: int) -> None: ...
+
+
+_long.__name__ = "a" * 65
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (3, "3 is no function"),
+        (lambda a: a, "a lambda has no name"),
+        (_long, "cannot be the name of a tool"),
+        (_stars, "'*args' of _stars cannot be given by name"),
+        (functions.opened, "'a' of opened cannot be an argument: socket.socket has no JSON Schema"),
+        (_unknown, "'Nowhere' of parameter 'a' of _unknown is not known"),
+    ],
+)
+def test_what_a_model_cannot_call_is_refused(function: Any, told: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        function_to_json(function)
+
+    assert told in raised.value.message
+
+
+READ = [
+    name
+    for name, one in vars(functions).items()
+    if getattr(one, "__module__", "") == functions.__name__
+    and not isinstance(one, type)
+    and callable(one)
+    and name != "opened"
+]
+
+
+@pytest.mark.parametrize("name", READ)
+def test_source_and_program_say_the_same(name: str) -> None:
+    static = derive(f"tests.agents.functions:{name}", str(ROOT))
+    live = read_function(getattr(functions, name))
+
+    assert static.description == live.description
+    assert static.takes_context_variables is live.takes_context_variables
+    assert static.takes_resources is live.takes_resources
+    assert static.args is not None
+    assert live.args is not None
+    assert _differences(static.args, live.args, "args") == []
+    assert _differences(static.returns or {}, live.returns or {}, "returns") == []
+
+
+def _differences(static: Any, live: Any, path: str) -> list[str]:
+    """Return where the source says something else; it may leave out a default, or a type."""
+    if isinstance(static, list) and isinstance(live, list) and len(static) == len(live):
+        pairs = enumerate(zip(static, live, strict=True))
+        return [one for at, (a, b) in pairs for one in _differences(a, b, f"{path}[{at}]")]
+    if not (isinstance(static, dict) and isinstance(live, dict)):
+        return [] if static == live else [f"{path}: {static!r} is not {live!r}"]
+    if static == {} and not path.endswith((".properties", "args")):
+        return []
+    missing = [key for key in live if key not in static and key != "default"]
+    return [f"{path}.{key} is missing" for key in missing] + [
+        one
+        for key in static
+        for one in _differences(static[key], live.get(key, "nothing"), f"{path}.{key}")
+    ]
+
+
+def test_what_source_leaves_open_is_a_type_that_only_the_program_knows() -> None:
+    static = derive("tests.agents.functions:inherited", str(ROOT)).args
+    assert static is not None
+
+    assert static["properties"]["a"]["properties"]["by"] == {}
+    assert properties(functions.inherited)["a"]["properties"]["by"]["format"] == "date"
