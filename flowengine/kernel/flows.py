@@ -218,7 +218,7 @@ def succeed(m: Machine, number: int, past: int) -> None:
         provenance.drop(m.state, past)
         return
     try:
-        outputs = _outputs(m, scope, past)
+        outputs, outcome = _outputs(m, scope, past), _outcome(m, scope, past)
     except (StepFailure, EvaluationError) as failure:
         if hold_end(m, scope, past):
             return
@@ -227,7 +227,7 @@ def succeed(m: Machine, number: int, past: int) -> None:
         error = as_error(failure, _address(scope))
         m.agenda.append(entries.flow_end("failed", error, None, number))
     else:
-        m.agenda.append(entries.flow_end("succeeded", None, outputs, number))
+        m.agenda.append(entries.subflow_end(outputs, number, outcome))
     keep_for_finally(m, scope, past)
     provenance.drop(m.state, past)
 
@@ -242,7 +242,25 @@ def _outputs(m: Machine, scope: Scope, past: int) -> dict[str, Plain]:
     return outputs
 
 
-def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None, of: int = 0) -> None:
+def _outcome(m: Machine, scope: Scope, past: int) -> str:
+    """Return how a flow has ended that says so; nobody asks for that of the main flow."""
+    said = _flow(m, scope).outcome
+    if said is None or not scope["unit"]:
+        return "ok"
+    outcome = evaluate(of_scope(m, scope, past), said)
+    is_name = isinstance(outcome, str) and outcome != ""
+    require(is_name, "ValidationError", f"outcome: expected text, got {outcome!r}")
+    return str(outcome)
+
+
+def end(
+    m: Machine,
+    status: str,
+    error: ErrorData | None,
+    outputs: Any = None,
+    of: int = 0,
+    outcome: str = "ok",
+) -> None:
     """End a flow: a subflow lets its step go on; the execution ends when all is cleaned up.
 
     Args:
@@ -250,12 +268,13 @@ def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None, o
         error: What it failed with, or why it was cancelled.
         outputs: Its outputs, if it succeeded.
         of: The scope of the flow; 0: the main one.
+        outcome: Of a subflow that succeeded: which of its ways it has ended in.
     """
     scope = _at_work(m, of)
     if scope is None:
         return
     if scope["unit"]:
-        _leave(m, scope, error, outputs)
+        _leave(m, scope, error, outputs, outcome)
         return
     if m.graph.body(scope["body"]).final >= 0 and not scope.get("cleaned"):
         moves.begin_finally(scope)
@@ -264,7 +283,7 @@ def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None, o
         close(m, status, error, outputs)
 
 
-def _leave(m: Machine, scope: Scope, error: ErrorData | None, outputs: Any) -> None:
+def _leave(m: Machine, scope: Scope, error: ErrorData | None, outputs: Any, outcome: str) -> None:
     """End a subflow: its step has its outputs, or an error of the same type as the one inside."""
     unit = m.state["units"][scope["unit"]]
     scope["error"] = error
@@ -276,7 +295,7 @@ def _leave(m: Machine, scope: Scope, error: ErrorData | None, outputs: Any) -> N
         m.agenda.append(entries.attempt_failed(unit["id"], {**error, **whose}))
         return
     stop_timeout(m, unit)
-    then = entries.ended(unit["id"], outputs, "ok")
+    then = entries.ended(unit["id"], outputs, outcome)
     if not cleaning.first(m, "unit", unit, then):
         m.agenda.append(then)
 

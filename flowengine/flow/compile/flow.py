@@ -236,6 +236,11 @@ class Compiler:
             elif typed.doubt is not None and not typed.doubt.always:
                 self.uncertain_outputs.append(name)
         self.plan.flow["outputs"] = outputs
+        if self.model.outcome is not None:
+            loc = (*self.model.loc, "outcome")
+            self.plan.flow["outcome"] = self.expressions.of_type(
+                self.model.outcome, loc, view, TEXT
+            )
 
     def _keep_what_is_named(self) -> None:
         """Write which fields of each step are kept, and which outputs tokens carry."""

@@ -73,6 +73,8 @@ class Block:
         for section in ("outputs", "signals"):
             if flow.get(section):
                 spec[section] = {name: self._entry(one) for name, one in flow[section].items()}
+        if flow.get("outcome"):
+            spec["outcome"] = self._part(flow["outcome"])
         if flow.get("triggered"):
             spec["triggered"] = [self._to(one) for one in flow["triggered"]]
         if flow.get("on_error"):

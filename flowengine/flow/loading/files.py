@@ -12,7 +12,7 @@ from typing import Any
 
 from flowengine.errors import NotFound
 from flowengine.flow.loading.load import load_source
-from flowengine.flow.models import FlowBody, FlowModel, Loc
+from flowengine.flow.models import FlowBody, FlowModel, GeneratedBody, Loc
 from flowengine.flow.source.diagnostics import Diagnostics, Lines, Origin, did_you_mean
 from flowengine.flow.source.report import Report
 from flowengine.flow.source.yaml_source import Source, read
@@ -35,6 +35,7 @@ class Definition:
         self.version, self.title = model.version, model.title
         self.signals, self.secrets, self.tools = model.signals, model.secrets, model.tools
         self.defaults, self.unread = model.defaults, model.unread
+        self.outcome = body.outcome if isinstance(body, GeneratedBody) else None
         self.inputs, self.outputs, self.state = body.inputs, body.outputs, body.state
         self.steps, self.on_error, self.finally_ = body.steps, body.on_error, body.finally_
         self.limits, self.budget = body.limits, body.budget

@@ -24,6 +24,7 @@ from flowengine.flow.models.types import (
     EnvironmentName,
     EnvironmentUse,
     EnvironmentUses,
+    Expression,
     FlowId,
     FlowName,
     FlowPath,
@@ -357,6 +358,18 @@ class FlowBody(Part):
     finally_: Cleanup
 
 
+class GeneratedBody(FlowBody):
+    """A flow that no file has: it was generated."""
+
+    NOUN = "a generated flow"
+
+    outcome: Expression | None = Field(
+        default=None,
+        description="How it has ended, as text: the outcome of the step that runs it.",
+        examples=["${{ state.done ? 'resolved' : 'not_resolved' }}"],
+    )
+
+
 LIBRARY = ("tools", "environments", "flows")
 """What a file without `steps` has for others."""
 
@@ -470,4 +483,5 @@ class FlowModel(Part):
 
 
 FlowBody.model_rebuild()
+GeneratedBody.model_rebuild()
 FlowModel.model_rebuild()

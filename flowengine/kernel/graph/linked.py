@@ -132,7 +132,7 @@ class Flow:
     """
 
     __slots__ = ("_added", "budget", "defaults", "id", "indexes", "inputs", "limits", "on_error",
-                 "outputs", "said", "signals", "state", "steps")  # fmt: skip
+                 "outcome", "outputs", "said", "signals", "state", "steps")  # fmt: skip
 
     def __init__(self, spec: Any, steps: tuple[int, int]) -> None:
         self.id: str = spec.get("id", "")
@@ -140,6 +140,7 @@ class Flow:
         self.inputs: dict[str, Any] = spec.get("inputs", {})
         self.defaults: list[list[Any]] = spec.get("defaults", [])
         self.outputs: dict[str, Any] = spec.get("outputs", {})
+        self.outcome: Value | None = spec.get("outcome")
         self.state: dict[str, Any] = spec.get("state", {})
         self.signals: dict[str, Any] = spec.get("signals", {})
         self.on_error: list[HandlerSpec] = spec.get("on_error", [])

@@ -282,6 +282,8 @@ class FlowSpec(TypedDict, total=False):
     inputs: dict[str, Plain]
     defaults: list[list[Any]]
     outputs: dict[str, Plain]
+    outcome: Value
+    """How it has ended, as text: the outcome of the step that runs it; absent: `ok`."""
     state: dict[str, Plain]
     signals: dict[str, Plain]
     on_error: list[HandlerSpec]
@@ -312,6 +314,8 @@ class CompiledFlow(TypedDict, total=False):
     see `execution` and `inputs`. The `default` in the schema is then the text of the file."""
     outputs: dict[str, Plain]
     """Name → `{"value": value, "schema": JSON Schema?}`."""
+    outcome: Value
+    """As in `FlowSpec`: an execution itself has none."""
     state: dict[str, Plain]
     """Name → `{"schema", "default", "reducer"}`; reducer is a word or `{"python": path}`."""
     signals: dict[str, Plain]

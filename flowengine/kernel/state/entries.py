@@ -284,6 +284,11 @@ def flow_end(status: str, error: ErrorData | None, outputs: Plain, of: int, /) -
     return Entry(("flow_end", status, error, outputs, of))
 
 
+def subflow_end(outputs: Plain, of: int, outcome: str, /) -> Entry:
+    """A subflow ends well, in one of its outcomes."""
+    return Entry(("flow_end", "succeeded", None, outputs, of, outcome))
+
+
 def main_flow_end(status: str, error: ErrorData | None, outputs: Plain, /) -> Entry:
     """The main flow ends."""
     return Entry(("flow_end", status, error, outputs))

@@ -1,0 +1,164 @@
+"""A flow that says how it has ended: the step that runs it has that outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowengine.errors import FlowFileError
+from flowengine.flow.compile import compile_text
+from flowengine.flow.compile.program import Program
+from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.loading.files import Files
+from flowengine.flow.models import GeneratedBody
+from flowengine.flow.source.diagnostics import Diagnostics
+from flowengine.flow.source.yaml_source import read_text
+from flowengine.kernel import Graph
+from flowengine.kernel.graph.specs import CompiledFlow
+from flowengine.testing.graphs import Described, graph, output_of, step, v, x
+from flowengine.testing.simulator import Simulator
+
+RAISES = {"refused": "Refused", "stuck": "NotResolved"}
+
+
+def play(said: Any, keys: Described, *more: Described, outcome: bool = True) -> Simulator:
+    """Play a flow whose step `run` runs one that ends in what `said` gives."""
+    child: Described = {"steps": [step("inside", action="none")]}
+    child["outputs"] = {"text": v("done")}
+    if outcome:
+        child["outcome"] = v(said)
+    flow = graph(
+        step("run", action="flow", flow="child", raises=RAISES, **keys),
+        *more,
+        flows={"child": child},
+        outputs={
+            "outcome": v(x(lambda names: names["steps"]["run"]["outcome"])),
+            "output": v(output_of("run")),
+            "refused": v(x(lambda names: names["steps"]["refused"]["status"])),
+            "error": v(x(lambda names: names["steps"]["run"]["error"])),
+        },
+    )
+    return Simulator(flow, order="first").start().run()
+
+
+ROUTED = {"next": {"outcome": {"refused": "refused", "else": "other"}}}
+TARGETS = (step("refused", next="end"), step("other", next="end"))
+
+
+def outputs(played: Simulator) -> dict[str, Any]:
+    assert played.outputs is not None, played.error
+    return played.outputs
+
+
+def test_a_flow_that_says_nothing_ends_as_ever() -> None:
+    assert outputs(play(None, {"next": "end"}, *TARGETS, outcome=False))["outcome"] == "ok"
+
+
+def test_the_step_has_the_outcome_of_its_flow_and_its_outputs() -> None:
+    found = outputs(play("resolved", {"next": "end"}, *TARGETS))
+
+    assert found["outcome"] == "resolved"
+    assert found["output"] == {"text": "done"}
+
+
+def test_an_outcome_is_routed() -> None:
+    assert outputs(play("refused", ROUTED, *TARGETS))["refused"] == "succeeded"
+    assert outputs(play("resolved", ROUTED, *TARGETS))["refused"] == "none"
+
+
+def test_an_outcome_that_nobody_routes_raises_if_it_is_one_that_does() -> None:
+    played = play("stuck", {"next": {"outcome": {"refused": "refused"}}}, *TARGETS)
+
+    assert played.error is not None
+    assert played.error["type"] == "NotResolved"
+    assert played.error["message"] == "'run' ended in NotResolved"
+    assert played.error["data"] == {"text": "done"}
+
+
+def test_a_raised_outcome_is_handled_by_the_name_of_its_error() -> None:
+    handler = {"types": ["Refused"], "do": "continue"}
+    found = outputs(play("refused", {"next": "end", "on_error": [handler]}, *TARGETS))
+
+    assert found["error"]["type"] == "Refused"
+
+
+def test_a_raised_outcome_is_tried_again() -> None:
+    again = {"attempts": 3, "delay": "1s", "only": ["NotResolved"]}
+    played = play("stuck", {"next": "end", "retry": again}, *TARGETS)
+
+    tried = [o for o in played.observations if o.address == "run" and o.status == "running"]
+    assert [o.attempt for o in tried] == [1, 2, 3]
+
+
+def test_items_have_outcomes_of_their_own() -> None:
+    over: Described = {"over": v(2), "names": ["item", "index", "key"], "on_item_error": "continue"}
+    found = outputs(play("refused", {"next": "end", "map": over}, *TARGETS))
+
+    assert found["output"] == [None, None]
+
+
+@pytest.mark.parametrize("said", ["", 3, None, ["resolved"]])
+def test_an_outcome_is_a_name(said: Any) -> None:
+    played = play(said, {"next": "end"}, *TARGETS)
+
+    assert played.error is not None
+    assert played.error["type"] == "ValidationError"
+    assert played.error["message"].startswith("outcome: expected text, got")
+
+
+def test_an_outcome_sees_the_state_and_steps_of_its_flow() -> None:
+    said = x(lambda names: f"{names['state']['s']}_{names['steps']['inside']['status']}")
+    child: Described = {"steps": [step("inside", set=[["s", v("set")]])], "outcome": v(said)}
+    child |= {"state": {"s": {"default": "new"}}, "outputs": {}}
+    flow = graph(
+        step("run", action="flow", flow="child"),
+        flows={"child": child},
+        outputs={"outcome": v(x(lambda names: names["steps"]["run"]["outcome"]))},
+    )
+
+    played = Simulator(flow, order="first").start().run()
+
+    assert outputs(played)["outcome"] == "set_succeeded"
+
+
+TEXT = """flowengine: 1
+id: f
+flows:
+  child: {state: {end: {type: string, default: resolved}}, steps: [{id: inside, set: {end: stuck}}]}
+steps:
+  - {id: run, flow: child}
+outputs: {outcome: "${{ steps.run.outcome }}"}
+"""
+
+
+def compiled(outcome: str) -> tuple[CompiledFlow, list[str]]:
+    """Compile a flow whose `child` says an outcome, as one that was generated does."""
+    files = Files(Diagnostics())
+    first = files.first(read_text(TEXT, "flow.yaml"), ".", None)
+    assert first is not None
+    first.flows["child"].outcome = outcome
+    program = Program(files, first)
+    program.check()
+    errors = [one.message for one in files.diagnostics.errors]
+    return {} if errors else program.link(), errors
+
+
+def test_a_generated_flow_says_its_outcome() -> None:
+    flow, _ = compiled("${{ state.end }}")
+    played = Simulator(Graph(flow, CelEvaluator(flow["expressions"], "f"))).start().run()
+
+    assert played.outputs == {"outcome": "stuck"}
+
+
+def test_the_outcome_of_a_generated_flow_is_text() -> None:
+    assert compiled("${{ 3 }}")[1] == ["expected text, this gives a whole number"]
+    body = GeneratedBody.model_validate({"steps": [{"id": "a"}], "outcome": "${{ 'done' }}"})
+    assert body.outcome == "${{ 'done' }}"
+
+
+def test_a_flow_of_a_file_has_no_outcome_of_its_own() -> None:
+    with pytest.raises(FlowFileError) as caught:
+        compile_text(TEXT.replace("child: {", "child: {outcome: '${{ state.end }}', "))
+
+    assert "unknown key 'outcome' in a flow" in str(caught.value)
