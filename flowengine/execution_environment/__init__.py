@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.capacity import Capacity
+    from flowengine.execution_environment.bookkeeping.capacity import Capacity
+    from flowengine.execution_environment.bookkeeping.instances import Handle
     from flowengine.execution_environment.clock import Clock, SystemClock
     from flowengine.execution_environment.environment_manager import (
         EnvironmentManager,
@@ -27,38 +28,37 @@ if TYPE_CHECKING:
         SpecInvalid,
         UnknownEnvironment,
     )
-    from flowengine.execution_environment.events import Event
-    from flowengine.execution_environment.instances import Handle
-    from flowengine.execution_environment.opening import Bounds
+    from flowengine.execution_environment.lifecycle.scope_release import NotReleased, Report
+    from flowengine.execution_environment.observation.events import Event
     from flowengine.execution_environment.process_end import release_on_termination
-    from flowengine.execution_environment.providers import (
+    from flowengine.execution_environment.resources.opening import Bounds
+    from flowengine.execution_environment.specs.providers import (
         register_provider,
         register_sandbox,
         unregister_provider,
         unregister_sandbox,
     )
-    from flowengine.execution_environment.scopes import NotReleased, Report
 
 _HOMES = {
     "ApprovalPending": "errors",
-    "Bounds": "opening",
-    "Capacity": "capacity",
+    "Bounds": "resources.opening",
+    "Capacity": "bookkeeping.capacity",
     "Clock": "clock",
     "EnvironmentManager": "environment_manager",
-    "Event": "events",
+    "Event": "observation.events",
     "Fault": "errors",
-    "Handle": "instances",
-    "NotReleased": "scopes",
-    "Report": "scopes",
+    "Handle": "bookkeeping.instances",
+    "NotReleased": "lifecycle.scope_release",
+    "Report": "lifecycle.scope_release",
     "SpecInvalid": "errors",
     "SystemClock": "clock",
     "UnknownEnvironment": "errors",
     "manager": "environment_manager",
-    "register_provider": "providers",
-    "register_sandbox": "providers",
+    "register_provider": "specs.providers",
+    "register_sandbox": "specs.providers",
     "release_on_termination": "process_end",
-    "unregister_provider": "providers",
-    "unregister_sandbox": "providers",
+    "unregister_provider": "specs.providers",
+    "unregister_sandbox": "specs.providers",
 }
 
 __all__ = [

@@ -7,13 +7,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowEngineError
-from flowengine.execution_environment import providers
-from flowengine.execution_environment.opening import choose
-from flowengine.execution_environment.spec import check_spec
+from flowengine.execution_environment.resources.opening import choose
+from flowengine.execution_environment.specs import providers
+from flowengine.execution_environment.specs.spec import check_spec
 from flowengine.sdk.errors import StepError
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.opening import Surroundings
+    from flowengine.execution_environment.resources.opening import Surroundings
 
 _WHICH = re.compile(r"^(?:environment '[^']*' \([^)]*\)(?::| cannot be provided by '[^']*':) )+")
 

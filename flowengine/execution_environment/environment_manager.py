@@ -19,25 +19,26 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from flowengine.errors import Conflict, StoreError
-from flowengine.execution_environment import approving, process_end, reaper
-from flowengine.execution_environment.bookkeeping import Books, Given, check_names
-from flowengine.execution_environment.capacity import Capacity
+from flowengine.execution_environment import process_end, reaper
+from flowengine.execution_environment.bookkeeping.books import Books, Given, check_names
+from flowengine.execution_environment.bookkeeping.capacity import Capacity
+from flowengine.execution_environment.bookkeeping.instances import Handle, Instance, Record
+from flowengine.execution_environment.bookkeeping.views import describe, describe_spec
 from flowengine.execution_environment.clock import Clock, SystemClock
 from flowengine.execution_environment.doctor import examine
-from flowengine.execution_environment.endings import Endings
-from flowengine.execution_environment.events import Subscriber
 from flowengine.execution_environment.futures import settled
-from flowengine.execution_environment.inspecting import describe, describe_spec
-from flowengine.execution_environment.instances import Handle, Instance, Record
-from flowengine.execution_environment.opening import Bounds, Surroundings
-from flowengine.execution_environment.records import Records
-from flowengine.execution_environment.scopes import Report, Scopes, report_of
-from flowengine.execution_environment.sharing import Sharing
-from flowengine.execution_environment.telemetry import measure
-from flowengine.execution_environment.turns import Turns
+from flowengine.execution_environment.lifecycle import approval
+from flowengine.execution_environment.lifecycle.acquisition import Acquisition
+from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks
+from flowengine.execution_environment.lifecycle.place_queue import PlaceQueue
+from flowengine.execution_environment.lifecycle.scope_release import Report, ScopeRelease, report_of
+from flowengine.execution_environment.observation.events import Subscriber
+from flowengine.execution_environment.observation.telemetry import measure
+from flowengine.execution_environment.registry.entries import Registry
+from flowengine.execution_environment.registry.entry_views import describe_entry, one_entry
+from flowengine.execution_environment.registry.workspaces import Wanted, Workspaces
+from flowengine.execution_environment.resources.opening import Bounds, Surroundings
 from flowengine.execution_environment.use import Use
-from flowengine.execution_environment.workspaces import Wanted, Workspaces
-from flowengine.execution_environment.written import describe_entry, one_entry
 from flowengine.policy_approval import Answer
 from flowengine.sdk.background import background, refuse_in_loop
 from flowengine.sdk.environments import Scope
@@ -88,15 +89,15 @@ class EnvironmentManager:
             owner,
             clock,
             bounds,
-            Records(place),
+            Registry(place),
             Workspaces(place, owner, self.id),
             [Path(each).absolute() for each in guarded],
         )
         self._books = Books(self.id, clock, capacity)
-        self._endings = Endings(self._books, self._around)
-        self._turns = Turns(self._books, clock, self._endings)
-        self._sharing = Sharing(self._books, self._around, self._turns, self._endings)
-        self._scopes = Scopes(self._books, self._sharing.openings, self._endings)
+        self._closings = ClosingTasks(self._books, self._around)
+        self._queue = PlaceQueue(self._books, clock, self._closings)
+        self._acquisition = Acquisition(self._books, self._around, self._queue, self._closings)
+        self._scope_release = ScopeRelease(self._books, self._acquisition.openings, self._closings)
         self._swept = False
         self._sweeping: Future[Any] | None = None
         measure(self)
@@ -130,7 +131,7 @@ class EnvironmentManager:
             Rejected: The answer is invalid.
         """
         record = self._books.record(question.removeprefix("ask_"))
-        approving.take_answer(record, answer, self._books)
+        approval.take_answer(record, answer, self._books)
 
     async def async_consult(
         self, spec: Given, question: str, reason: str | None = None, required: bool = False
@@ -150,7 +151,7 @@ class EnvironmentManager:
             Who answered, and the answer; None: nobody, or the answer comes later.
         """
         record = self._books.record(spec)
-        asking = approving.consult(record, self._books, question, reason, required)
+        asking = approval.consult(record, self._books, question, reason, required)
         return await background().wait(asking)
 
     # Having
@@ -180,7 +181,7 @@ class EnvironmentManager:
         record = self._books.record(spec)
         try:
             found = self._begin(record.declared.id, holder)
-            return found if isinstance(found, Handle) else await self._sharing.take(found)
+            return found if isinstance(found, Handle) else await self._acquisition.take(found)
         except StepError as error:
             error.environment = record.declared.id
             raise
@@ -267,11 +268,11 @@ class EnvironmentManager:
         Raises:
             RuntimeError: An event loop runs in this thread; await `async_release_scope`.
         """
-        return self._blocking(self._scopes.release(scope, owner_id), "async_release_scope()")
+        return self._blocking(self._scope_release.release(scope, owner_id), "async_release_scope()")
 
     async def async_release_scope(self, scope: Scope, owner_id: str = "") -> Report:
         """Like `release_scope`, in any event loop."""
-        return await background().wait(self._scopes.release(scope, owner_id))
+        return await background().wait(self._scope_release.release(scope, owner_id))
 
     def suspend_scope(self, scope: Scope, owner_id: str = "") -> Report:
         """Release what an owner has in a scope while it waits.
@@ -289,11 +290,11 @@ class EnvironmentManager:
         Raises:
             RuntimeError: An event loop runs in this thread; await `async_suspend_scope`.
         """
-        return self._blocking(self._scopes.suspend(scope, owner_id), "async_suspend_scope()")
+        return self._blocking(self._scope_release.suspend(scope, owner_id), "async_suspend_scope()")
 
     async def async_suspend_scope(self, scope: Scope, owner_id: str = "") -> Report:
         """Like `suspend_scope`, in any event loop."""
-        return await background().wait(self._scopes.suspend(scope, owner_id))
+        return await background().wait(self._scope_release.suspend(scope, owner_id))
 
     def close(self) -> Report:
         """Release everything, newest first; afterwards nothing can be opened.
@@ -450,7 +451,7 @@ class EnvironmentManager:
         Returns:
             Plain data: see `flowengine.execution_environment.written.describe_entry`.
         """
-        return [describe_entry(entry) for entry in self._around.records.read()[0]]
+        return [describe_entry(entry) for entry in self._around.registry.read()[0]]
 
     def written_one(self, name: str) -> dict[str, Any]:
         """Describe one of them.
@@ -465,7 +466,7 @@ class EnvironmentManager:
             NotFound: There is none.
             Conflict: There are several.
         """
-        return describe_entry(one_entry(self._around.records, name))
+        return describe_entry(one_entry(self._around.registry, name))
 
     def end_written(self, name: str, *, force: bool = False) -> dict[str, Any]:
         """End an environment that another process left open, or has open.
@@ -481,7 +482,7 @@ class EnvironmentManager:
             NotFound: There is none.
             Conflict: There are several, or a running process holds it.
         """
-        entry = one_entry(self._around.records, name)
+        entry = one_entry(self._around.registry, name)
         if not force and not is_dead(owner := entry.leftover.owner):
             raise Conflict(
                 f"environment '{name}' is in use by process {owner.pid} on {owner.host}",
@@ -501,7 +502,7 @@ class EnvironmentManager:
     # Inside
 
     def _begin(self, spec: Given, holder: str | None) -> Handle | Future[Handle]:
-        found = self._sharing.begin(self._books.record(spec), holder)
+        found = self._acquisition.begin(self._books.record(spec), holder)
         if not self._swept:
             self._sweep_once()
         return found
@@ -512,7 +513,7 @@ class EnvironmentManager:
         try:
             return found.result()
         except BaseException:
-            self._sharing.decline(found)
+            self._acquisition.decline(found)
             raise
 
     async def _ensure_all(
@@ -520,35 +521,35 @@ class EnvironmentManager:
     ) -> builtins.list[Handle]:
         records = [self._books.record(spec) for spec in specs]
         check_names(record.declared for record in records)
-        async with self._turns.together(records):
+        async with self._queue.together(records):
             return await self._have_all(records, holder)
 
     async def _have_all(
         self, records: Sequence[Record], holder: str | None
     ) -> builtins.list[Handle]:
-        await self._turns.reserve(records)
+        await self._queue.reserve(records)
         handles: builtins.list[Handle] = []
         try:
             for record in records:
                 try:
-                    handles += [await self._sharing.have(record, holder)]
+                    handles += [await self._acquisition.have(record, holder)]
                 except StepError as error:
                     error.environment = record.declared.id
                     raise
         except BaseException:
             for handle in reversed(handles):
-                if (closing := self._endings.give_back(handle)) is not None:
+                if (closing := self._closings.give_back(handle)) is not None:
                     await settled(closing)
             raise
         finally:
-            self._turns.unreserve(records)
+            self._queue.unreserve(records)
         return handles
 
     def _give_back(self, given: Handle | str) -> tuple[Instance, Future[str | None]] | None:
         self._books.check_process()
         with self._books.lock:
             instance = self._books.find(given)
-            closing = self._endings.give_back(given)
+            closing = self._closings.give_back(given)
         return None if closing is None or instance is None else (instance, closing)
 
     async def _reap(self) -> builtins.list[dict[str, Any]]:
@@ -565,7 +566,7 @@ class EnvironmentManager:
             self._sweeping = background().submit(sweep)
 
     async def _close(self) -> Report:
-        report = await self._scopes.close(self._wanted)
+        report = await self._scope_release.close(self._wanted)
         await self._end_sweep()
         process_end.forget(self)
         return report

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowEngineError
-from flowengine.execution_environment import providers
 from flowengine.execution_environment.clock import within
-from flowengine.execution_environment.closing import end_traced
-from flowengine.execution_environment.events import PREFIX, Event
-from flowengine.execution_environment.opening import owner_of
-from flowengine.execution_environment.records import Entry, remove_drafts
+from flowengine.execution_environment.observation.events import PREFIX, Event
+from flowengine.execution_environment.registry.entries import Entry, remove_drafts
+from flowengine.execution_environment.resources.closing import end_traced
+from flowengine.execution_environment.resources.opening import owner_of
+from flowengine.execution_environment.specs import providers
 from flowengine.sdk import process_tree
 from flowengine.sdk.environments import VARIABLE, Leftover
 from flowengine.sdk.process_identity import is_dead
@@ -27,9 +27,9 @@ from flowengine.sdk.scratch import sweep_scratch
 from flowengine.sdk.threads import on_thread
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.bookkeeping import Books
-    from flowengine.execution_environment.opening import Surroundings
-    from flowengine.execution_environment.workspaces import Wanted
+    from flowengine.execution_environment.bookkeeping.books import Books
+    from flowengine.execution_environment.registry.workspaces import Wanted
+    from flowengine.execution_environment.resources.opening import Surroundings
 
 Found = dict[str, Any]
 
@@ -46,17 +46,17 @@ async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool
     Returns:
         What was found, with `error` if it could not be ended.
     """
-    lock = around.records.reaping(wait=wait)
+    lock = around.registry.reaping(wait=wait)
     if not await on_thread(lock.__enter__):
         return await _reap_marked(around)
     try:
-        entries, damaged = await on_thread(around.records.read)
+        entries, damaged = await on_thread(around.registry.read)
         found: list[Found] = [{"what": "damaged entry", "path": str(path)} for path in damaged]
         dead = [entry for entry in entries if is_dead(entry.leftover.owner)]
         found += [await _reap_entry(entry, around, books) for entry in dead]
         found += await _reap_marked(around)
         await _sweep_labels(around)
-        await on_thread(lambda: remove_drafts(around.records.entries))
+        await on_thread(lambda: remove_drafts(around.registry.entries))
         removed = await on_thread(lambda: around.workspaces.sweep(wanted))
         found += [{"what": "workspace", "path": str(path)} for path in removed]
     finally:
@@ -75,7 +75,7 @@ async def end_entry(entry: Entry, around: Surroundings, books: Books) -> Found:
     Returns:
         What was ended, with `error` if that failed.
     """
-    lock = around.records.reaping(wait=True)
+    lock = around.registry.reaping(wait=True)
     await on_thread(lock.__enter__)
     try:
         return await _reap_entry(entry, around, books)

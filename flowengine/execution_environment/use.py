@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.bookkeeping import Given
-    from flowengine.execution_environment.instances import Handle
+    from flowengine.execution_environment.bookkeeping.books import Given
+    from flowengine.execution_environment.bookkeeping.instances import Handle
 
 
 class Ensures(Protocol):

@@ -32,7 +32,7 @@ from flowengine.execution_environment import (
     register_provider,
     unregister_provider,
 )
-from flowengine.execution_environment.providers import check_provider
+from flowengine.execution_environment.specs.providers import check_provider
 from flowengine.sdk.environments import VARIABLE, Provider, background
 from flowengine.sdk.process_tree import marked
 
@@ -349,7 +349,7 @@ def _with_path() -> dict[str, str]:
 
 
 def _provider(case: Case) -> Provider[Any]:
-    from flowengine.execution_environment.providers import find_provider
+    from flowengine.execution_environment.specs.providers import find_provider
 
     return find_provider(case.spec["kind"])
 

@@ -62,9 +62,9 @@ def folder(flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 def _ours(folder: Path) -> list[int]:
     """Return the processes of environments that belong to this folder's store."""
-    from flowengine.execution_environment.records import Records
+    from flowengine.execution_environment.registry.entries import Registry
 
-    name = Records(environments_in(folder / ".flowengine")).name
+    name = Registry(environments_in(folder / ".flowengine")).name
     return [pid for pid, mark in marked(VARIABLE).items() if f".{name}." in mark]
 
 

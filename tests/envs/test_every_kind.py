@@ -15,7 +15,7 @@ import yaml
 from flowengine import Engine
 from flowengine.engines.results import Result
 from flowengine.execution_environment import EnvironmentManager, Handle
-from flowengine.execution_environment.events import Event
+from flowengine.execution_environment.observation.events import Event
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.containers import skip_without_docker
 from tests.envs.mcp.http_server import HttpServer

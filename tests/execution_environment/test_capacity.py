@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowengine.execution_environment import Capacity, EnvironmentManager
-from flowengine.execution_environment.capacity import Place, Places, Turn
+from flowengine.execution_environment.bookkeeping.capacity import Place, Places, Turn
 from flowengine.sdk import EnvironmentBusy, EnvironmentClosed
 from tests.execution_environment.toy import SPEC, FakeClock, Heard, Toy, until
 

@@ -25,7 +25,7 @@ from flowengine.execution_environment import (
     register_provider,
     unregister_provider,
 )
-from flowengine.execution_environment.proofs import signed
+from flowengine.execution_environment.registry.signatures import signed
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked

@@ -18,7 +18,7 @@ from flowengine.execution_environment import (
     register_provider,
     unregister_provider,
 )
-from flowengine.execution_environment.states import MOVES
+from flowengine.execution_environment.bookkeeping.states import MOVES
 from flowengine.sdk import EnvironmentBusy, EnvironmentClosed, EnvironmentFailure
 from flowengine.sdk.environments import background
 from tests.execution_environment.toy import FakeClock, Heard, Thing, Toy

@@ -110,7 +110,7 @@ def test_sizes_and_times_are_read(manager: EnvironmentManager, toy: Toy) -> None
 def test_the_schema_of_specs_is_current() -> None:
     import os
 
-    from flowengine.execution_environment.spec import json_schema
+    from flowengine.execution_environment.specs.spec import json_schema
 
     path = Path(__file__).parents[2] / "schemas" / "environment-1.schema.json"
     text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
@@ -123,7 +123,7 @@ def test_the_schema_of_specs_is_current() -> None:
 def test_the_schema_takes_what_the_manager_takes(manager: EnvironmentManager, toy: Toy) -> None:
     import jsonschema_rs
 
-    from flowengine.execution_environment.spec import json_schema
+    from flowengine.execution_environment.specs.spec import json_schema
 
     validator = jsonschema_rs.Draft202012Validator(json_schema())
     for spec in ({"kind": "toy"}, SPEC, {**SPEC, "provider": ["toy"], "limits": {"memory": "1GB"}}):

@@ -94,7 +94,7 @@ def check_environments(
         UsageError: A name is taken, or a scope or an approval is not possible.
         SpecInvalid: A spec has faults.
     """
-    from flowengine.execution_environment.spec import check_spec
+    from flowengine.execution_environment.specs.spec import check_spec
 
     taken = {
         name: f"step '{step}' gets an environment of this name" for step, name in _declared(flow)

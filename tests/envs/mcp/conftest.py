@@ -72,7 +72,7 @@ def nothing_is_left(manager: EnvironmentManager) -> Iterator[None]:
 
 def processes(manager: EnvironmentManager) -> list[int]:
     """Return who runs for the environments of a manager."""
-    name = manager._around.records.name
+    name = manager._around.registry.name
     return [pid for pid, mark in marked(VARIABLE).items() if f".{name}." in mark]
 
 

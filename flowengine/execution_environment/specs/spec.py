@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, ValidationError
 
 from flowengine.errors import FlowEngineError
-from flowengine.execution_environment import providers
 from flowengine.execution_environment.errors import Fault, SpecInvalid
-from flowengine.execution_environment.model_faults import faults_of, nearest
+from flowengine.execution_environment.specs import providers
+from flowengine.execution_environment.specs.model_faults import faults_of, nearest
 from flowengine.kernel.graph.compiled import Plain, SecretText
 from flowengine.sdk.environments import AXES, ISOLATIONS, Isolation, Provider, Scope, Spec
 from flowengine.sdk.models import REFERENCE, Config, Duration, Limits, Reference

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flowengine.execution_environment.events import PREFIX, Event, Subscriber
+from flowengine.execution_environment.observation.events import PREFIX, Event, Subscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,7 +9,7 @@ from flowengine.errors import Conflict, NotFound
 from flowengine.sdk.process_identity import is_dead
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.records import Entry, Records
+    from flowengine.execution_environment.registry.entries import Entry, Registry
 
 
 def describe_entry(entry: Entry) -> dict[str, Any]:
@@ -45,11 +45,11 @@ def describe_entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-def one_entry(records: Records, name: str) -> Entry:
+def one_entry(registry: Registry, name: str) -> Entry:
     """Return the entry with a name.
 
     Args:
-        records: The registry.
+        registry: The registry.
         name: The name of an environment, or an unambiguous prefix of its id.
 
     Returns:
@@ -59,7 +59,7 @@ def one_entry(records: Records, name: str) -> Entry:
         NotFound: There is none.
         Conflict: There are several.
     """
-    entries = records.read()[0]
+    entries = registry.read()[0]
     found = [entry for entry in entries if entry.data.get("resource_key") == name]
     found = found or [entry for entry in entries if entry.id.startswith(name)]
     if not found:

@@ -14,20 +14,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flowengine.execution_environment import approving
-from flowengine.execution_environment.bookkeeping import Books
-from flowengine.execution_environment.closing import close_resource, end_strays
-from flowengine.execution_environment.endings import Endings
+from flowengine.execution_environment.bookkeeping.books import Books
+from flowengine.execution_environment.bookkeeping.instances import (
+    Handle,
+    Instance,
+    Opened,
+    Record,
+    Waiter,
+)
+from flowengine.execution_environment.bookkeeping.views import describe
 from flowengine.execution_environment.futures import settled
-from flowengine.execution_environment.inspecting import describe
-from flowengine.execution_environment.instances import Handle, Instance, Opened, Record, Waiter
-from flowengine.execution_environment.opening import (
+from flowengine.execution_environment.lifecycle import approval
+from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks
+from flowengine.execution_environment.lifecycle.place_queue import PlaceQueue
+from flowengine.execution_environment.resources.closing import close_resource, end_strays
+from flowengine.execution_environment.resources.opening import (
     Mounted,
     Surroundings,
     failure_of,
     open_resource,
 )
-from flowengine.execution_environment.turns import Turns
 from flowengine.sdk.background import background
 from flowengine.sdk.environments import Capabilities
 from flowengine.sdk.errors import EnvironmentClosed, EnvironmentStartFailed, StepError
@@ -36,24 +42,29 @@ Have = Callable[[Record, str | None], Awaitable[Handle]]
 """Gives a hold on the environment of a spec."""
 
 
-class Openings:
+class OpeningTasks:
     """Opens environments, and stops openings that nobody waits for.
 
     Args:
         books: What is known.
         around: What all openings share.
-        turns: Grants places.
-        endings: Closes what nobody wants.
+        queue: Grants places.
+        closings: Closes what nobody wants.
         have: Gives the environments whose folders are mounted.
     """
 
     def __init__(
-        self, books: Books, around: Surroundings, turns: Turns, endings: Endings, have: Have
+        self,
+        books: Books,
+        around: Surroundings,
+        queue: PlaceQueue,
+        closings: ClosingTasks,
+        have: Have,
     ) -> None:
         self.books = books
         self.around = around
-        self._turns = turns
-        self._endings = endings
+        self._queue = queue
+        self._closings = closings
         self._have = have
 
     def start(self, record: Record) -> Instance:
@@ -96,9 +107,9 @@ class Openings:
             for earlier in [each for each in record.instances.values() if each is not instance]:
                 if earlier.withdrawn or earlier.state == "releasing":
                     await settled(earlier.ended)
-            await approving.approve(instance, self.books)
+            await approval.approve(instance, self.books)
             self.books.move(instance, "ensuring")
-            await self._turns.take(instance)
+            await self._queue.take(instance)
             mounts = await self._mount(instance)
             opened = await open_resource(
                 instance,
@@ -134,9 +145,9 @@ class Openings:
             self.books.move(instance, "ready")
             given = [(w.future, self.books.hold(instance, w.holder)) for w in wanted]
             if instance.withdrawn or not given:
-                self._endings.close(instance)
+                self._closings.close(instance)
             elif (most := instance.record.declared.spec.max_age) is not None:
-                retire = partial(self._endings.retire, instance)
+                retire = partial(self._closings.retire, instance)
                 instance.timers["age"] = self.around.clock.call_later(most, retire)
         for future, handle in given:
             if handle.given_back:
@@ -157,7 +168,7 @@ class Openings:
                 instance.error = name
                 self.books.tell("failed", instance.record, instance, name)
             waiters = self._leave(instance)
-        await self._endings.unmount(instance)
+        await self._closings.unmount(instance)
         instance.ended.set_result(None)
         for waiter in waiters:
             if waiter.future.set_running_or_notify_cancel():
@@ -173,7 +184,7 @@ class Openings:
             elif instance.state == "pending_approval":
                 instance.move("declared")
             waiters = self._leave(instance)
-        await self._endings.unmount(instance)
+        await self._closings.unmount(instance)
         instance.ended.set_result(None)
         for waiter in waiters:
             if waiter.future.set_running_or_notify_cancel():
@@ -183,7 +194,7 @@ class Openings:
         """Remove an opening without a result from the books."""
         if instance.entry is not None:
             instance.entry.remove()
-        self._endings.let_workspace_go(instance, remove=False)
+        self._closings.let_workspace_go(instance, remove=False)
         self.books.give_place_back(instance)
         self.books.forget(instance, describe(instance, self.around.clock.monotonic()))
         waiters = list(instance.waiters)
@@ -202,7 +213,7 @@ class Openings:
 
     async def _close_late(self, instance: Instance, resource: Any) -> None:
         """Close a resource that arrived when nobody waited for it any more."""
-        from flowengine.execution_environment.providers import find_provider
+        from flowengine.execution_environment.specs.providers import find_provider
 
         provider = find_provider(instance.record.declared.spec.kind)
         opened = Opened(resource, provider, "", None, Capabilities(), [])

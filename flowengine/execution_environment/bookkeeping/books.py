@@ -1,6 +1,6 @@
 """What one manager knows: specs, openings, holds, places. Plain bookkeeping, under one lock.
 
-Every state change goes through `move`, which checks it against the table in `states` and reports
+Every state change goes through `move`, which checks it against the table in `states.py` and reports
 it.
 """
 
@@ -12,13 +12,13 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from flowengine.execution_environment.capacity import Capacity, Place, Places
+from flowengine.execution_environment.bookkeeping.capacity import Capacity, Place, Places
+from flowengine.execution_environment.bookkeeping.instances import Handle, Instance, Record
+from flowengine.execution_environment.bookkeeping.states import State
 from flowengine.execution_environment.clock import Clock
 from flowengine.execution_environment.errors import Fault, SpecInvalid, UnknownEnvironment
-from flowengine.execution_environment.events import PREFIX, Event, Events, Name
-from flowengine.execution_environment.instances import Handle, Instance, Record
-from flowengine.execution_environment.spec import Declared, check_spec
-from flowengine.execution_environment.states import State
+from flowengine.execution_environment.observation.events import PREFIX, Event, Events, Name
+from flowengine.execution_environment.specs.spec import Declared, check_spec
 from flowengine.sdk.errors import EnvironmentClosed
 
 Given = Mapping[str, Any] | str

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.execution_environment.clock import within
-from flowengine.execution_environment.records import NoEntry
+from flowengine.execution_environment.registry.entries import NoEntry
 from flowengine.sdk import process_tree
 from flowengine.sdk.environments import VARIABLE, Resource
 from flowengine.sdk.folder_removal import remove_tree
@@ -15,8 +15,8 @@ from flowengine.sdk.process_identity import boot
 from flowengine.sdk.threads import on_thread
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.instances import Instance, Opened
-    from flowengine.execution_environment.opening import Surroundings
+    from flowengine.execution_environment.bookkeeping.instances import Instance, Opened
+    from flowengine.execution_environment.resources.opening import Surroundings
 
 
 async def close_resource(

@@ -7,7 +7,7 @@
 
 An entry is on disk before anything of it is started, and is removed after the last thing has ended.
 It is replaced as a whole, never changed in place, so it is complete whenever a process dies. It is
-signed (see `proofs`): one that somebody else has put there is neither trusted nor touched.
+signed (see `signatures.py`): one that somebody else has put there is neither trusted nor touched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from flowengine.execution_environment.proofs import is_signed, signed
+from flowengine.execution_environment.registry.signatures import is_signed, signed
 from flowengine.sdk.environments import Leftover, Owner
 from flowengine.sdk.errors import EnvironmentUnavailable
 from flowengine.sdk.process_identity import started
@@ -37,12 +37,12 @@ class Entry:
     """The entry of one environment on disk.
 
     Args:
-        records: Where it is.
+        registry: Where it is.
         data: What is in it.
     """
 
-    def __init__(self, records: Records, data: dict[str, Any]) -> None:
-        self._records = records
+    def __init__(self, registry: Registry, data: dict[str, Any]) -> None:
+        self._registry = registry
         self.data = data
 
     @property
@@ -69,7 +69,7 @@ class Entry:
         """Record its state, if possible: it is only for people."""
         self.data["state"] = state
         with contextlib.suppress(OSError):
-            self._records.write(self.data)
+            self._registry.write(self.data)
 
     def trace(self, **facts: Any) -> None:
         """Add facts about what is about to be started; see `flowengine.sdk.environments.Tracer`.
@@ -79,13 +79,13 @@ class Entry:
         """
         self._note(facts)
         try:
-            self._records.write(self.data)
+            self._registry.write(self.data)
         except OSError as error:
-            raise self._records.unusable(error) from None
+            raise self._registry.unusable(error) from None
 
     def remove(self) -> None:
         """Forget it: nothing is left."""
-        self._records.remove(self.id)
+        self._registry.remove(self.id)
 
     def _note(self, facts: Mapping[str, Any]) -> None:
         known = self.data["facts"]
@@ -114,7 +114,7 @@ class NoEntry(Entry):
         """Nothing is there."""
 
 
-class Records:
+class Registry:
     """The folder with all entries.
 
     Args:

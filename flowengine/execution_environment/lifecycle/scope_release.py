@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from flowengine.execution_environment.bookkeeping import Books
-from flowengine.execution_environment.endings import Endings
+from flowengine.execution_environment.bookkeeping.books import Books
+from flowengine.execution_environment.bookkeeping.instances import Instance
 from flowengine.execution_environment.futures import settled
-from flowengine.execution_environment.instances import Instance
-from flowengine.execution_environment.openings import Openings
-from flowengine.execution_environment.workspaces import Wanted
+from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks
+from flowengine.execution_environment.lifecycle.opening_tasks import OpeningTasks
+from flowengine.execution_environment.registry.workspaces import Wanted
 from flowengine.sdk.environments import Scope
 
 
@@ -32,19 +32,19 @@ class Report(NamedTuple):
     failed: list[NotReleased]
 
 
-class Scopes:
+class ScopeRelease:
     """Closes what belongs together, newest first, one after the other.
 
     Args:
         books: What is known.
         openings: Stops what is being opened.
-        endings: Closes what is open.
+        closings: Closes what is open.
     """
 
-    def __init__(self, books: Books, openings: Openings, endings: Endings) -> None:
+    def __init__(self, books: Books, openings: OpeningTasks, closings: ClosingTasks) -> None:
         self._books = books
         self._openings = openings
-        self._endings = endings
+        self._closings = closings
 
     async def release(self, scope: Scope, owner_id: str) -> Report:
         """Close everything of an owner, newest first, and forget its specs and folders."""
@@ -62,7 +62,7 @@ class Scopes:
                     self._books.records.pop(record.declared.id, None)
                 record.answer = None
         if not report.failed:
-            await self._endings.end_workspaces(scope, owner_id)
+            await self._closings.end_workspaces(scope, owner_id)
         return report
 
     async def suspend(self, scope: Scope, owner_id: str) -> Report:
@@ -71,7 +71,7 @@ class Scopes:
         with self._books.lock:
             instances = self._books.of_owner(scope, owner_id)
         for instance in instances:
-            closing = self._endings.park(instance)
+            closing = self._closings.park(instance)
             if closing is not None:
                 await settled(closing)
                 ended.append((instance, closing))
@@ -96,7 +96,7 @@ class Scopes:
         report = await self._end(instances)
         for scope, owner_id in sorted(owners):
             if not wanted(scope, owner_id):
-                await self._endings.end_workspaces(scope, owner_id)
+                await self._closings.end_workspaces(scope, owner_id)
         return report
 
     async def _end(self, instances: Sequence[Instance]) -> Report:
@@ -108,7 +108,7 @@ class Scopes:
             if instance.withdrawn:
                 await settled(instance.ended)
                 continue
-            closing = self._endings.close(instance)
+            closing = self._closings.close(instance)
             if closing is not None:
                 await settled(closing)
                 ended.append((instance, closing))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine.execution_environment.instances import Instance, Record
+from flowengine.execution_environment.bookkeeping.instances import Instance, Record
 
 
 def describe(instance: Instance, now: float) -> dict[str, Any]:

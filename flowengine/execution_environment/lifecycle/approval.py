@@ -12,9 +12,9 @@ from flowengine.policy_approval import Answer, Question, ask, configured, read_a
 from flowengine.sdk.errors import Refused, Rejected
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.bookkeeping import Books
-    from flowengine.execution_environment.instances import Instance, Record
-    from flowengine.execution_environment.spec import Declared
+    from flowengine.execution_environment.bookkeeping.books import Books
+    from flowengine.execution_environment.bookkeeping.instances import Instance, Record
+    from flowengine.execution_environment.specs.spec import Declared
 
 
 def question_of(declared: Declared) -> Question:

@@ -6,27 +6,27 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from flowengine.execution_environment.bookkeeping import Books, place_of
-from flowengine.execution_environment.capacity import Place, Turn
+from flowengine.execution_environment.bookkeeping.books import Books, place_of
+from flowengine.execution_environment.bookkeeping.capacity import Place, Turn
+from flowengine.execution_environment.bookkeeping.instances import Instance, Record
 from flowengine.execution_environment.clock import Clock, TookTooLong, within
-from flowengine.execution_environment.endings import Endings
-from flowengine.execution_environment.instances import Instance, Record
+from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks
 from flowengine.sdk.errors import EnvironmentBusy
 
 
-class Turns:
+class PlaceQueue:
     """Grants places to openings, and makes room by closing what nobody holds.
 
     Args:
         books: They count the places.
         clock: Measures the bound.
-        endings: Close what makes room.
+        closings: Close what makes room.
     """
 
-    def __init__(self, books: Books, clock: Clock, endings: Endings) -> None:
+    def __init__(self, books: Books, clock: Clock, closings: ClosingTasks) -> None:
         self.books = books
         self._clock = clock
-        self._endings = endings
+        self._closings = closings
         self._together = asyncio.Lock()
 
     @asynccontextmanager
@@ -120,7 +120,7 @@ class Turns:
             if not places.possible(turn):
                 raise self._busy(who, _NEVER)
             if not places.ask(turn):
-                self._endings.make_room()
+                self._closings.make_room()
             elif instance is not None:
                 instance.place = True
         if turn.had:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from concurrent.futures import Future
 from functools import partial
 
-from flowengine.execution_environment.bookkeeping import Books, place_of
-from flowengine.execution_environment.closing import close_resource
+from flowengine.execution_environment.bookkeeping.books import Books, place_of
+from flowengine.execution_environment.bookkeeping.instances import Handle, Instance
+from flowengine.execution_environment.bookkeeping.views import describe
 from flowengine.execution_environment.futures import settled
-from flowengine.execution_environment.inspecting import describe
-from flowengine.execution_environment.instances import Handle, Instance
-from flowengine.execution_environment.opening import Surroundings
+from flowengine.execution_environment.resources.closing import close_resource
+from flowengine.execution_environment.resources.opening import Surroundings
 from flowengine.sdk.background import background
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.threads import on_thread
 
 
-class Endings:
+class ClosingTasks:
     """Releases holds, and closes what nobody holds or may hold any more.
 
     Args:

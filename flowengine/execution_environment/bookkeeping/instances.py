@@ -9,7 +9,7 @@ import os
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.execution_environment.states import State, check
+from flowengine.execution_environment.bookkeeping.states import State, check
 from flowengine.sdk.environments import Capabilities, Provider, Sandbox, Scope
 from flowengine.sdk.errors import EnvironmentClosed, EnvironmentLost
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from flowengine.execution_environment.records import Entry
-    from flowengine.execution_environment.spec import Declared
+    from flowengine.execution_environment.registry.entries import Entry
+    from flowengine.execution_environment.specs.spec import Declared
     from flowengine.policy_approval import Answer
 
 

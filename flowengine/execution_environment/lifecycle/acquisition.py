@@ -10,32 +10,34 @@ import inspect
 from concurrent.futures import Future
 from typing import Any
 
-from flowengine.execution_environment.bookkeeping import Books
+from flowengine.execution_environment.bookkeeping.books import Books
+from flowengine.execution_environment.bookkeeping.instances import Handle, Instance, Record
 from flowengine.execution_environment.clock import within
-from flowengine.execution_environment.endings import Endings
 from flowengine.execution_environment.futures import settled
-from flowengine.execution_environment.instances import Handle, Instance, Record
-from flowengine.execution_environment.opening import Surroundings
-from flowengine.execution_environment.openings import Openings
-from flowengine.execution_environment.turns import Turns
+from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks
+from flowengine.execution_environment.lifecycle.opening_tasks import OpeningTasks
+from flowengine.execution_environment.lifecycle.place_queue import PlaceQueue
+from flowengine.execution_environment.resources.opening import Surroundings
 from flowengine.sdk.background import background
 
 
-class Sharing:
+class Acquisition:
     """Returns holds.
 
     Args:
         books: What is known.
         around: What all openings share.
-        turns: Grants places.
-        endings: Closes what is not healthy.
+        queue: Grants places.
+        closings: Closes what is not healthy.
     """
 
-    def __init__(self, books: Books, around: Surroundings, turns: Turns, endings: Endings) -> None:
+    def __init__(
+        self, books: Books, around: Surroundings, queue: PlaceQueue, closings: ClosingTasks
+    ) -> None:
         self.books = books
         self.around = around
-        self.endings = endings
-        self.openings = Openings(books, around, turns, endings, self.have)
+        self.closings = closings
+        self.openings = OpeningTasks(books, around, queue, closings, self.have)
 
     def begin(self, record: Record, holder: str | None) -> Handle | Future[Handle]:
         """Return a hold on the environment of a spec, or a future of one.
@@ -58,7 +60,7 @@ class Sharing:
                     return self.openings.wait_for(self.openings.start(record), holder)
                 if instance.state != "ready":
                     return self.openings.wait_for(instance, holder)
-                if self.endings.retire_if_old(instance):
+                if self.closings.retire_if_old(instance):
                     continue
             verdict = self._check(instance)
             if isinstance(verdict, Future):
@@ -84,7 +86,7 @@ class Sharing:
         """Abandon a hold, whether it has arrived or not."""
         if not future.cancel() and not future.cancelled() and future.exception() is None:
             handle = future.result()
-            self.endings.give_back(handle)
+            self.closings.give_back(handle)
 
     async def _begin_slowly(
         self, record: Record, instance: Instance, holder: str | None, verdict: Future[bool]
@@ -106,7 +108,7 @@ class Sharing:
                 instance.stop_timer("keep")
                 return self.books.hold(instance, holder)
             self.books.move(instance, "unhealthy")
-            self.endings.replace(instance, holder)
+            self.closings.replace(instance, holder)
             return None
 
     def _check(self, instance: Instance) -> bool | Future[bool]:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.errors import FlowEngineError
-from flowengine.execution_environment import providers
+from flowengine.execution_environment.bookkeeping.instances import Opened
 from flowengine.execution_environment.clock import Clock, PluginFailed, TookTooLong, within
-from flowengine.execution_environment.instances import Opened
-from flowengine.execution_environment.records import NoEntry, Records
-from flowengine.execution_environment.spec import isolated_enough
-from flowengine.execution_environment.workspaces import home_of
+from flowengine.execution_environment.registry.entries import NoEntry, Registry
+from flowengine.execution_environment.registry.workspaces import home_of
+from flowengine.execution_environment.specs import providers
+from flowengine.execution_environment.specs.spec import isolated_enough
 from flowengine.sdk.environments import (
     Capabilities,
     Changes,
@@ -35,9 +35,9 @@ from flowengine.sdk.errors import (
 )
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.instances import Instance
-    from flowengine.execution_environment.spec import Declared
-    from flowengine.execution_environment.workspaces import Workspaces
+    from flowengine.execution_environment.bookkeeping.instances import Instance
+    from flowengine.execution_environment.registry.workspaces import Workspaces
+    from flowengine.execution_environment.specs.spec import Declared
 
 
 class Bounds(NamedTuple):
@@ -68,7 +68,7 @@ class Surroundings(NamedTuple):
     owner: Owner
     clock: Clock
     bounds: Bounds
-    records: Records
+    registry: Registry
     workspaces: Workspaces
     guarded: Sequence[Path]
 
@@ -277,7 +277,7 @@ def _prepare(
         "generation": instance.generation,
         "manager": around.manager,
         "owner": list(around.owner),
-        "mark": mark_of(instance.id, around.owner, around.records),
+        "mark": mark_of(instance.id, around.owner, around.registry),
         "state": "ensuring",
         "at": around.clock.now(),
     }
@@ -288,9 +288,9 @@ def _prepare(
     record.generation = instance.generation = data["generation"] = generation
     data["workspace"] = str(path)
     if recorded:
-        instance.entry = around.records.add(data)
+        instance.entry = around.registry.add(data)
     else:
-        instance.entry = NoEntry(around.records, {**data, "facts": {}})
+        instance.entry = NoEntry(around.registry, {**data, "facts": {}})
 
 
 def _workspace(instance: Instance, around: Surroundings, *, needed: bool) -> tuple[Path, int]:
@@ -303,13 +303,13 @@ def _workspace(instance: Instance, around: Surroundings, *, needed: bool) -> tup
         return around.workspaces.claim(spec.scope, spec.owner_id, declared.id, instance.generation)
     except OSError as error:
         if needed:
-            raise around.records.unusable(error) from None
+            raise around.registry.unusable(error) from None
         return around.workspaces.temporary(), instance.generation
 
 
-def mark_of(id: str, owner: Owner, records: Records) -> str:
+def mark_of(id: str, owner: Owner, registry: Registry) -> str:
     """Return the mark of an environment's processes, which names their owner."""
-    return f"{id}@{owner.pid}.{owner.started}.{records.name}.{owner.boot}"
+    return f"{id}@{owner.pid}.{owner.started}.{registry.name}.{owner.boot}"
 
 
 def owner_of(mark: str, around: Surroundings) -> Owner | None:
@@ -319,7 +319,7 @@ def owner_of(mark: str, around: Surroundings) -> Owner | None:
         owner = Owner(int(pid), int(began), boot, around.owner.host)
     except ValueError:
         return None
-    return owner if name == around.records.name else None
+    return owner if name == around.registry.name else None
 
 
 def _request(
@@ -334,7 +334,7 @@ def _request(
 ) -> Request:
     from pydantic import ValidationError
 
-    from flowengine.execution_environment.model_faults import faults_of
+    from flowengine.execution_environment.specs.model_faults import faults_of
     from flowengine.sdk.environments import background
     from flowengine.step_log import MaskedLog
 

@@ -5,8 +5,8 @@
     FOLDER/workspaces/SCOPE/OWNER/SPEC.claim      the process that uses both
     FOLDER/workspaces/lock                        held by whoever claims or removes one
 
-Descriptions and claims are signed (see `proofs`), and no folder is used or removed without one of
-its own: what somebody else has put here is ignored.
+Descriptions and claims are signed (see `signatures.py`), and no folder is used or removed without
+one of its own: what somebody else has put here is ignored.
 
 An environment that is released for a wait leaves its folder for whoever resumes the execution, in
 this process or another. The folder is removed when its scope ends. While a living process uses it,
@@ -25,8 +25,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from flowengine.execution_environment.proofs import is_signed, signed
-from flowengine.execution_environment.records import content, draft_of, make_own, remove_drafts
+from flowengine.execution_environment.registry.entries import (
+    content,
+    draft_of,
+    make_own,
+    remove_drafts,
+)
+from flowengine.execution_environment.registry.signatures import is_signed, signed
 from flowengine.sdk.environments import Owner, Scope
 from flowengine.sdk.folder_removal import remove_tree
 from flowengine.sdk.process_identity import is_dead

@@ -1,0 +1,1 @@
+"""What one manager knows: specs, what was opened for each, its state, and who holds it."""

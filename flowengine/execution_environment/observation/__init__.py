@@ -1,0 +1,1 @@
+"""What watchers are told: events and metrics."""

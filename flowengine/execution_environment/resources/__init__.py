@@ -1,0 +1,1 @@
+"""Opening and closing one resource through its provider."""
