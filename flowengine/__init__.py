@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from flowengine.agents import Agent, LoggerManager, Response, function_to_json
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow, check, load
     from flowengine.engines.infos import Difference, ExecutionInfo, Reason, WaitInfo
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from flowengine.sdk import StepContext, StepError, quick
 
 __all__ = [
+    "Agent",
     "Conflict",
     "Decision",
     "Difference",
@@ -47,9 +49,11 @@ __all__ = [
     "InputError",
     "LeaseLost",
     "LoadedFlow",
+    "LoggerManager",
     "NotAllowed",
     "NotFound",
     "Reason",
+    "Response",
     "Result",
     "Sent",
     "Step",
@@ -61,12 +65,14 @@ __all__ = [
     "WaitInfo",
     "cel",
     "check",
+    "function_to_json",
     "load",
     "quick",
     "step",
 ]
 
 _HOMES = {
+    **dict.fromkeys(("Agent", "LoggerManager", "Response", "function_to_json"), "agents"),
     "Engine": "engines.engine",
     "LoadedFlow": "engines.flows",
     "check": "engines.flows",

@@ -118,6 +118,11 @@ class Secrets:
         return value
 
 
+def mask_known(value: Plain) -> Plain:
+    """Return plain data with every secret that this process has read replaced by `***`."""
+    return _process.mask(value)
+
+
 def resolve(name: str, reference: Mapping[str, Plain]) -> str:
     """Read a secret.
 

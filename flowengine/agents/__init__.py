@@ -8,11 +8,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flowengine.agents.agent import Agent, Response, Result, case_not_resolved, case_resolved
     from flowengine.agents.function_schemas import function_to_json
+    from flowengine.agents.log_events import LogEvent
+    from flowengine.agents.loggers import LoggerManager
 
-__all__ = ["function_to_json"]
+__all__ = [
+    "Agent",
+    "LogEvent",
+    "LoggerManager",
+    "Response",
+    "Result",
+    "case_not_resolved",
+    "case_resolved",
+    "function_to_json",
+]
 
+_AGENT = ("Agent", "Response", "Result", "case_not_resolved", "case_resolved")
 _HOMES = {
+    **dict.fromkeys(_AGENT, "agent"),
+    "LogEvent": "log_events",
+    "LoggerManager": "loggers",
     "function_to_json": "function_schemas",
 }
 
