@@ -73,6 +73,25 @@ class Decider(Reader):
         """Like `reject`, on the running event loop."""
         return await self.decide_async(wait, self._choice_of(wait, "reject"), **answer)
 
+    def respond(self, wait: str, value: Any, /, **answer: Unpack[Answering]) -> Decision:
+        """Give the result of a call that waits for approval; the call is not made. Like `decide`.
+
+        Args:
+            wait: Id of the wait, or an unambiguous prefix of it.
+            value: The result, as the tool would return it.
+            **answer: Further parts of the answer, see `Answering`.
+
+        Returns:
+            The decision that counts.
+        """
+        return self.decide(wait, "respond", **{**answer, "value": value})
+
+    async def respond_async(
+        self, wait: str, value: Any, /, **answer: Unpack[Answering]
+    ) -> Decision:
+        """Like `respond`, on the running event loop."""
+        return await self.decide_async(wait, "respond", **{**answer, "value": value})
+
     def continue_with(self, wait: str, answer: Mapping[str, Any]) -> Decision:
         """Answer an approval in the form that approval handlers use.
 

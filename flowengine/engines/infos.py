@@ -40,6 +40,18 @@ class WaitInfo(TypedDict, total=False):
     """Fields of `subject` that the decider may change, or `True` for all."""
     edit_schema: dict[str, Any]
     """JSON Schema of these fields, to the extent that the flow declares their types."""
+    tool: str
+    """Of a call that waits for approval: its name; `subject` has the arguments."""
+    version: str
+    """Digest of the tool's declaration."""
+    digest: str
+    """Digest of what is approved: tool, version, arguments."""
+    bound: list[str]
+    """Arguments that the flow fixes; nobody can change them."""
+    returns: dict[str, Any]
+    """JSON Schema of a result that is given with the choice `respond`."""
+    environment: str
+    """Of an environment that waits for approval: its name."""
     form: dict[str, Any]
     choices: list[dict[str, Any]]
     """`{id, label, counts_as, comment}` each."""
@@ -300,7 +312,7 @@ class Answering(TypedDict, total=False):
     attach: Sequence[str | PathLike[str]]
     """Paths of files to attach."""
     value: Any
-    """With the choice `result` of a question: the output of the step."""
+    """With the choice `result` of a question, or `respond` of a call: the output of the step."""
     by: str
     """The user who decides, as `user:NAME`. Default: the engine's user."""
     resume: bool

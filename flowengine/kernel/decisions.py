@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from flowengine.kernel.ending import cut_attempts
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.recovery import interrupted
-from flowengine.kernel.waiting import approvals, budget_questions, environment_questions
+from flowengine.kernel.waiting import approvals, budget_questions, permissions
 from flowengine.kernel.waiting.owners import Owner, owner_of
 
 if TYPE_CHECKING:
@@ -57,13 +57,15 @@ DECISIONS: dict[Owner, Row] = {
         "the step goes on with `expired`, or with the choice that `on_expire` names",
         approvals.expire,
     ),
-    "environment": Row(
-        "all units that need an environment before their attempts begin",
-        "it is a vote; with enough of them the attempts begin, or fail with `Rejected`",
-        environment_questions.decide,
-        "the attempts fail with `Expired`, or go on as `on_expire` says; who needs it next asks "
+    "permission": Row(
+        "all units that need it before their attempts begin: to call a tool, or to open an "
+        "environment",
+        "it is a vote; with enough of them the attempts begin, or fail with `Rejected`; or the "
+        "call has the result that was given",
+        permissions.decide,
+        "the attempts fail with `Expired`, or continue as `on_expire` says; who needs it next asks "
         "again",
-        environment_questions.expire,
+        permissions.expire,
     ),
     "budget": Row(
         "all units for whose calls a budget has nothing left",

@@ -203,6 +203,24 @@ def held_arrivals(join: JoinState) -> list[Arrival]:
 # Waits and timers
 
 
+RESPOND = "respond"
+"""The choice that gives the result of a call, in place of the call."""
+
+
+def edited(subject: Plain, edits: dict[str, Plain]) -> Plain:
+    """Return the subject with fields replaced; a field is a dotted path into it."""
+    for path, value in edits.items():
+        subject = _replaced(subject, path.split("."), value)
+    return subject
+
+
+def _replaced(value: Plain, path: list[str], leaf: Plain) -> Plain:
+    if not path:
+        return leaf
+    inner = value.get(path[0]) if isinstance(value, dict) else None
+    return {**(value if isinstance(value, dict) else {}), path[0]: _replaced(inner, path[1:], leaf)}
+
+
 def counting(record: dict[str, Plain], choice: str) -> str:
     """Return what a choice counts as: `approve`, `reject` or `other`."""
     for entry in record.get("choices") or ():

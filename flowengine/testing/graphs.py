@@ -92,6 +92,25 @@ def needs(uses: dict[str, Described], given: Any = None) -> Described:
     return {"environments": True, "asks": asks, "input": ["map", parts]}
 
 
+def calls(tool: str, args: Any, **fields: Any) -> Described:
+    """Return the keys of a task or subflow that people are asked about before it is called.
+
+    Args:
+        tool: Name of the tool.
+        args: Its arguments.
+        fields: Of the approval; also `bind`, `edit`, `when`, `schema`, `version`.
+    """
+    choices = [
+        {"id": "approve", "counts_as": "approve"},
+        {"id": "reject", "counts_as": "reject"},
+        {"id": "respond", "counts_as": "other"},
+    ]
+    said: Described = {"version": "1", "schema": None, "returns": None, "bind": {}, "edit": True}
+    said |= {key: fields.pop(key) for key in [*said, "when"] if key in fields}
+    parts = {"tool": tool, **said, "fields": {"choices": choices, **fields}}
+    return {"args": v(args), "approval": ["map", _values(parts)]}
+
+
 def _values(data: Described) -> Described:
     return {name: v(one) for name, one in data.items()}
 

@@ -163,6 +163,17 @@ def questions_are_waited_for(simulator: Simulated) -> None:
         assert all(isinstance(one, dict) or one in open_ for one in about.values())
 
 
+def calls_run_as_they_were_approved(simulator: Simulated) -> None:
+    """A call that people were asked about runs only with a yes, and with what they said yes to."""
+    state = simulator.state
+    answers = state.get("answers", {})
+    for unit in state["units"].values():
+        kept = answers.get(unit["id"], {}).get("call")
+        if unit["phase"] == "run" and kept is not None:
+            assert kept["approved"]
+            assert kept["args"] == unit["args"]
+
+
 def what_is_cleaned_up_is_waited_for(simulator: Simulated) -> None:
     """What is due is waited for, or the flow still has to end; what runs is due to somebody."""
     state = simulator.state
@@ -317,6 +328,7 @@ ALWAYS: list[Callable[[Simulated], None]] = [
     no_path_is_lost_or_doubled,
     every_wait_can_end,
     questions_are_waited_for,
+    calls_run_as_they_were_approved,
     what_is_cleaned_up_is_waited_for,
     locks_are_held_by_those_who_say_so,
     shared_locks_are_those_claimed,

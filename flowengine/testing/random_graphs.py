@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 from flowengine.kernel import Graph
-from flowengine.testing.graphs import Described, graph, needs, step, v, x
+from flowengine.testing.graphs import Described, calls, graph, needs, step, v, x
 
 NAMES = ["item", "index", "key"]
 ASKED: Described = {
@@ -53,6 +53,7 @@ class _Draws:
         flows = {name: {**self.whole(depth=1), **self.taken()} for name in self.flows}
         self.ask()
         self.read()
+        self.ask_before_calls()
         for number, whole in enumerate([main, *flows.values()]):
             if random.Random(f"{self.count} {number}").random() < 0.2:
                 whole["opens"] = {"box": {"scope": "execution", **ASKED}}
@@ -91,6 +92,15 @@ class _Draws:
             is_task = one.get("action", "task") == "task"
             if is_task and draw.random() < 0.3 and not one.keys() & {"group", "parallel"}:
                 one["reads"] = draw.choice([["k"], ["open"], ["k", "open"]])
+
+    def ask_before_calls(self) -> None:
+        """Make people be asked about some of the calls so far, of tasks and of subflows."""
+        draw = random.Random(-self.count)
+        called = [one for one in self.steps if one.get("action", "task") in ("task", "flow")]
+        for one in called:
+            if draw.random() < 0.15 and not one.keys() & {"group", "parallel", "args"}:
+                args = {} if one.get("action") == "flow" else {"n": draw.randint(0, 3)}
+                one.update(calls("tool", args, **draw.choice([{}, {"expires": "1h"}])))
 
     def idle(self) -> Described:
         return self.random.choice([{}, {}, {"idle": "1m"}])

@@ -132,7 +132,7 @@ class Scripts:
                 yield f"approvals.{name}: this decision was not made", decided.loc
 
     def _name_of(self, wait: Mapping[str, Any]) -> str | None:
-        names = (wait["address"], wait.get("environment"), wait["step"])
+        names = (wait["address"], wait.get("environment"), wait.get("tool"), wait["step"])
         return next((name for name in names if name in self._case.approvals), None)
 
     def _no_script(self, run: Run) -> str:

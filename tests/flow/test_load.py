@@ -217,6 +217,7 @@ def test_every_word_that_is_not_built_yet_is_refused(part: str, key: str) -> Non
         "Environment": f"environments: {{e: {{kind: files, {key}: {value}}}}}\n{GREET}",
         "Start": f"start: [{{signal: b, {key}: {value}}}]\n{GREET}",
         "AskFirst": f"environments: {{e: {{kind: files, approval: {{{key}: x}}}}}}\n{GREET}",
+        "AskBeforeCall": f"tools: {{t: {{shell: [t], approval: {{{key}: x}}}}}}\n{GREET}",
         "Approval": f"steps:\n  - {{id: a, approval: {{title: b, {key}: {value}}}}}\n",
     }
 

@@ -21,7 +21,7 @@ def test_every_owner_has_its_rows() -> None:
 def test_the_record_tells_the_owner() -> None:
     records = {
         "step": {"kind": "approval", "unit": 4},
-        "environment": {"kind": "approval", "unit": 0, "asks": [0, "digest"], "units": {}},
+        "permission": {"kind": "approval", "unit": 0, "asks": [0, "digest"], "units": {}},
         "budget": {"kind": "approval", "unit": 0, "budget": 0},
         "attempt": {"kind": "question", "unit": 4},
         "cut": {"kind": "question", "unit": 0, "cut": 4},

@@ -9,7 +9,8 @@ from flowengine.cli.approvals import deciding
 HELP = "decide with any choice, including questions about uncertain steps"
 EXAMPLE = """\
 flowengine approvals decide a7f3 --choice later
-flowengine approvals decide 09be --choice result --value '{"id": 7}'"""
+flowengine approvals decide 09be --choice result --value '{"id": 7}'
+flowengine approvals decide 4c1d --choice respond --value '"done by hand"'"""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -19,7 +20,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--value",
         metavar="JSON|@FILE",
-        help="with the choice 'result' of a question: the output to record for the step",
+        help="with the choice 'result' of a question, or 'respond' of a call: the output to record "
+        "for the step",
     )
 
 

@@ -31,8 +31,8 @@ class Notes:
             Lines.
         """
         for part in (
-            self._join, self._when, self._does, self._map, self._loop, self._lock, self._bounds,
-            self._writes,
+            self._join, self._when, self._does, self._asks, self._map, self._loop, self._lock,
+            self._bounds, self._writes,
         ):  # fmt: skip
             yield from part(step)
         yield from self.handlers(step.get("on_error", []), "on")
@@ -108,6 +108,15 @@ class Notes:
             yield self._cancel(step)
         elif action in ("task", "approval", "fail", "flow"):
             yield self.action(step)
+
+    def _asks(self, step: StepSpec) -> Iterator[str]:
+        if "approval" in step:
+            tag, parts = step["approval"]
+            when = parts.get("when") if tag == "map" else None
+            if when is not None and when[0] == "expr":
+                yield f"asks first if {self._condition(when[1])}"
+            else:
+                yield "asks first"
 
     def _wait(self, step: StepSpec) -> Iterator[str]:
         alternatives = step["wait"]["alternatives"]

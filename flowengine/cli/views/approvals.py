@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 KINDS = ("approval", "ask", "question")
 """Kinds of waits that people answer."""
 WIDTH = 11
+LONGEST = 500
+"""Characters of a value that are shown."""
 
 
 def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
@@ -106,7 +108,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
         yield _fact("votes", f"{len(wait.get('votes', []))} of {wait['need']}")
     if wait.get("body"):
         yield ""
-        yield from (f"  {line}".rstrip() for line in str(wait["body"]).rstrip().split("\n"))
+        yield from (f"  | {line}".rstrip() for line in str(wait["body"]).rstrip().split("\n"))
         yield ""
     yield from _subject(wait)
     if is_open:
@@ -148,15 +150,31 @@ def decision_lines(wait: WaitInfo) -> Iterator[str]:
 
 def _subject(wait: WaitInfo) -> Iterator[str]:
     """Yield the fields of the subject, and which of them may be edited."""
+    if "digest" in wait:
+        yield _fact("call", f"{wait['tool']}, sha256 {wait['digest'][:16]}")
     if "subject" not in wait:
         return
     subject, edit = wait["subject"], wait.get("edit") or []
     if not isinstance(subject, dict):
-        yield _fact("subject", one_line(inline(subject), 500))
+        yield _fact("subject", _shown(subject))
         return
+    bound = wait.get("bound", ())
     for name, value in subject.items():
         may = "  (may be edited)" if edit is True or name in edit else ""
-        yield _fact(name, f"{one_line(inline(value), 500)}{may}")
+        may = "  (fixed by the flow)" if name in bound else may
+        yield _fact(name, f"{_shown(value)}{may}")
+
+
+def _shown(value: Any) -> str:
+    """Return a value on one line; of a long one beginning, end, size and digest."""
+    text = clean(inline(value))
+    if len(text) <= LONGEST:
+        return text
+    from hashlib import sha256
+
+    digest = sha256(inline(value).encode(errors="surrogatepass")).hexdigest()
+    cut = f" … {len(text)} characters, sha256 {digest[:16]} … "
+    return f"{text[: LONGEST // 2]}{cut}{text[-LONGEST // 2 :]}"
 
 
 def _form(schema: Mapping[str, Any]) -> Iterator[str]:

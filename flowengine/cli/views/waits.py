@@ -150,7 +150,8 @@ def _filled(wait: WaitInfo, choice: dict[str, Any]) -> list[str]:
         words += [word for name in required for word in ("--form", f"{name}=VALUE")]
     if choice.get("comment") == "required":
         words += ["--comment", "TEXT"]
-    if wait["kind"] == "question" and choice["id"] == "result":
+    gives = "result" if wait["kind"] == "question" else "respond" if "tool" in wait else None
+    if choice["id"] == gives:
         words += ["--value", "JSON"]
     return words
 

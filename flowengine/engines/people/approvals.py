@@ -20,6 +20,7 @@ from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import Vote
 from flowengine.journal.shapes import damage, unpack_event
 from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.view import RESPOND
 from flowengine.validation import check_numbers, validate
 
 if TYPE_CHECKING:
@@ -131,6 +132,9 @@ def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) ->
             check_numbers(answer.value, "the result")
             decision["value"] = answer.value
         return decision
+    if answer.choice == RESPOND and "tool" in wait:
+        decision["value"] = _response(wait, answer.value)
+        return decision
     decision["form"] = _form(wait, choice, answer.form)
     decision["edits"] = _edits(wait, answer.edits) if answer.edits else None
     return decision
@@ -179,7 +183,7 @@ def same(standing: Mapping[str, Any], answer: Answer, files: Sequence[str]) -> b
         files: Digests of the files that come with it.
     """
     said = {"form": answer.form, "edits": answer.edits, "comment": answer.comment}
-    if answer.choice == "result":
+    if answer.choice in ("result", RESPOND):
         said["value"] = answer.value
     stood = {file["sha256"] for file in standing.get("attachments") or ()}
     return (
@@ -309,6 +313,17 @@ def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any
                 f"the form needs '{name}'", field=name, hint=f"add --form {name}=VALUE"
             )
     return validate({"type": "object", **schema}, form, "form")
+
+
+def _response(wait: Mapping[str, Any], value: Any) -> Any:
+    """Return the result that somebody gives in place of a call.
+
+    Raises:
+        InputError: It is not what the tool returns.
+    """
+    check_numbers(value, "the result")
+    schema = wait.get("returns")
+    return value if schema is None else validate(schema, value, "the result")
 
 
 def _edits(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:

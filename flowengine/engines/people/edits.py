@@ -11,7 +11,8 @@ from typing import Any
 
 from flowengine.errors import InputError
 from flowengine.flow.expressions.types import ANY, items_of, kinds, resolve
-from flowengine.validation import check_numbers
+from flowengine.kernel.view import edited
+from flowengine.validation import check_numbers, validate
 
 Schema = dict[str, Any]
 
@@ -63,7 +64,22 @@ def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]
             old = old.get(part) if isinstance(old, dict) else None
         check_numbers(value, f"'{path}'")
         found[path] = _Field(path, schema, root).value(old, value)
+    if "tool" in wait:
+        _check_arguments(wait, found)
     return found
+
+
+def _check_arguments(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> None:
+    """Check the arguments of a call with the edits in them, as the tool would.
+
+    Raises:
+        InputError: They do not fit its schema.
+    """
+    schema = wait.get("edit_schema")
+    if schema is not None:
+        bound = wait.get("bound", ())
+        args = {name: value for name, value in wait["subject"].items() if name not in bound}
+        validate(schema, edited(args, dict(edits)), "arguments")
 
 
 def declared(schema: Schema, path: str) -> tuple[Schema, Schema]:

@@ -144,6 +144,7 @@ class _Names:
         if any(budget.get("then") == "ask" for budget in budgets):
             self.hidden.append("budget")
         asked = [name for s in flow["steps"] if s.get("asks") for name in _asked_about(s)]
+        asked += [s["tool"] for s in flow["steps"] if "approval" in s and "tool" in s]
         self.environments = list(dict.fromkeys(asked))
 
     def check(self, model: CaseFile) -> None:

@@ -99,7 +99,8 @@ def _may_wait(flow: CompiledFlow, step: Step) -> bool:
     pending = [step]
     while pending:
         spec = flow["steps"][pending.pop()]
-        if spec.get("action") in {"wait", "approval", "flow"} or spec.get("asks"):
+        waits = spec.get("action") in {"wait", "approval", "flow"}
+        if waits or spec.get("asks") or "approval" in spec:
             return True
         child = spec.get("child")
         if child is not None:

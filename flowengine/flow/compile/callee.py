@@ -54,6 +54,8 @@ class Callee:
     """State keys of the caller's flow that an attempt reads by reference."""
     retry: Retry | None = None
     timeout: str | None = None
+    approval: dict[str, Typed] | None = None
+    """What people are asked before it is called, but for the names and types of what is called."""
     environments: dict[str, Typed] = field(default_factory=dict)
     """What it gets, by the names it knows them by."""
     hinted: dict[str, Hinted] = field(default_factory=dict)

@@ -5,14 +5,14 @@ See docs/language.md: call, retry, Crashes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowengine.flow.compile.arguments import Arguments
 from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.environments import give
-from flowengine.flow.compile.expressions import Expressions, together
+from flowengine.flow.compile.expressions import Expressions, Typed, constant, together
 from flowengine.flow.compile.hinted_environments import inject
 from flowengine.flow.compile.step_kinds import configuration_and_arguments
 from flowengine.flow.compile.tools import Tools, repeating
@@ -127,13 +127,15 @@ class Calls:
         self._check_question(request, callee)
         callee = self._with_environments(request, callee, view)
         self.tools.check_arguments(callee, given, request.loc, str(name))
+        if callee.approval is not None:
+            self._ask(spec, request, callee)
         if callee.flow is not None:
             return self._flow(spec, request, callee, given, view)
         spec["kind"], spec["task"] = callee.kind, callee.task
         if callee.reads:
             spec["reads"] = callee.reads
             self._check_reads(callee, loc)
-        self._input(spec, callee, given)
+        self._input(spec, request, callee, given, view)
         self._modifiers(spec, request, callee, view)
         return callee.returns
 
@@ -151,6 +153,8 @@ class Calls:
         spec["kind"] = "flow"
         bind = callee.bind or {}
         values = given.having(bind, bind).value
+        if request.detach and callee.approval is not None:
+            spec["args"], values = values, self._approved(request, view).value
         if request.detach:
             # The new execution's id follows from this one's and the address: it begins once.
             spec["input"], spec["task"], spec["effect"] = values, {}, "idempotent"
@@ -211,21 +215,50 @@ class Calls:
                 message = f"{callee.kind!r} reads state.{key}, which this flow does not have"
                 self.report.at("E301", message, loc, hint, key=True)
 
-    def _input(self, spec: StepSpec, callee: Callee, given: Arguments) -> None:
+    def _ask(self, spec: StepSpec, request: Request, callee: Callee) -> None:
+        """Write what people are asked before the call."""
+        assert callee.approval is not None
+        bind = callee.bind or {}
+        parts = {
+            "tool": constant(str(request.given)),
+            "schema": constant(_without(callee.args, bind)),
+            "returns": constant(callee.returns or None),
+            "bind": together(bind),
+            **callee.approval,
+        }
+        spec["approval"] = together(parts).value
+
+    def _approved(self, request: Request, view: View) -> Typed:
+        """Return what stands for the arguments that were approved, perhaps with edits."""
+        seen = view.having({"args": UNKNOWN})
+        number = self.expressions.add("args", seen, (*request.loc, request.action))
+        return Typed(["expr", number], UNKNOWN)
+
+    def _input(
+        self,
+        spec: StepSpec,
+        request: Request,
+        callee: Callee,
+        given: Arguments,
+        view: View,
+    ) -> None:
         """Write what a task gets: its arguments and its configuration."""
         bind = callee.bind or {}
         plain = {name: typed for name, typed in bind.items() if not holds_secret(typed.value)}
         if callee.input is not None:
             spec["input"] = callee.input.value
         else:
-            parts = {"args": given.having({}, bind)}
+            taken = given.having({}, bind)
+            if callee.approval is not None:
+                taken = self._approved(request, view)
+            parts = {"args": taken}
             if bind:
                 parts["bind"] = together(bind)
             spec["input"] = configuration_and_arguments(callee, parts).value
         if callee.key is not None:
             spec["key"] = callee.key
         configured = callee.input is not None or callee.configuration is not None
-        if callee.key is not None or configured:
+        if callee.key is not None or configured or callee.approval is not None:
             spec["args"] = given.having(plain, bind).value
         if callee.environments:
             give(spec, spec["input"], callee.environments)
@@ -347,3 +380,13 @@ def holds_secret(value: list[Any]) -> bool:
         elif tag in {"list", "with", "arguments"}:
             pending.extend(content)
     return False
+
+
+def _without(schema: Schema | None, hidden: Iterable[str]) -> Schema | None:
+    """Return the schema of what a caller gives: without what the flow fixes."""
+    if schema is None:
+        return None
+    names = set(hidden)
+    shown = {name: one for name, one in schema.get("properties", {}).items() if name not in names}
+    required = [name for name in schema.get("required", ()) if name not in names]
+    return {**schema, "properties": shown, "required": required}

@@ -14,8 +14,8 @@ from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.declaration_scope import DeclarationScope
 from flowengine.flow.compile.expressions import Typed, constant, together
-from flowengine.flow.compile.questions import asked
-from flowengine.flow.compile.types import BOOLEAN, TEXT, UNKNOWN, Schema, closed, differs, words
+from flowengine.flow.compile.questions import asked_first
+from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import File, known_names
 from flowengine.flow.models import Environment, Loc, Tool
@@ -259,14 +259,8 @@ class Environments:
     def _approval(self, model: Environment, view: View) -> Typed | None:
         """Return what people are asked before it is opened, as it is evaluated."""
         given = model.approval
-        if given is None or given.when is False:
-            return None
-        parts = asked(self.expressions, given, view)
-        parts["required"] = constant(given.required)
-        if isinstance(given.when, str):
-            number = self.expressions.condition(given.when, (*given.loc, "when"), view)
-            parts["when"] = Typed(["expr", number], BOOLEAN)
-        return together(parts)
+        parts = None if given is None else asked_first(self.expressions, given, view)
+        return None if parts is None else together(parts)
 
     def _key_of(self, name: str) -> str:
         """Return the name by which people know it: of another file with the name of that."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from flowengine.flow.compile.expressions import Expressions, Typed, constant, together
 from flowengine.flow.compile.outcomes import counts_as
-from flowengine.flow.compile.types import UNKNOWN, Schema
+from flowengine.flow.compile.types import BOOLEAN, UNKNOWN, Schema
 from flowengine.flow.compile.views import View
 from flowengine.flow.expressions.types import resolve, self_contained
-from flowengine.flow.models import Approval, AskFirst, Choice, Escalation
+from flowengine.flow.models import Approval, AskBeforeCall, AskFirst, Choice, Escalation
 
 _VALUES = ("title", "body", "subject", "edit", "assignees", "exclude", "need", "expires", "batch",
            "attachments")  # fmt: skip
@@ -44,6 +44,44 @@ def asked(expressions: Expressions, given: Approval | AskFirst, view: View) -> d
     if given.form is not None:
         parts["form"] = constant(with_type(given.form))
     return parts
+
+
+def asked_first(expressions: Expressions, given: AskFirst, view: View) -> dict[str, Typed] | None:
+    """Return what people are asked before something is done; None: they never are.
+
+    Args:
+        expressions: Compiles values.
+        given: What the file says.
+        view: What its expressions see.
+
+    Returns:
+        The fields of an approval, `required`, and `when` if there is a condition.
+    """
+    if given.when is False:
+        return None
+    parts = asked(expressions, given, view)
+    parts["required"] = constant(given.required)
+    if isinstance(given.when, str):
+        number = expressions.condition(given.when, (*given.loc, "when"), view)
+        parts["when"] = Typed(["expr", number], BOOLEAN)
+    return parts
+
+
+def asked_before_call(
+    expressions: Expressions, given: AskBeforeCall, view: View
+) -> dict[str, Typed] | None:
+    """Return what people are asked before a tool is called; None: they never are.
+
+    Returns:
+        `fields` of an approval, `edit`, and `when` if there is a condition.
+    """
+    fields = asked_first(expressions, given, view)
+    if fields is None:
+        return None
+    fields.pop("edit", None)
+    parts = {"edit": constant(given.edit)}
+    parts |= {key: fields.pop(key) for key in ("when", "required") if key in fields}
+    return {**parts, "fields": together(fields)}
 
 
 def editable_fields(given: Approval, subject: Schema) -> Schema | None:

@@ -16,13 +16,15 @@ from flowengine.flow.compile.arguments import Arguments, check_arguments
 from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.declaration_scope import DeclarationScope
 from flowengine.flow.compile.environments import Environments
+from flowengine.flow.compile.expressions import Typed, constant
 from flowengine.flow.compile.hinted_environments import inject
+from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.scopes import base_of
 from flowengine.flow.compile.step_kinds import StepKinds
 from flowengine.flow.compile.tool_servers import check_offered
 from flowengine.flow.compile.types import UNKNOWN, Schema
 from flowengine.flow.loading.files import Definition, File, known_names
-from flowengine.flow.models import Loc, Tool
+from flowengine.flow.models import AskBeforeCall, Loc, Tool
 from flowengine.flow.models.flow import Server
 from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arguments, tools_of
 from flowengine.flow.source.diagnostics import did_you_mean
@@ -211,7 +213,28 @@ class Tools:
             view = self.view.having({"args": found.args or UNKNOWN})
             loc = (*model.loc, "idempotency_key")
             found.key = self.expressions.value(model.idempotency_key, loc, view).value
+        if model.approval is not None:
+            found.approval = self._approval(found, model, model.approval)
         found.effect, found.retry, found.timeout = model.effect, model.retry, model.timeout
+
+    def _approval(
+        self, found: Callee, model: Tool, given: AskBeforeCall
+    ) -> dict[str, Typed] | None:
+        """Return what people are asked before a tool is called."""
+        known = None if found.args is None else found.args.get("properties", {})
+        for index, name in enumerate(given.edit if isinstance(given.edit, list) else ()):
+            loc = (*given.loc, "edit", index)
+            if name in model.bind:
+                message = f"the flow fixes the argument {name!r} by 'bind'"
+                self.report.at("E103", message, loc, "nobody can change it: leave it out")
+            elif known is not None and name not in known:
+                hint = did_you_mean(name, known)
+                self.report.at("E402", f"the tool has no argument {name!r}", loc, hint)
+        view = self.view.having({"args": found.args or UNKNOWN})
+        parts = asked_before_call(self.expressions, given, view)
+        if parts is None:
+            return None
+        return {**parts, "version": constant(_version(found, model))}
 
     def _with_bound(self, model: Tool, kind: str) -> Schema | None:
         """Return the schema of the arguments, those fixed by the flow included.
@@ -264,6 +287,17 @@ def repeating(kind: str | None, where: str = "") -> str:
     hint = f"say 'effect: idempotent'{where} if it may be repeated"
     condition = idempotent_if(kind or "")
     return f"{hint}; {condition}" if condition else hint
+
+
+def _version(found: Callee, model: Tool) -> str:
+    """Return the digest of all that says what a call of a tool does, as the file has it."""
+    import hashlib
+    import json
+
+    flow = None if found.flow is None else found.flow.data
+    said = [model.kinds, flow, model.bind, found.args, found.returns]
+    text = json.dumps(said, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _built_in(kind: str, name: str, tool: Any) -> Callee:

@@ -7,6 +7,7 @@ Field names are the keys of the file; those that are words of Python end in an u
 from flowengine.flow.models.actions import (
     Alternative,
     Approval,
+    AskBeforeCall,
     AskFirst,
     Cancel,
     Choice,
@@ -51,6 +52,7 @@ from flowengine.flow.source.diagnostics import Loc
 __all__ = [
     "Alternative",
     "Approval",
+    "AskBeforeCall",
     "AskFirst",
     "Budget",
     "Cancel",

@@ -133,6 +133,10 @@ class Choice(Part):
     )
 
 
+RESPOND = "respond"
+"""The choice that gives the result of a call, in place of the call."""
+
+
 class Reminder(Part):
     """How often those asked are reminded."""
 
@@ -327,6 +331,57 @@ class AskFirst(Asking):
             return {"when": value}
         words = {"none": {"when": False}, "ask": {}, "required": {"required": True}}
         return words.get(value, value) if isinstance(value, str) else value
+
+
+def _editable_arguments(value: Any) -> bool | list[str]:
+    names = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if not names and not isinstance(value, bool):
+        wrong("a list of arguments, or true for all", value)
+    return value  # type: ignore[no-any-return]
+
+
+class AskBeforeCall(AskFirst):
+    """Asks people before a tool is called."""
+
+    choices: list[Choice] = Field(
+        default_factory=lambda: [Choice(id=id) for id in ("approve", "reject", RESPOND)],
+        min_length=1,
+        description="What can be chosen. Default: `approve`, `reject`, and `respond`, which gives "
+        "the result in place of the call.",
+        examples=[["approve", {"id": "reject", "comment": "required"}]],
+    )
+    title: Template | None = Field(
+        default=None,
+        description="The question. Default: asks about the call.",
+        examples=["May ${{ args.amount }} be sent?"],
+    )
+    edit: Annotated[
+        bool | list[str],
+        PlainValidator(_editable_arguments),
+        AsSchema({"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]}),
+    ] = Field(
+        default=False,
+        description="Arguments that the decider may change, or `true` for all.",
+        examples=[["amount"], True],
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add what is special to a call."""
+        yield from super().problems(given)
+        if given.get("on_expire") == RESPOND:
+            message = f"{RESPOND!r} needs a result, which nobody gives when time runs out"
+            yield Problem("on_expire", "E103", message)
+        need = given.get("need", 1)
+        if given.get("edit") and isinstance(need, int) and need > 1:
+            message = "'edit' cannot be combined with 'need': all voters must see the same call"
+            yield Problem("edit", "E103", message)
+        choices = given.get("choices")
+        for one in choices if isinstance(choices, list) else ():
+            counts = isinstance(one, dict) and one.get("id") == RESPOND and one.get("counts_as")
+            if counts not in (None, False, "other"):
+                message = f"{RESPOND!r} gives a result in place of the call: it counts as 'other'"
+                yield Problem("choices", "E103", message)
 
 
 def _choice_problems(given: Mapping[str, Any]) -> Iterator[Problem]:

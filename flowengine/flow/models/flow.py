@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, PrivateAttr
 
+from flowengine.flow.models.actions import AskBeforeCall
 from flowengine.flow.models.base import OneOf, Part, Problem
 from flowengine.flow.models.budget import Budget
 from flowengine.flow.models.environment import Environment
@@ -170,6 +171,11 @@ class Tool(Pluggable):
         default=None,
         description="Under which key it is repeated; from execution and address.",
         examples=["${{ args.order }}"],
+    )
+    approval: AskBeforeCall | None = Field(
+        default=None,
+        description="Whether people are asked before it is called. Default: `none`.",
+        examples=["ask", {"when": "${{ args.amount > 100 }}", "assignees": ["group:finance"]}],
     )
     environments: EnvironmentUses = Field(
         default=None,

@@ -43,10 +43,10 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Compensation", "agent"): AGENTS,
     ("Approval", "notify"): NotYet("calling tools when an approval opens"),
     ("AskFirst", "notify"): NotYet("calling tools when an approval opens"),
+    ("AskBeforeCall", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),
     ("Tool", "agent"): AGENTS,
-    ("Tool", "approval"): NotYet("approvals of tool calls"),
     ("Tool", "parallel"): AGENTS,
     ("Tool", "limits"): NotYet("limits of a tool"),
 }

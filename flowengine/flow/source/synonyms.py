@@ -171,6 +171,9 @@ _OF: dict[str, dict[str, Meant]] = {
         for word, one in _APPROVAL.items()
         if one.key not in {"subject", "edit"} and word != "required"
     },
+    "AskBeforeCall": {
+        word: one for word, one in _APPROVAL.items() if one.key != "subject" and word != "required"
+    },
     "Map": _MAP_KEYS,
     "Loop": _LOOP,
     "Wait": _WAIT,

@@ -42,7 +42,7 @@ def note_done(m: Machine, act: Activation, unit: Unit, output: Plain, past: int 
     A group that says it itself is undone by that, not by what its steps say; `past` is then what
     lies behind its inner tokens.
     """
-    if m.node(act).compensate < 0 or "undo" in act:
+    if m.node(act).compensate < 0 or "undo" in act or "responded" in unit:
         return
     forget_cut(m, act, unit)
     behind = act["past"] if past is None else past

@@ -58,6 +58,7 @@ class Node:
     environments = False
     reads: list[str] = []  # noqa: RUF012 - nothing changes it
     asks = False
+    approval: Value | None = None
     input: Value | None = None
     key: Value | None = None
     wait: WaitSpec | None = None

@@ -207,6 +207,11 @@ class StepSpec(TypedDict, total=False):
     """State keys that a task may read: handed over by reference, not part of its input."""
     asks: bool
     """People may be asked before some of these are opened; see `environment_questions`."""
+    approval: Value
+    """What people are asked before the call of a task or flow, a map; sees `args`. `tool`,
+    `version` of its declaration, `schema` of what a caller gives, `bind`, `returns`; `when` they
+    are asked, `edit`: which arguments they may change, and the `fields` of an approval. See
+    `call_questions`."""
     key: Value
     """`idempotency_key` of the tool."""
     wait: WaitSpec

@@ -14,7 +14,7 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.moving.budgets import declare_anew, declared
 from flowengine.kernel.moving.move import move, set_keys
 from flowengine.kernel.notation.times import parse_duration, parse_time
-from flowengine.kernel.waiting import environment_questions, listeners, waits
+from flowengine.kernel.waiting import listeners, permissions, waits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +54,7 @@ def upgrade(m: Machine, before: Graph, mapping: Mapping[str, Any]) -> None:
         if spec is not None and "need" in act:
             listeners.watch(m, number, m.watched(act, spec.get("watches", ())))
     for unit in [unit for unit in state["units"].values() if unit["phase"] == "asked"]:
-        environment_questions.look_again(m, unit)
+        permissions.look_again(m, unit)
     listeners.wake_all(m)
     for number in state["scopes"]:
         m.touch(number)

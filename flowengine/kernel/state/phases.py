@@ -49,7 +49,7 @@ UNITS: States[Phase] = States(
         "steps/loops.py",
         "limits/suspension.py",
         "waiting/waits.py",
-        "waiting/environment_questions.py",
+        "waiting/permissions.py",
         "recovery/interrupted.py",
         "timers.py",
         "ending/closing.py",
@@ -71,7 +71,7 @@ UNITS: States[Phase] = States(
     "ready",
     {
         "ready": {
-            "asked": "an environment needs a yes",
+            "asked": "its call, or an environment, needs a yes",
             "lock": "others have the lock",
             "budget": "nothing is left of a budget",
             "run": "the attempt of a task begins",

@@ -223,7 +223,9 @@ class Unit(TypedDict, total=False):
     wait: int
     asks: list[int]
     """The open questions that it waits for before its attempt begins: numbers of waits; see
-    `environment_questions`."""
+    `permissions`."""
+    responded: bool
+    """Its call was not made: somebody gave the result in its place."""
     scope: int
     finals: list[Final]
     cleanup: int
@@ -356,7 +358,8 @@ class Wait(TypedDict, total=False):
     budget: int
     """Of a question whether a budget is raised: its frame, or 0."""
     asks: list[Any]
-    """Of a question asked before attempts: what it asks about, `[owner, digest]`; see `answers`."""
+    """Of a question asked before attempts: what it asks about, `[owner, digest]`; see `answers`.
+    About a call it is `[unit, "call"]`."""
     units: dict[int, bool]
     """Of such a question: the units that wait for it, by age."""
 

@@ -1,10 +1,10 @@
 """Attempts: a unit performs its step's action (docs/language.md: Actions, Modifiers).
 
-attempt ─► asked about? ─► budget? ─► lock? ─► none, fail, cancel   end inside this event
-                                               task                 runs outside: `Run`, then
-                                                                    `succeeded` or `failed`
-                                               group, flow          opens a scope
-                                               wait, approval       opens a wait
+attempt ─► permitted? ─► budget? ─► lock? ─► none, fail, cancel   end inside this event
+                                             task                 runs outside: `Run`, then
+                                                                  `succeeded` or `failed`
+                                             group, flow          opens a scope
+                                             wait, approval       opens a wait
 
 What repeats attempts: `retries`, `loops`. What follows when one has ended: `attempt_outcomes`.
 """
@@ -35,9 +35,10 @@ from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.scopes import open_scope
 from flowengine.kernel.steps.subflows import enter
-from flowengine.kernel.waiting import budget_questions
+from flowengine.kernel.waiting import budget_questions, call_questions
 from flowengine.kernel.waiting.approvals import open_approval
-from flowengine.kernel.waiting.environment_questions import ask_anew, granted, may_begin
+from flowengine.kernel.waiting.environment_questions import granted
+from flowengine.kernel.waiting.permissions import ask_anew, may_begin
 from flowengine.kernel.waiting.waits import duration_of, open_wait
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def attempt(m: Machine, unit: Unit) -> None:
     node = m.graph.nodes[act["step"]]
     if m.blame is not None:
         m.blame.forget(("unit", unit["id"]))
-    if (node.asks or "asks" in unit) and not may_begin(m, unit):
+    if (node.asks or node.approval or "asks" in unit) and not may_begin(m, unit):
         return
     refused: StepFailure | None = None
     # Before the lock: nobody has one while people think.
@@ -132,7 +133,7 @@ def _prepare(m: Machine, node: Node, unit: Unit) -> None:
         return
     names = Names(m, m.act_of(unit), unit)
     if node.args is not None:
-        unit["args"] = evaluate(names, node.args)
+        unit["args"] = call_questions.arguments(m, unit, names)
         names.extra = {"args": unit["args"]}
     if node.key is not None:
         unit["key"] = str(evaluate(names, node.key))
@@ -235,6 +236,7 @@ def begin_anew(m: Machine, unit: Unit) -> None:
         close_scope(m, m.state["scopes"][unit["scope"]])
     elif unit["phase"] == "asked":
         ask_anew(m, unit)
+    call_questions.forget(m, unit)
     stop_attempt(m, unit)
     unpark(m, unit)
     no_longer_wait(m, unit)

@@ -28,6 +28,7 @@ from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.attempts import attempt
 from flowengine.kernel.steps.retries import spaced
 from flowengine.kernel.steps.unit_outcomes import unit_ended, unit_failed
+from flowengine.kernel.waiting import call_questions
 from flowengine.kernel.waiting.waits import duration_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def begin_round(m: Machine, unit: Unit) -> None:
         return
     unit["round"] += 1
     unit["tries"] = 0
+    call_questions.forget(m, unit)
     attempt(m, unit)
 
 

@@ -25,6 +25,7 @@ from flowengine.kernel.limits import budgets
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.steps.scopes import open_scope
+from flowengine.kernel.waiting import call_questions
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Frame, Unit
@@ -45,7 +46,7 @@ def enter(m: Machine, unit: Unit) -> None:
     number = m.graph.body(node.child).flow
     flow = m.graph.flows[number]
     names = Names(m, act, unit)
-    given = evaluate(names, node.args) if node.args is not None else {}
+    given = call_questions.arguments(m, unit, names) if node.args is not None else {}
     frame = _new_frame(m, number, names.frame)
     try:
         _begin(m, frame, flow, given)

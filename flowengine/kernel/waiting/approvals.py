@@ -15,7 +15,7 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.view import counting
+from flowengine.kernel.view import counting, edited
 from flowengine.kernel.waiting import approval_ownership
 from flowengine.kernel.waiting.waits import duration_of, end_wait, new_wait, show
 
@@ -180,17 +180,3 @@ def answer(
         **entered,
         "votes": record.get("votes") or [],
     }
-
-
-def edited(subject: Plain, edits: dict[str, Plain]) -> Plain:
-    """Return the subject with fields replaced; a field is a dotted path into it."""
-    for path, value in edits.items():
-        subject = _replaced(subject, path.split("."), value)
-    return subject
-
-
-def _replaced(value: Plain, path: list[str], leaf: Plain) -> Plain:
-    if not path:
-        return leaf
-    inner = value.get(path[0]) if isinstance(value, dict) else None
-    return {**(value if isinstance(value, dict) else {}), path[0]: _replaced(inner, path[1:], leaf)}

@@ -3,7 +3,7 @@
 | owner         | its record has                                                          |
 |---------------|-------------------------------------------------------------------------|
 | `step`        | `unit`: who waits                                                       |
-| `environment` | `units`: who wait, before their attempts begin; `asks`: about what      |
+| `permission`  | `units`: who wait, before their attempts begin; `asks`: about what      |
 | `budget`      | `budget`: whose it is; who waits stands in the budget                   |
 | `attempt`     | `unit`: whose attempt may have acted, or has lost its environment       |
 | `cut`         | `cut`: the attempt of which a scope that compensates has to know        |
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Wait
 
-Owner = Literal["step", "environment", "budget", "attempt", "cut"]
+Owner = Literal["step", "permission", "budget", "attempt", "cut"]
 
 
 def owner_of(wait: Wait) -> Owner:
     """Return whose a wait is."""
     if "asks" in wait:
-        return "environment"
+        return "permission"
     if "budget" in wait:
         return "budget"
     if "cut" in wait:
@@ -67,7 +67,7 @@ def _cut(m: Machine, wait: Wait) -> None:
 
 LET_GO: dict[Owner, Callable[[Machine, Wait], None]] = {
     "step": _unit,
-    "environment": _question,
+    "permission": _question,
     "budget": _budget,
     "attempt": _unit,
     "cut": _cut,

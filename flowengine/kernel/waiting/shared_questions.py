@@ -1,13 +1,13 @@
 """Questions that several units wait for before their attempts begin: who waits for which.
 
 Whoever needs the thing that a question is about while it is open waits with the others, and it is
-withdrawn with the last of them. Who asks, and what follows from an answer, is in
-`environment_questions`.
+withdrawn with the last of them. What follows from an answer is in `permissions`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.kernel.waiting import answers
 from flowengine.kernel.waiting.waits import add_wait, close_wait
@@ -15,6 +15,14 @@ from flowengine.kernel.waiting.waits import add_wait, close_wait
 if TYPE_CHECKING:
     from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Unit, Wait
+
+
+class Need(NamedTuple):
+    """A permission that an attempt needs."""
+
+    about: answers.About
+    ask: Callable[[], Wait]
+    """Asks for it, if nobody has."""
 
 
 def new_question(m: Machine, about: answers.About, address: str, step: str) -> Wait:

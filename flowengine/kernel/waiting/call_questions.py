@@ -1,0 +1,178 @@
+"""Asking people before a call is made: of which tool, with which arguments.
+
+The question belongs to the unit that calls, and is about one call: one tool in one version of its
+declaration, and one set of arguments. These are evaluated when it is asked, and it is they that
+run once they are approved, with the edits of whoever approved, whatever becomes of the state
+meanwhile. So a call runs what people have seen. The approval covers the retries of the call; the
+next round of a loop, and an operator's retry, ask anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.expressions.names import Names, evaluate
+from flowengine.kernel.graph.compiled import Plain, SecretText
+from flowengine.kernel.graph.digests import digest
+from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.machine import Machine, require
+from flowengine.kernel.state import entries
+from flowengine.kernel.view import edited
+from flowengine.kernel.waiting import answers
+from flowengine.kernel.waiting.approvals import fill_in
+from flowengine.kernel.waiting.shared_questions import Need, new_question
+from flowengine.kernel.waiting.waits import close_wait
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import Unit, Wait
+
+CALL = "call"
+"""Stands where other questions have the digest of what they are about: a unit makes one call."""
+
+
+def needs(m: Machine, unit: Unit) -> list[Need]:
+    """Return the permission that a unit needs for its call; none, if nobody has to be asked.
+
+    Raises:
+        StepFailure: The arguments do not fit the tool.
+        EvaluationError: An expression has no value.
+    """
+    node = m.node(m.act_of(unit))
+    if node.approval is None:
+        return []
+    unit.pop("responded", None)
+    about = (unit["id"], CALL)
+    kept = answers.found(m, about)
+    if kept is not None and not _is_outdated(node, kept):
+        return [Need(about, lambda: _ask(m, unit, {}, {}))]
+    forget(m, unit)
+    names = Names(m, m.act_of(unit), unit)
+    args = evaluate(names, node.args) if node.args is not None else {}
+    asked = evaluate(names.having({"args": args}), node.approval)
+    if not asked.get("when", True):
+        return []
+    _check(m, node, asked, args)
+    return [Need(about, lambda: _ask(m, unit, asked, args))]
+
+
+def _is_outdated(node: Node, kept: Any) -> bool:
+    """Return whether an approval is of another form of the tool than the one that would run."""
+    return isinstance(kept, dict) and kept["approved"] and kept["version"] != _version(node)
+
+
+def _version(node: Node) -> Plain:
+    assert node.approval is not None
+    tag, parts = node.approval
+    return parts["version"] if tag == "const" else parts["version"][1]
+
+
+def _check(m: Machine, node: Node, asked: dict[str, Plain], args: dict[str, Plain]) -> None:
+    """Refuse what the tool does not take: people are asked only about what can run."""
+    if asked["schema"] is not None:
+        given = {name: value for name, value in args.items() if name not in asked["bind"]}
+        fault = m.graph.validate(asked["schema"], given)
+        message = f"arguments of {asked['tool']!r}: {fault}"
+        require(fault is None, "ValidationError", message)
+
+
+def _ask(m: Machine, unit: Unit, asked: dict[str, Plain], args: dict[str, Plain]) -> Wait:
+    """Open the question about a call."""
+    tool = asked["tool"]
+    node = m.node(m.act_of(unit))
+    wait = new_question(m, (unit["id"], CALL), m.address(unit), node.id)
+    unit["args"] = args
+    record = wait["record"]
+    record["tool"], record["version"] = tool, asked["version"]
+    shown = _shown({**args, **asked["bind"]})
+    record["digest"] = digest([tool, asked["version"], args, asked["bind"]])
+    if asked["bind"]:
+        record["bound"] = sorted(asked["bind"])
+    if asked["returns"] is not None:
+        record["returns"] = asked["returns"]
+    default = {"title": f"Call {tool!r}?", "subject": shown, "edit": _editable(asked, args)}
+    given = {key: value for key, value in asked["fields"].items() if value is not None}
+    if asked["schema"] is not None and default["edit"]:
+        default["edit_schema"] = asked["schema"]
+    try:
+        fill_in(m, wait, {**default, **given}, node.id)
+    except StepFailure:
+        close_wait(m, wait, "withdrawn")
+        raise
+    return wait
+
+
+def _editable(asked: dict[str, Plain], args: dict[str, Plain]) -> list[str] | None:
+    """Return the arguments that whoever approves may change: never those that the flow fixes."""
+    said = asked["edit"]
+    if not said or (asked["fields"].get("need") or 1) > 1:
+        return None  # of several voters, all have to have seen the same
+    known = [*args, *(asked["schema"] or {}).get("properties", ())] if said is True else said
+    return [name for name in dict.fromkeys(known) if name not in asked["bind"]]
+
+
+def _shown(value: Plain) -> Plain:
+    """Return a value as people see it: without what secrets hold."""
+    if isinstance(value, SecretText):
+        return "".join([part if isinstance(part, str) else "***" for part in value.parts])
+    if isinstance(value, dict):
+        return {key: _shown(one) for key, one in value.items()}
+    return [_shown(one) for one in value] if isinstance(value, list) else value
+
+
+def approved(m: Machine, wait: Wait, decision: dict[str, Any]) -> dict[str, Plain]:
+    """Return what is kept of a yes to a call: the version of the tool, and what runs."""
+    [number] = wait["units"]
+    args = edited(m.state["units"][number]["args"], decision.get("edits") or {})
+    return {"version": wait["record"]["version"], "args": args}
+
+
+def arguments(m: Machine, unit: Unit, names: Names) -> Plain:
+    """Return what a unit calls with: what was approved, or what its step says."""
+    node = m.node(m.act_of(unit))
+    assert node.args is not None
+    if node.approval is not None:
+        kept = answers.found(m, (unit["id"], CALL))
+        if isinstance(kept, dict) and kept["approved"]:
+            return kept["args"]
+    return evaluate(names, node.args)
+
+
+def is_about_call(wait: Wait) -> bool:
+    """Return whether a question is about a call."""
+    return bool(wait["asks"][1] == CALL)
+
+
+def is_same(m: Machine, unit: Unit, wait: Wait) -> bool:
+    """Return whether the step of a unit would ask the same about its call now.
+
+    Raises:
+        StepFailure: It asks nothing: the arguments do not fit.
+        EvaluationError: An expression has no value.
+    """
+    node = m.node(m.act_of(unit))
+    if node.approval is None:
+        return False
+    names = Names(m, m.act_of(unit), unit, extra={"args": unit["args"]})
+    asked = evaluate(names, node.approval)
+    said = digest([asked["tool"], asked["version"], unit["args"], asked["bind"]])
+    return bool(asked.get("when", True)) and said == wait["record"]["digest"]
+
+
+def respond(m: Machine, unit: Unit, value: Plain) -> None:
+    """Take a result that somebody gives in place of the call, which is not made.
+
+    Args:
+        unit: In phase `ready`.
+        value: The result.
+    """
+    del unit["asks"]
+    unit["responded"] = True
+    m.agenda.append(entries.ended(unit["id"], value, "ok"))
+
+
+def forget(m: Machine, unit: Unit) -> None:
+    """Forget what was answered about a call: another one is made, or the same one again."""
+    about = (unit["id"], CALL)
+    if isinstance(answers.found(m, about), dict):
+        answers.take_back(m, about)

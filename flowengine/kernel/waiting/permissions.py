@@ -1,0 +1,224 @@
+"""Permissions: what people are asked before an attempt begins. See docs/language.md.
+
+    attempt ─► may it be called? ─► may its environments be opened? ─► budget, lock, action
+                  │ not answered: ask, or wait for the answer to the same question
+                  └─► parked ─► approved: the attempt begins
+                                else it has failed: `Rejected`, `Refused`, `Expired`
+
+What is asked about is in `call_questions` and `environment_questions`. A rejection stands for as
+long as its owner; after expiry the next one who needs the same thing asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.limits.suspension import park, unpark
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import entries
+from flowengine.kernel.state.moves import move
+from flowengine.kernel.view import RESPOND
+from flowengine.kernel.waiting import answers, call_questions, environment_questions
+from flowengine.kernel.waiting.answers import About
+from flowengine.kernel.waiting.approvals import answer, expired, voted
+from flowengine.kernel.waiting.shared_questions import Need, leave_questions
+from flowengine.kernel.waiting.waits import close_wait, start_hits_anew
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flowengine.kernel.events import Decided
+    from flowengine.kernel.state.records import Unit, Wait
+
+_Needs = Callable[[Machine, "Unit"], "Iterable[Need]"]
+_STAGES: tuple[_Needs, ...] = (call_questions.needs, environment_questions.needs)
+"""One after the other: nobody is asked about the environments of a call that is not made."""
+
+
+def may_begin(m: Machine, unit: Unit) -> bool:
+    """Return whether the attempt of a unit may begin; if not, it is parked or has failed.
+
+    Args:
+        unit: In phase `ready` or `pause`.
+    """
+    try:
+        for stage in _STAGES:
+            open_ = _open_questions(m, stage(m, unit))
+            if open_:
+                _park(m, unit, open_)
+                return False
+    except (StepFailure, EvaluationError) as failure:
+        _fail(m, unit, failure)
+        return False
+    unit.pop("asks", None)
+    return True
+
+
+def _open_questions(m: Machine, needed: Iterable[Need]) -> list[int]:
+    """Return the questions about what is needed that are open, asked now if nobody has.
+
+    Raises:
+        StepFailure: Something was rejected before.
+    """
+    needs = list(needed)
+    for need in needs:
+        before = answers.found(m, need.about)
+        if isinstance(before, dict) and not before["approved"]:
+            raise StepFailure(before["type"], before["message"], before["output"])
+    found = []
+    for need in needs:
+        given = answers.found(m, need.about)  # two may need the same
+        if not isinstance(given, dict):
+            found.append(given if given is not None else need.ask()["id"])
+    return found
+
+
+def _park(m: Machine, unit: Unit, open_: list[int]) -> None:
+    unit["asks"] = list(dict.fromkeys(open_))
+    move(unit, "asked")
+    for number in unit["asks"]:
+        m.state["waits"][number]["units"][unit["id"]] = True
+    m.note(m.act_of(unit), "waiting", unit=unit)
+    park(m, unit)
+
+
+def _fail(m: Machine, unit: Unit, failure: StepFailure | EvaluationError) -> None:
+    """Fail the attempt before its action has started."""
+    unit.pop("asks", None)
+    unit["attempt"] += 1
+    unit["tries"] += 1
+    m.agenda.append(entries.attempt_failed(unit["id"], failure))
+
+
+def decide(m: Machine, wait: Wait, event: Decided) -> None:
+    """Count a decision; the units that wait for it continue, or fail, if that settles the question.
+
+    Args:
+        wait: An open question.
+        event: The decision, already found to be allowed and well-formed.
+    """
+    decision = voted(m, wait, event)
+    if decision is not None:
+        _close(m, wait, "decided", decision)
+
+
+def expire(m: Machine, wait: Wait) -> None:
+    """Fail the units that wait for a question because nobody has decided in time."""
+    _close(m, wait, "expired", expired(wait))
+
+
+def _close(m: Machine, wait: Wait, how: str, decision: dict[str, Plain]) -> None:
+    output = answer(m.state["execution"]["id"], wait["record"], decision, m.now)
+    units = [m.state["units"][one] for one in wait["units"]]
+    for unit in units:
+        start_hits_anew(m, wait, unit)
+        unit["asks"].remove(wait["id"])
+    responds = output["choice"] == RESPOND
+    failure = None if output["approved"] or responds else _refusal(wait, output, decision)
+    if output["choice"] is not None and not responds:
+        answers.put(m, _about(wait), _kept(m, wait, output, decision, failure))
+    close_wait(m, wait, how, output)
+    for unit in units:
+        if failure is not None:
+            leave_questions(m, unit)
+        elif unit["asks"]:
+            continue
+        move(unit, "ready")
+        unpark(m, unit)
+        if failure is not None:
+            _fail(m, unit, failure)
+        elif responds:
+            call_questions.respond(m, unit, decision.get("value"))
+        else:
+            m.agenda.append(entries.attempt(unit["id"]))
+
+
+def _about(wait: Wait) -> About:
+    owner, digest = wait["asks"]
+    return owner, digest
+
+
+def _said_by_policy(decision: dict[str, Any]) -> dict[str, Any]:
+    """Return what a policy said besides its choice; empty if a person decided."""
+    value = decision.get("value")
+    return value if decision.get("via") == "policy" and isinstance(value, dict) else {}
+
+
+def _kept(
+    m: Machine,
+    wait: Wait,
+    output: dict[str, Any],
+    decision: dict[str, Any],
+    failure: StepFailure | None,
+) -> Plain:
+    """Return what is kept of an answer, for those who need the same thing later."""
+    kept: Plain = {"approved": output["approved"], "by": output["by"], "at": output["at"]}
+    if failure is not None:
+        return {**kept, "type": failure.type, "message": failure.message, "output": output}
+    if call_questions.is_about_call(wait):
+        return {**kept, **call_questions.approved(m, wait, decision)}
+    said = _said_by_policy(decision)
+    return {**kept, "policy": said["policy"]} if "policy" in said else kept
+
+
+def _refusal(wait: Wait, output: dict[str, Any], decision: dict[str, Any]) -> StepFailure:
+    record = wait["record"]
+    if call_questions.is_about_call(wait):
+        what = f"{record['tool']!r} was not called"
+    else:
+        what = f"the environment {record['environment']!r} was not opened"
+    if output["choice"] is None:
+        return StepFailure("Expired", f"{what}: nobody decided in time", output)
+    said = f": {output['comment']}" if output["comment"] else ""
+    refused = _said_by_policy(decision).get("refused")
+    type, how = ("Refused", "refused") if refused else ("Rejected", "rejected")
+    return StepFailure(type, f"{what}: {how} by {output['by']}{said}", output)
+
+
+def ask_anew(m: Machine, unit: Unit) -> None:
+    """Withdraw what a unit waits for; others who wait for it ask anew, as it does.
+
+    Args:
+        unit: In phase `asked`; what follows for itself is left to the caller.
+    """
+    waits = [m.state["waits"][number] for number in unit["asks"]]
+    others = dict.fromkeys(number for wait in waits for number in wait["units"])
+    leave_questions(m, unit)
+    move(unit, "ready")
+    for number in others:
+        if number != unit["id"]:
+            _begin_again(m, m.state["units"][number])
+
+
+def look_again(m: Machine, unit: Unit) -> None:
+    """Ask anew what a unit waits for, if its step asks otherwise now.
+
+    Args:
+        m: Of an execution that continues under another form of its flow.
+        unit: In phase `asked`.
+    """
+    try:
+        if _asks_the_same(m, unit):
+            return
+    except (StepFailure, EvaluationError):
+        pass  # the attempt says so
+    _begin_again(m, unit)
+
+
+def _asks_the_same(m: Machine, unit: Unit) -> bool:
+    wait = m.state["waits"][unit["asks"][0]]
+    if call_questions.is_about_call(wait):
+        return call_questions.is_same(m, unit, wait)
+    needed = [answers.found(m, need.about) for need in environment_questions.needs(m, unit)]
+    return bool(needed) and all(one in unit["asks"] for one in needed)
+
+
+def _begin_again(m: Machine, unit: Unit) -> None:
+    leave_questions(m, unit)
+    unit["asks"] = []
+    move(unit, "ready")
+    unpark(m, unit)
+    m.agenda.append(entries.attempt(unit["id"]))
