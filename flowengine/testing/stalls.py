@@ -240,7 +240,7 @@ def refused(text: str) -> tuple[CompiledFlow | None, Sequence[str]]:
     Returns:
         The compiled flow, None if there is nothing to compile; and the codes of what is wrong.
     """
-    from flowengine.flow.compile.program import Program
+    from flowengine.flow.compile.program import Compilation
     from flowengine.flow.loading.files import Files
     from flowengine.flow.source.diagnostics import Diagnostics
     from flowengine.flow.source.yaml_source import read_text
@@ -249,6 +249,6 @@ def refused(text: str) -> tuple[CompiledFlow | None, Sequence[str]]:
     first = files.first(read_text(text), ".", None)
     if first is None:
         return None, [one.code for one in files.diagnostics.errors]
-    program = Program(files, first)
-    program.check()
-    return program.link(), [one.code for one in files.diagnostics.errors]
+    compilation = Compilation(files, first)
+    compilation.check()
+    return compilation.link(), [one.code for one in files.diagnostics.errors]

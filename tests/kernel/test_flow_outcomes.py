@@ -8,7 +8,7 @@ import pytest
 
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import compile_text
-from flowengine.flow.compile.program import Program
+from flowengine.flow.compile.program import Compilation
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.flow.loading.files import Files
 from flowengine.flow.models import GeneratedBody
@@ -138,10 +138,10 @@ def compiled(outcome: str) -> tuple[CompiledFlow, list[str]]:
     first = files.first(read_text(TEXT, "flow.yaml"), ".", None)
     assert first is not None
     first.flows["child"].outcome = outcome
-    program = Program(files, first)
-    program.check()
+    compilation = Compilation(files, first)
+    compilation.check()
     errors = [one.message for one in files.diagnostics.errors]
-    return {} if errors else program.link(), errors
+    return {} if errors else compilation.link(), errors
 
 
 def test_a_generated_flow_says_its_outcome() -> None:

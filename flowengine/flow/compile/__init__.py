@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flowengine.errors import FlowFileError
-from flowengine.flow.compile.program import Program
+from flowengine.flow.compile.program import Compilation
 from flowengine.flow.loading.files import Files
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Origin, render
 from flowengine.flow.source.yaml_source import read, read_text
@@ -84,11 +84,17 @@ def check_file(path: str | PathLike[str]) -> Checked:
     Raises:
         NotFound: There is no such file.
     """
-    program, files = _checked(read(fspath(path)), str(Path(path).resolve().parent), fspath(path))
+    compilation, files = _checked(
+        read(fspath(path)), str(Path(path).resolve().parent), fspath(path)
+    )
     found = list(files.diagnostics)
     report = render(found, files.sources)
-    runs = program is not None and not files.diagnostics.errors and not program.first.is_library
-    return Checked(program.link() if program is not None and runs else None, found, report)
+    runs = (
+        compilation is not None
+        and not files.diagnostics.errors
+        and not compilation.first.is_library
+    )
+    return Checked(compilation.link() if compilation is not None and runs else None, found, report)
 
 
 def compile_source(source: Origin, folder: str, path: str | None = None) -> Compiled:
@@ -105,26 +111,26 @@ def compile_source(source: Origin, folder: str, path: str | None = None) -> Comp
     Raises:
         FlowFileError: The flow has errors; all of them are in it.
     """
-    program, files = _checked(source, folder, path)
-    if program is not None and program.first.is_library and not files.diagnostics.errors:
+    compilation, files = _checked(source, folder, path)
+    if compilation is not None and compilation.first.is_library and not files.diagnostics.errors:
         hint = "it can be imported; add 'steps' to run it"
-        program.first.report.at("E104", "this file is a library, without 'steps'", (), hint)
+        compilation.first.report.at("E104", "this file is a library, without 'steps'", (), hint)
     found = list(files.diagnostics)
-    if program is None or files.diagnostics.errors:
+    if compilation is None or files.diagnostics.errors:
         raise FlowFileError(render(found, files.sources), found)
-    flow = program.link()
-    sources = [(path, _digest(path)) for path in dict.fromkeys([*files.paths, *program.read])]
+    flow = compilation.link()
+    sources = [(path, _digest(path)) for path in dict.fromkeys([*files.paths, *compilation.read])]
     return Compiled(flow, structural_hash(flow), found, sources)
 
 
-def _checked(source: Origin, folder: str, path: str | None) -> tuple[Program | None, Files]:
+def _checked(source: Origin, folder: str, path: str | None) -> tuple[Compilation | None, Files]:
     """Return a checked file with all that it names; None if there is nothing to look at."""
     files = Files(Diagnostics())
     first = files.first(source, folder, path)
-    program = None if first is None else Program(files, first)
-    if program is not None:
-        program.check()
-    return program, files
+    compilation = None if first is None else Compilation(files, first)
+    if compilation is not None:
+        compilation.check()
+    return compilation, files
 
 
 def _digest(path: str) -> str:

@@ -19,7 +19,7 @@ from flowengine.flow.source.diagnostics import Position, did_you_mean
 from flowengine.kernel.graph.specs import CompiledFlow
 
 
-class Program:
+class Compilation:
     """Compiles a file with what it imports.
 
     Args:
