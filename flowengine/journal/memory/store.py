@@ -7,11 +7,11 @@ compared with. Lists are walked from end to end.
 from __future__ import annotations
 
 from _thread import RLock
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from flowengine.errors import Conflict, LeaseLost, NotFound, StoreError
-from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.encoding import pack
 from flowengine.journal.filters import (
     Place,
     fits_execution,
@@ -19,11 +19,13 @@ from flowengine.journal.filters import (
     page_end,
     read_page_end,
 )
+from flowengine.journal.memory.claims import Claims
+from flowengine.journal.memory.messages import Messages
+from flowengine.journal.memory.records import Journal, KeptWait
 from flowengine.journal.records import (
     ENDED,
     Append,
     Beginning,
-    Claim,
     Claimed,
     Entry,
     ExecutionFilter,
@@ -66,66 +68,6 @@ _NO_EXECUTIONS_LEFT_OUT = ExecutionFilter()
 _NO_WAITS_LEFT_OUT = WaitFilter()
 
 
-class _Journal:
-    """An execution with all that belongs to it."""
-
-    __slots__ = ("artifacts", "entries", "epoch", "forms", "keys", "number", "owner", "record",
-                 "snapshot")  # fmt: skip
-
-    def __init__(self, number: int, record: ExecutionRecord, owner: str | None) -> None:
-        self.number = number
-        self.record = record
-        self.entries: list[Entry] = []
-        self.snapshot: tuple[int, bytes] | None = None
-        self.owner = owner
-        self.epoch = 0 if owner is None else 1
-        self.keys: set[tuple[str, str, int | None]] = set()
-        """(signal, key, number of the wait that listens or None for the whole execution)."""
-        self.artifacts: set[str] = set()
-        self.forms: set[str] = set()
-
-
-class _Wait:
-    """A wait with its answers."""
-
-    __slots__ = ("packed", "place", "votes", "wait")
-
-    def __init__(self, place: int, wait: Wait) -> None:
-        self.place = place
-        self.wait = wait
-        """Its record is left empty, so that no caller can reach into the store."""
-        self.packed = b""
-        self.votes: list[Vote] = []
-
-    @property
-    def order(self) -> tuple[int, int]:
-        """Place in lists: by age, then by arrival."""
-        since: int = unpack(self.packed)["since"]
-        return since, self.place
-
-    def show(self, *, votes: bool) -> Wait:
-        """Return the wait as the port gives it."""
-        answers = [vote.event for vote in self.votes] if votes else []
-        return self.wait._replace(record=unpack(self.packed), votes=answers)
-
-
-class _Sent(NamedTuple):
-    """A message as it was stored."""
-
-    address: tuple[str, ...]
-    message_id: str
-    message: Message
-
-
-class _Claim(NamedTuple):
-    """A claim on a lock, in order."""
-
-    number: int
-    claimed: Claimed
-    permits: int
-    granted: bytes
-
-
 class MemoryStore(Store):
     """A store in memory; see `flowengine.journal.store` for what each method does.
 
@@ -139,18 +81,13 @@ class MemoryStore(Store):
         self._flows: dict[str, bytes] = {}
         self._sources: dict[str, tuple[str, list[tuple[str, str]], bytes]] = {}
         self._starts: dict[tuple[str, str], Start] = {}
-        self._journals: dict[str, _Journal] = {}
+        self._journals: dict[str, Journal] = {}
         self._created = 0
         self._owners: dict[str, tuple[Owner, int]] = {}
-        self._waits: dict[str, _Wait] = {}
+        self._waits: dict[str, KeptWait] = {}
         self._opened = 0
-        self._sent: list[_Sent] = []
-        self._arrived = 0
-        self._untaken: dict[int, Message] = {}
-        self._outbox: dict[int, Outgoing] = {}
-        self._outgoing = 0
-        self._claims: dict[str, list[_Claim]] = {}
-        self._claimed = 0
+        self._messages = Messages()
+        self._claims = Claims(self._messages)
         self._changes = 0
         self._folder: TemporaryDirectory[str] | None = None
 
@@ -240,7 +177,7 @@ class MemoryStore(Store):
         return None
 
     def _creation_refused(
-        self, execution: str, new: NewExecution, journal: _Journal | None
+        self, execution: str, new: NewExecution, journal: Journal | None
     ) -> Conflict | None:
         if new.hash not in self._flows:
             return Conflict(
@@ -250,7 +187,7 @@ class MemoryStore(Store):
             return Conflict(f"there is an execution {execution} already", standing=journal.record)
         return None
 
-    def _lease_lost(self, execution: str, journal: _Journal | None) -> LeaseLost:
+    def _lease_lost(self, execution: str, journal: Journal | None) -> LeaseLost:
         who = "it is no longer in the store"
         if journal is not None:
             holder = self._owners.get(journal.owner or "")
@@ -277,12 +214,10 @@ class MemoryStore(Store):
                 )
             journal.keys = {key for key in journal.keys if key[2] != closed.number}
         journal.keys |= {(signal, key, None) for signal, key in append.keys}
-        for number in append.taken:
-            if number in self._untaken and self._untaken[number].execution == append.execution:
-                del self._untaken[number]
+        self._messages.take(append.execution, append.taken)
         self._write_to_others(append)
         if append.head is not None:
-            _set_head(journal, append.head)
+            journal.set_head(append.head)
         if append.moved is not None:
             hash, version = append.moved
             journal.record = journal.record._replace(hash=hash, version=version)
@@ -294,15 +229,12 @@ class MemoryStore(Store):
 
     def _write_to_others(self, append: Append) -> None:
         """Write what an append sends, and the locks that it claims and releases."""
-        for sent in append.sent:
-            self._outgoing += 1
-            kept = sent._replace(number=self._outgoing, sender=append.execution)
-            self._outbox[self._outgoing] = kept
+        self._messages.put_out(append.execution, append.sent)
         at = append.at
         for claim in append.claims:
-            self._write_claim(append.execution, claim, at)
+            self._claims.write(append.execution, claim, at)
         if append.head is not None and append.head.status in ENDED:
-            self._end_claims(append.execution, append.head.at)
+            self._claims.end(append.execution, append.head.at)
 
     def _create(self, execution: str, new: NewExecution) -> None:
         self._created += 1
@@ -323,19 +255,19 @@ class MemoryStore(Store):
             outputs=None,
             error=None,
         )
-        self._journals[execution] = _Journal(self._created, record, new.owner)
+        self._journals[execution] = Journal(self._created, record, new.owner)
 
-    def _open_wait(self, journal: _Journal, record: Mapping[str, Plain], packed: bytes) -> None:
+    def _open_wait(self, journal: Journal, record: Mapping[str, Plain], packed: bytes) -> None:
         execution, number = journal.record.id, record["id"]
         id = wait_id(execution, number)
         if id in self._waits and self._waits[id].wait.how is not None:
             # Its execution went back; what was asked and decided there no longer counts.
-            self._forget(lambda sent: sent.address == ("wait", id))
+            self._messages.forget(lambda one: one.address == ("wait", id))
             del self._waits[id]
         if id not in self._waits:
             self._opened += 1
             wait = Wait(id, execution, journal.record.flow, number, {}, None, [], None, None, None)
-            self._waits[id] = _Wait(self._opened, wait)
+            self._waits[id] = KeptWait(self._opened, wait)
         self._waits[id].packed = packed
         for signal in record.get("signals") or ():
             if signal.get("key") is not None:
@@ -357,7 +289,7 @@ class MemoryStore(Store):
             end = None if limit is None else since + limit
             return self._journal(id).entries[since:end]
 
-    def _journal(self, id: str) -> _Journal:
+    def _journal(self, id: str) -> Journal:
         try:
             return self._journals[id]
         except KeyError:
@@ -414,93 +346,40 @@ class MemoryStore(Store):
 
     def claims(self, lock: str) -> list[Claimed]:
         with self._lock:
-            return [kept.claimed for kept in self._claims.get(lock, ())]
+            return self._claims.of(lock)
 
     def _rejected(self, append: Append) -> Conflict | None:
-        for claim in append.claims:
-            others = self._others(claim.lock, append.execution)
-            own = [kept for kept in self._claims.get(claim.lock, ()) if kept not in others]
-            if any(kept.claimed.unit == claim.unit for kept in own):
-                continue
-            if claim.then == "reject" and len(others) >= claim.permits:
-                holder = others[0].claimed.execution
-                return not_free(claim.lock, holder, self._journals[holder].record)
-        return None
+        found = self._claims.rejected_by(append.execution, append.claims)
+        if found is None:
+            return None
+        lock, holder = found
+        return not_free(lock, holder, self._journals[holder].record)
 
-    def _others(self, lock: str, execution: str) -> list[_Claim]:
-        return [kept for kept in self._claims.get(lock, ()) if kept.claimed.execution != execution]
-
-    def _write_claim(self, execution: str, claim: Claim, at: int) -> None:
-        queue = self._claims.setdefault(claim.lock, [])
-        own = [kept for kept in queue if kept.claimed[:2] == (execution, claim.unit)]
-        if claim.then == "give":
-            self._claims[claim.lock] = [kept for kept in queue if kept not in own]
-        elif not own:
-            self._claimed += 1
-            claimed = Claimed(execution, claim.unit, at, False)
-            queue.append(_Claim(self._claimed, claimed, claim.permits, claim.granted))
-            if claim.then == "cancel":
-                others = self._others(claim.lock, execution)
-                for kept in others[: max(len(others) - claim.permits + 1, 0)]:
-                    self._tell(kept, "cancel", claim.cancel, at)
-        self._grant(claim.lock, at)
-
-    def _grant(self, lock: str, at: int) -> None:
-        queue = self._claims[lock]
-        for index, kept in enumerate(queue):
-            if kept.claimed.held:
-                continue
-            if sum(one.claimed.held for one in queue) >= kept.permits:
-                break
-            queue[index] = kept._replace(claimed=kept.claimed._replace(held=True))
-            self._tell(kept, "granted", kept.granted, at)
-        if not queue:
-            del self._claims[lock]
-
-    def _tell(self, kept: _Claim, message_id: str, event: bytes, at: int) -> None:
-        address = ("claim", str(kept.number))
-        if self._sent_before(address, message_id) is None:
-            self._store_message(address, message_id, kept.claimed.execution, at, event)
-
-    def _end_claims(self, execution: str, at: int) -> None:
-        for lock, queue in list(self._claims.items()):
-            left = [kept for kept in queue if kept.claimed.execution != execution]
-            if len(left) < len(queue):
-                self._claims[lock] = left
-                self._grant(lock, at)
-
-    # -- inbox
+    # -- messages
 
     def outbox(self) -> list[Outgoing]:
         with self._lock:
-            return [sent for sent in self._outbox.values() if sent.why is None]
+            return self._messages.outbox()
 
     def settle(self, number: int, refused: str | None) -> None:
         with self._lock:
             self._changes += 1
-            if refused is None:
-                self._outbox.pop(number, None)
-            elif number in self._outbox:
-                self._outbox[number] = self._outbox[number]._replace(why=refused)
+            self._messages.settle(number, refused)
 
     def undelivered(self, execution: str) -> list[Outgoing]:
         with self._lock:
-            return [
-                sent
-                for sent in self._outbox.values()
-                if sent.why is not None and sent.sender == execution
-            ]
+            return self._messages.undelivered(execution)
 
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
         with self._lock:
             record = self._journal(execution).record
             address = ("id", execution)
-            before = self._sent_before(address, message_id)
+            before = self._messages.sent_before(address, message_id)
             if before is not None:
                 return before
             if record.status in ENDED:
                 raise ended(execution, record.status, record)
-            return self._store_message(address, message_id, execution, at, event)
+            return self._messages.deliver(address, message_id, execution, at, event)
 
     def send_keyed(
         self,
@@ -513,7 +392,7 @@ class MemoryStore(Store):
     ) -> Sent:
         with self._lock:
             address = ("key", signal, key)
-            before = self._sent_before(address, message_id)
+            before = self._messages.sent_before(address, message_id)
             if before is not None:
                 return before
             try:
@@ -528,9 +407,9 @@ class MemoryStore(Store):
                 (refusal,) = self.commit([append])
                 if refusal is not None:
                     raise refusal from None
-                sent = self._store_message(address, message_id, begin.id, at, begin.event)
+                sent = self._messages.deliver(address, message_id, begin.id, at, begin.event)
                 return sent._replace(began=True)
-            return self._store_message(address, message_id, found, at, event)
+            return self._messages.deliver(address, message_id, found, at, event)
 
     def find_key(self, signal: str, key: str) -> str:
         with self._lock:
@@ -539,40 +418,17 @@ class MemoryStore(Store):
                     return id
         raise NotFound(f"no open execution takes signal {signal!r} with key {key!r}")
 
-    def _sent_before(self, address: tuple[str, ...], message_id: str) -> Sent | None:
-        for sent in self._sent:
-            if (sent.address, sent.message_id) == (address, message_id):
-                number, execution, _, event = sent.message
-                return Sent(number, execution, first=False, event=event)
-        return None
-
-    def _store_message(
-        self, address: tuple[str, ...], message_id: str, execution: str, at: int, event: bytes
-    ) -> Sent:
-        self._arrived = number = self._arrived + 1
-        message = Message(number, execution, at, event)
-        self._sent.append(_Sent(address, message_id, message))
-        self._untaken[number] = message
-        self._changes += 1
-        return Sent(number, execution, first=True, event=event)
-
-    def _forget(self, is_unwanted: Callable[[_Sent], bool]) -> None:
-        """Remove messages, taken or not."""
-        for sent in filter(is_unwanted, self._sent):
-            self._untaken.pop(sent.message.number, None)
-        self._sent = [sent for sent in self._sent if not is_unwanted(sent)]
-
     def inbox(self, execution: str) -> list[Message]:
         with self._lock:
             self._journal(execution)
-            return [m for m in self._untaken.values() if m.execution == execution]
+            return self._messages.inbox(execution)
 
     def arrived(self, after: int) -> list[Message]:
         with self._lock:
-            return [m for m in self._untaken.values() if m.number > after]
+            return self._messages.arrived(after)
 
     def changes(self) -> int:
-        return self._changes
+        return self._changes + self._messages.changes
 
     # -- waits
 
@@ -588,14 +444,14 @@ class MemoryStore(Store):
             settled = not vote.approves or len(approvals) >= before.record.get("need", 1)
             if settled:
                 kept.wait = kept.wait._replace(decision=vote.event)
-            self._store_message(("wait", wait), vote.by, before.execution, vote.at, vote.event)
+            self._messages.deliver(("wait", wait), vote.by, before.execution, vote.at, vote.event)
             return Standing(True, settled, vote.event, kept.show(votes=True))
 
     def wait(self, id: str) -> Wait:
         with self._lock:
             return self._find_wait(id).show(votes=True)
 
-    def _find_wait(self, id: str) -> _Wait:
+    def _find_wait(self, id: str) -> KeptWait:
         try:
             return self._waits[id]
         except KeyError:
@@ -682,15 +538,10 @@ class MemoryStore(Store):
             }
             for id in ended:
                 del self._journals[id]
-            self._outbox = {
-                number: sent
-                for number, sent in self._outbox.items()
-                if sent.why is None or sent.sender not in ended
-            }
+            self._messages.prune(ended)
             self._waits = {
                 id: kept for id, kept in self._waits.items() if kept.wait.execution not in ended
             }
-            self._forget(lambda sent: sent.message.execution in ended)
             hashes = {journal.record.hash for journal in self._journals.values()}
             hashes.update(hash for journal in self._journals.values() for hash in journal.forms)
             hashes.update(hash for hash, _, _ in self._sources.values())
@@ -710,21 +561,6 @@ class MemoryStore(Store):
             if self._folder is not None:
                 self._folder.cleanup()
                 self._folder = None
-
-
-def _set_head(journal: _Journal, head: Head) -> None:
-    """Write what lists show of an execution."""
-    ended = head.status in ENDED
-    journal.record = journal.record._replace(
-        status=head.status,
-        changed_at=head.at,
-        due=None if ended else head.due,
-        ended_at=head.at if ended else None,
-        outputs=head.outputs,
-        error=head.error,
-    )
-    if ended:
-        journal.keys.clear()
 
 
 def _page(

@@ -1,0 +1,90 @@
+"""Locks that executions share: the claims on each, in the order in which they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from flowengine.journal.memory.messages import Messages
+from flowengine.journal.records import Claim, Claimed
+
+
+class KeptClaim(NamedTuple):
+    """A claim on a lock, in order."""
+
+    number: int
+    claimed: Claimed
+    permits: int
+    granted: bytes
+
+
+class Claims:
+    """Grants locks, first come, first served.
+
+    Args:
+        messages: Tell executions that they have a lock, or have to give way.
+    """
+
+    def __init__(self, messages: Messages) -> None:
+        self._messages = messages
+        self._queues: dict[str, list[KeptClaim]] = {}
+        self._claimed = 0
+
+    def of(self, lock: str) -> list[Claimed]:
+        """Return the claims on a lock, in order."""
+        return [kept.claimed for kept in self._queues.get(lock, ())]
+
+    def rejected_by(self, execution: str, claims: Sequence[Claim]) -> tuple[str, str] | None:
+        """Return the first lock that refuses a claim, and the execution that has it."""
+        for claim in claims:
+            others = self._others(claim.lock, execution)
+            own = [kept for kept in self._queues.get(claim.lock, ()) if kept not in others]
+            if any(kept.claimed.unit == claim.unit for kept in own):
+                continue
+            if claim.then == "reject" and len(others) >= claim.permits:
+                return claim.lock, others[0].claimed.execution
+        return None
+
+    def _others(self, lock: str, execution: str) -> list[KeptClaim]:
+        return [kept for kept in self._queues.get(lock, ()) if kept.claimed.execution != execution]
+
+    def write(self, execution: str, claim: Claim, at: int) -> None:
+        """Make a claim, or give one back."""
+        queue = self._queues.setdefault(claim.lock, [])
+        own = [kept for kept in queue if kept.claimed[:2] == (execution, claim.unit)]
+        if claim.then == "give":
+            self._queues[claim.lock] = [kept for kept in queue if kept not in own]
+        elif not own:
+            self._claimed += 1
+            claimed = Claimed(execution, claim.unit, at, False)
+            queue.append(KeptClaim(self._claimed, claimed, claim.permits, claim.granted))
+            if claim.then == "cancel":
+                others = self._others(claim.lock, execution)
+                for kept in others[: max(len(others) - claim.permits + 1, 0)]:
+                    self._tell(kept, "cancel", claim.cancel, at)
+        self._grant(claim.lock, at)
+
+    def end(self, execution: str, at: int) -> None:
+        """Give back all that an execution has claimed."""
+        for lock, queue in list(self._queues.items()):
+            left = [kept for kept in queue if kept.claimed.execution != execution]
+            if len(left) < len(queue):
+                self._queues[lock] = left
+                self._grant(lock, at)
+
+    def _grant(self, lock: str, at: int) -> None:
+        queue = self._queues[lock]
+        for index, kept in enumerate(queue):
+            if kept.claimed.held:
+                continue
+            if sum(one.claimed.held for one in queue) >= kept.permits:
+                break
+            queue[index] = kept._replace(claimed=kept.claimed._replace(held=True))
+            self._tell(kept, "granted", kept.granted, at)
+        if not queue:
+            del self._queues[lock]
+
+    def _tell(self, kept: KeptClaim, message_id: str, event: bytes, at: int) -> None:
+        address = ("claim", str(kept.number))
+        if self._messages.sent_before(address, message_id) is None:
+            self._messages.deliver(address, message_id, kept.claimed.execution, at, event)

@@ -1,0 +1,109 @@
+"""Messages: what executions send and get, and how a second delivery of one is recognized."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from flowengine.journal.records import Message, Outgoing, Sent
+
+Address = tuple[str, ...]
+"""What a message is addressed to: an execution, a key, a wait, or a claim on a lock."""
+
+
+class Delivered(NamedTuple):
+    """A message as it was stored."""
+
+    address: Address
+    message_id: str
+    message: Message
+
+
+class Messages:
+    """The inboxes and outboxes of all executions."""
+
+    def __init__(self) -> None:
+        self._delivered: list[Delivered] = []
+        self._arrived = 0
+        self._untaken: dict[int, Message] = {}
+        self._outbox: dict[int, Outgoing] = {}
+        self._outgoing = 0
+        self.changes = 0
+        """Grows with each delivery."""
+
+    # -- inbox
+
+    def sent_before(self, address: Address, message_id: str) -> Sent | None:
+        """Return what came of an earlier delivery of a message, if there was one."""
+        for one in self._delivered:
+            if (one.address, one.message_id) == (address, message_id):
+                number, execution, _, event = one.message
+                return Sent(number, execution, first=False, event=event)
+        return None
+
+    def deliver(
+        self, address: Address, message_id: str, execution: str, at: int, event: bytes
+    ) -> Sent:
+        """Put a message into the inbox of an execution."""
+        self._arrived = number = self._arrived + 1
+        message = Message(number, execution, at, event)
+        self._delivered.append(Delivered(address, message_id, message))
+        self._untaken[number] = message
+        self.changes += 1
+        return Sent(number, execution, first=True, event=event)
+
+    def take(self, execution: str, numbers: Sequence[int]) -> None:
+        """Remove messages from the inbox of an execution, which has them in its journal."""
+        for number in numbers:
+            if number in self._untaken and self._untaken[number].execution == execution:
+                del self._untaken[number]
+
+    def inbox(self, execution: str) -> list[Message]:
+        """Return the messages that an execution has not taken."""
+        return [m for m in self._untaken.values() if m.execution == execution]
+
+    def arrived(self, after: int) -> list[Message]:
+        """Return the messages later than a number that nobody has taken."""
+        return [m for m in self._untaken.values() if m.number > after]
+
+    def forget(self, is_unwanted: Callable[[Delivered], bool]) -> None:
+        """Remove messages, taken or not."""
+        for one in filter(is_unwanted, self._delivered):
+            self._untaken.pop(one.message.number, None)
+        self._delivered = [one for one in self._delivered if not is_unwanted(one)]
+
+    # -- outbox
+
+    def put_out(self, sender: str, sent: Sequence[Outgoing]) -> None:
+        """Put messages into the outbox of an execution."""
+        for one in sent:
+            self._outgoing += 1
+            self._outbox[self._outgoing] = one._replace(number=self._outgoing, sender=sender)
+
+    def outbox(self) -> list[Outgoing]:
+        """Return the messages that are still to be delivered."""
+        return [sent for sent in self._outbox.values() if sent.why is None]
+
+    def settle(self, number: int, refused: str | None) -> None:
+        """Note that a message of the outbox was delivered, or why it cannot be."""
+        if refused is None:
+            self._outbox.pop(number, None)
+        elif number in self._outbox:
+            self._outbox[number] = self._outbox[number]._replace(why=refused)
+
+    def undelivered(self, execution: str) -> list[Outgoing]:
+        """Return the messages of an execution that could not be delivered."""
+        return [
+            sent
+            for sent in self._outbox.values()
+            if sent.why is not None and sent.sender == execution
+        ]
+
+    def prune(self, executions: set[str]) -> None:
+        """Remove what executions got, and what they could not deliver."""
+        self.forget(lambda one: one.message.execution in executions)
+        self._outbox = {
+            number: sent
+            for number, sent in self._outbox.items()
+            if sent.why is None or sent.sender not in executions
+        }

@@ -1,0 +1,63 @@
+"""What the store in memory keeps of an execution and of a wait."""
+
+from __future__ import annotations
+
+from flowengine.journal.encoding import unpack
+from flowengine.journal.records import ENDED, Entry, ExecutionRecord, Head, Vote, Wait
+
+
+class Journal:
+    """An execution with all that belongs to it."""
+
+    __slots__ = ("artifacts", "entries", "epoch", "forms", "keys", "number", "owner", "record",
+                 "snapshot")  # fmt: skip
+
+    def __init__(self, number: int, record: ExecutionRecord, owner: str | None) -> None:
+        self.number = number
+        self.record = record
+        self.entries: list[Entry] = []
+        self.snapshot: tuple[int, bytes] | None = None
+        self.owner = owner
+        self.epoch = 0 if owner is None else 1
+        self.keys: set[tuple[str, str, int | None]] = set()
+        """(signal, key, number of the wait that listens or None for the whole execution)."""
+        self.artifacts: set[str] = set()
+        self.forms: set[str] = set()
+
+    def set_head(self, head: Head) -> None:
+        """Write what lists show of it."""
+        ended = head.status in ENDED
+        self.record = self.record._replace(
+            status=head.status,
+            changed_at=head.at,
+            due=None if ended else head.due,
+            ended_at=head.at if ended else None,
+            outputs=head.outputs,
+            error=head.error,
+        )
+        if ended:
+            self.keys.clear()
+
+
+class KeptWait:
+    """A wait with its answers."""
+
+    __slots__ = ("packed", "place", "votes", "wait")
+
+    def __init__(self, place: int, wait: Wait) -> None:
+        self.place = place
+        self.wait = wait
+        """Its record is left empty, so that no caller can reach into the store."""
+        self.packed = b""
+        self.votes: list[Vote] = []
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Place in lists: by age, then by arrival."""
+        since: int = unpack(self.packed)["since"]
+        return since, self.place
+
+    def show(self, *, votes: bool) -> Wait:
+        """Return the wait as the port gives it."""
+        answers = [vote.event for vote in self.votes] if votes else []
+        return self.wait._replace(record=unpack(self.packed), votes=answers)
