@@ -22,11 +22,11 @@ from flowengine.flow.expressions.signatures import (
     Argument,
     Signature,
 )
-from flowengine.flow.expressions.syntax import (
+from flowengine.flow.expressions.syntax import parse
+from flowengine.flow.expressions.syntax_tree import (
     Binary,
     Call,
     Entries,
-    ExpressionSyntaxError,
     Index,
     Items,
     Literal,
@@ -35,8 +35,8 @@ from flowengine.flow.expressions.syntax import (
     Select,
     Ternary,
     Unary,
-    parse,
 )
+from flowengine.flow.expressions.tokens import ExpressionSyntaxError
 from flowengine.flow.expressions.types import article, kind
 from flowengine.flow.source.synonyms import NAMES, VALUES
 

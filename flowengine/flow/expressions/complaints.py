@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from flowengine.flow.expressions.cel import Complaint, operator_words
 from flowengine.flow.expressions.fragment import Fragment
-from flowengine.flow.expressions.syntax import MAX_DEPTH, Binary, Node
+from flowengine.flow.expressions.syntax import MAX_DEPTH
+from flowengine.flow.expressions.syntax_tree import Binary, Node
 
 _OVERLOAD = re.compile(r"found no matching overload for '(.+)' applied to '(.*)'$")
 _METHOD = re.compile(r"(.*)\.\((.*)\)")

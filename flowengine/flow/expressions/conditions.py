@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from flowengine.flow.expressions.interface import Schema
 from flowengine.flow.expressions.program import KINDS, Tree
-from flowengine.flow.expressions.syntax import Binary, Literal, Node, Unary
+from flowengine.flow.expressions.syntax_tree import Binary, Literal, Node, Unary
 from flowengine.flow.expressions.types import kind
 
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}

@@ -9,7 +9,7 @@ from typing import Any
 from flowengine.flow.expressions import cel
 from flowengine.flow.expressions.interface import Schema
 from flowengine.flow.expressions.program import Tree
-from flowengine.flow.expressions.syntax import (
+from flowengine.flow.expressions.syntax_tree import (
     Binary,
     Call,
     Items,

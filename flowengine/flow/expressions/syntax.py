@@ -7,10 +7,24 @@ and only what is left - operators and standard functions - goes to the library.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from itertools import count as count_from
-from typing import Any, NamedTuple
+
+from flowengine.flow.expressions.literals import number_of, string_of
+from flowengine.flow.expressions.syntax_tree import (
+    Binary,
+    Call,
+    Entries,
+    Index,
+    Items,
+    Literal,
+    Name,
+    Node,
+    Select,
+    Ternary,
+    Unary,
+)
+from flowengine.flow.expressions.tokens import ExpressionSyntaxError, Token, tokens
 
 MAX_LENGTH = 10_000
 MAX_DEPTH = 32
@@ -22,21 +36,6 @@ RESERVED = frozenset([
     "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop",
     "namespace", "package", "return", "var", "void", "while",
 ])  # fmt: skip
-
-_TOKEN = re.compile(
-    r"""(?P<blank>[ \t\r\n\f]+|//[^\n]*)
-    |(?P<string>[bB]?[rR]?[bB]?(?:\"\"\"|'''|"|'))
-    |(?P<float>(?:[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?))
-    |(?P<int>(?:0x[0-9a-fA-F]+|[0-9]+)[uU]?)
-    |(?P<word>[A-Za-z_][A-Za-z_0-9]*)
-    |(?P<quoted>`[A-Za-z0-9_.\-/ ]+`)
-    |(?P<op>&&|\|\||==|!=|<=|>=|[-+*/%<>!?:.,()\[\]{}])""",
-    re.VERBOSE,
-)
-_ESCAPE = re.compile(
-    r"""\\(?:([abfnrtv\\"'`?])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2}))"""
-)
-_SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _RELATIONS = frozenset(["<", "<=", ">=", ">", "==", "!=", "in"])
 _INSTEAD = {
     "and": "write '&&'",
@@ -47,120 +46,6 @@ _INSTEAD = {
     "for": "write 'l.map(x, …)'",
 }
 """What words of other languages are in CEL."""
-
-
-class ExpressionSyntaxError(ValueError):
-    """An expression that cannot be read (code E302)."""
-
-    def __init__(self, message: str, offset: int, length: int = 1, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.offset = offset
-        self.length = max(length, 1)
-        self.hint = hint
-
-
-class Literal(NamedTuple):
-    """A constant; `text` is how it is written."""
-
-    value: Any
-    text: str
-    start: int
-    end: int
-
-
-class Name(NamedTuple):
-    """An identifier that is no keyword."""
-
-    name: str
-    start: int
-    end: int
-
-
-class Select(NamedTuple):
-    """`base.field`."""
-
-    base: Node
-    field: str
-    start: int
-    end: int
-
-
-class Index(NamedTuple):
-    """`base[index]`."""
-
-    base: Node
-    key: Node
-    start: int
-    end: int
-
-
-class Call(NamedTuple):
-    """`name(args)` or `target.name(args)`; `at` is where the name stands."""
-
-    target: Node | None
-    name: str
-    args: list[Node]
-    start: int
-    end: int
-    at: int
-
-
-class Items(NamedTuple):
-    """A list literal."""
-
-    items: list[Node]
-    start: int
-    end: int
-
-
-class Entries(NamedTuple):
-    """A map literal."""
-
-    entries: list[tuple[Node, Node]]
-    start: int
-    end: int
-
-
-class Unary(NamedTuple):
-    """`!x`, `-x`."""
-
-    op: str
-    operand: Node
-    start: int
-    end: int
-
-
-class Binary(NamedTuple):
-    """`left op right`; `at` is where the operator stands."""
-
-    op: str
-    left: Node
-    right: Node
-    start: int
-    end: int
-    at: int
-
-
-class Ternary(NamedTuple):
-    """`condition ? yes : no`; `at` is where the `?` stands."""
-
-    condition: Node
-    yes: Node
-    no: Node
-    start: int
-    end: int
-    at: int
-
-
-Node = Literal | Name | Select | Index | Call | Items | Entries | Unary | Binary | Ternary
-
-
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    start: int
-    end: int
 
 
 def parse(source: str) -> Node:
@@ -185,70 +70,11 @@ def parse(source: str) -> Node:
     return _Parser(source).whole()
 
 
-def _tokens(source: str) -> list[_Token]:
-    """Cut the text into tokens, with an `end` token at the end."""
-    found = []
-    at = 0
-    while at < len(source):
-        match = _TOKEN.match(source, at)
-        if match is None:
-            char = source[at] if source[at].isprintable() else f"U+{ord(source[at]):04X}"
-            raise ExpressionSyntaxError(
-                f"'{char}' means nothing here", at, 1, _hint_for(source, at)
-            )
-        kind = match.lastgroup or ""
-        end = match.end()
-        if kind == "string":
-            end = _end_of_string(source, match)
-        if kind != "blank":
-            found.append(_Token(kind, source[at:end], at, end))
-        at = end
-    found.append(_Token("end", "", len(source), len(source)))
-    return found
-
-
-def _hint_for(source: str, at: int) -> str | None:
-    """Return what was probably meant by a character that is no CEL."""
-    char = source[at]
-    if char == "=":
-        return "equality is written '=='"
-    filter_ = re.match(r"\|\s*(\w+)\s*(\()?", source[at:])
-    if filter_ and (filter_[2] or not source[at + filter_.end() :].strip()):
-        name = filter_[1]
-        written = f"x.{name}(…)" if name in {"join", "replace", "size"} else f"{name}(x)"
-        return f"there are no filters: write {written}; 'or' is '||'"
-    if char in "&|":
-        return f"write '{char * 2}'"
-    if char == "$":
-        return "'${{ }}' holds the whole expression; inside it names stand alone"
-    return None
-
-
-def _end_of_string(source: str, match: re.Match[str]) -> int:
-    """Return where the string literal ends whose opening quote was matched."""
-    prefix = match.group().rstrip("\"'")
-    quote = match.group()[len(prefix) :]
-    raw = "r" in prefix.lower()
-    at = match.end()
-    while at < len(source):
-        if source.startswith(quote, at):
-            return at + len(quote)
-        if source[at] == "\n" and len(quote) == 1:
-            break
-        at += 2 if source[at] == "\\" and not raw else 1
-    raise ExpressionSyntaxError(
-        "the string that starts here is not closed",
-        match.start(),
-        1,
-        f"end it with {quote}; inside it a quote is written \\{quote[0]}",
-    )
-
-
 class _Parser:
     """Recursive descent, one method a level of precedence."""
 
     def __init__(self, source: str) -> None:
-        self.tokens = _tokens(source)
+        self.tokens = tokens(source)
         self.next = 0
         self.depth = 0
 
@@ -259,10 +85,10 @@ class _Parser:
             raise self.unexpected(f"'{token.text}' was not expected here")
         return node
 
-    def peek(self) -> _Token:
+    def peek(self) -> Token:
         return self.tokens[self.next]
 
-    def take(self, *texts: str) -> _Token | None:
+    def take(self, *texts: str) -> Token | None:
         """Take the next token if it is one of these operators."""
         token = self.tokens[self.next]
         if token.text in texts and token.kind in {"op", "word"}:
@@ -270,7 +96,7 @@ class _Parser:
             return token
         return None
 
-    def expect(self, text: str, after: str) -> _Token:
+    def expect(self, text: str, after: str) -> Token:
         token = self.take(text)
         if token is None:
             raise self.unexpected(f"'{text}' is missing {after}")
@@ -339,7 +165,7 @@ class _Parser:
         number = self.peek()
         if token.text == "-" and number.kind in {"int", "float"} and number.start == token.end:
             self.next += 1
-            node = _number(_Token(number.kind, "-" + number.text, token.start, number.end))
+            node = number_of(Token(number.kind, "-" + number.text, token.start, number.end))
             return self.rest_of_member(node)
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -384,9 +210,9 @@ class _Parser:
         token = self.peek()
         self.next += 1
         if token.kind == "string":
-            return _string(token)
+            return string_of(token)
         if token.kind in {"int", "float"}:
-            return _number(token)
+            return number_of(token)
         if token.text == "." and self.peek().kind == "word":
             return self.primary()
         if token.text == "(":
@@ -405,7 +231,7 @@ class _Parser:
             raise self.unexpected("the expression ends too early")
         raise self.unexpected(f"'{token.text}' was not expected here")
 
-    def word(self, token: _Token) -> Node:
+    def word(self, token: Token) -> Node:
         constants = {"true": True, "false": False, "null": None}
         if token.text in constants:
             return Literal(constants[token.text], token.text, token.start, token.end)
@@ -433,7 +259,7 @@ class _Parser:
                 return found, end.end
             self.comma(close)
 
-    def map_literal(self, opening: _Token) -> Node:
+    def map_literal(self, opening: Token) -> Node:
         entries: list[tuple[Node, Node]] = []
         while not (end := self.take("}")):
             if entries:
@@ -444,66 +270,3 @@ class _Parser:
             self.expect(":", "after the key")
             entries.append((key, self.expression()))
         return Entries(entries, opening.start, end.end)
-
-
-def _number(token: _Token) -> Literal:
-    """Return the literal of a number."""
-    if token.kind == "float":
-        return Literal(float(token.text), token.text, token.start, token.end)
-    digits = token.text.rstrip("uU")
-    value = int(digits[:100], 16 if "x" in digits else 10)
-    if not -(2**63) <= value < 2**63:
-        raise ExpressionSyntaxError("the integer is beyond 64 bits", token.start, len(token.text))
-    return Literal(value, token.text, token.start, token.end)
-
-
-def _string(token: _Token) -> Literal:
-    """Return the literal of a text or of bytes."""
-    prefix = re.match("[bBrR]*", token.text)
-    marks = prefix.group().lower() if prefix else ""
-    body = token.text[len(marks) :]
-    body = body[3:-3] if body[:3] in {'"""', "'''"} else body[1:-1]
-    value = body if "r" in marks else _unescape(body, token)
-    if "b" in marks:
-        data = value.encode("utf-8", "surrogatepass") if "\\" not in body else _octets(body)
-        return Literal(data, token.text, token.start, token.end)
-    return Literal(value, token.text, token.start, token.end)
-
-
-def _unescape(body: str, token: _Token) -> str:
-    """Return the text that a string literal stands for."""
-    parts = []
-    at = 0
-    while (slash := body.find("\\", at)) >= 0:
-        parts.append(body[at:slash])
-        match = _ESCAPE.match(body, slash)
-        code = int(match[2] or match[3] or match[4] or "0", 16) if match else -1
-        if match is None or code > 0x10FFFF or 0xD800 <= code < 0xE000:
-            raise ExpressionSyntaxError(
-                f"'{body[slash : slash + 2]}' is not an escape sequence",
-                token.start,
-                len(token.text),
-                "write '\\\\' for a backslash, or r'…' for a text without escapes",
-            )
-        if match[1]:
-            parts.append(_SIMPLE.get(match[1], match[1]))
-        else:
-            parts.append(chr(int(match[5], 8)) if match[5] else chr(code))
-        at = match.end()
-    return "".join([*parts, body[at:]])
-
-
-def _octets(body: str) -> bytes:
-    """Return the bytes of a bytes literal: hex and octal escapes are bytes, the rest is UTF-8."""
-    found = b""
-    at = 0
-    for match in _ESCAPE.finditer(body):
-        found += body[at : match.start()].encode()
-        if match[2] or match[5]:
-            found += bytes([int(match[2], 16) if match[2] else int(match[5], 8)])
-        elif match[1]:
-            found += _SIMPLE.get(match[1], match[1]).encode()
-        else:
-            found += chr(int(match[3] or match[4], 16)).encode()
-        at = match.end()
-    return found + body[at:].encode()
