@@ -79,6 +79,7 @@ class LoadedFlow(NamedTuple):
                 `all`, `first`, `outcome`).
             when, timeout, deadline: Text; expressions as they are written.
             map, loop, lock: True.
+            plumbing: True of a step that only holds a generated flow together.
             attempts: Maximum number of attempts, if more than one.
             line, column: In the flow's file; absent for steps of other flows.
 

@@ -106,6 +106,8 @@ class StepInfo(TypedDict, total=False):
     address: str
     step: str
     kind: str
+    plumbing: bool
+    """It only holds a generated flow together; absent of other steps."""
     status: str
     outcome: str | None
     attempts: int

@@ -53,20 +53,24 @@ class Reader:
             return found
         return found._replace(status="interrupted")
 
-    def show(self, execution: str, *, step: str | None = None) -> ExecutionInfo:
+    def show(
+        self, execution: str, *, step: str | None = None, plumbing: bool = False
+    ) -> ExecutionInfo:
         """Return everything about an execution, read from its journal.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
             step: Address of a step; then `steps` contains only that step, with its input and each
                 attempt.
+            plumbing: Whether `steps` also contains those that only hold a generated flow together.
+                Otherwise only those among them that have failed or wait for somebody.
 
         Returns:
             The keys of `ExecutionInfo`.
         """
         from flowengine.engines.inspection.history import show
 
-        return show(self._host, self.find(execution), step)
+        return show(self._host, self.find(execution), step, plumbing=plumbing)
 
     def executions(
         self,

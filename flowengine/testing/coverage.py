@@ -91,7 +91,7 @@ class Coverage:
 def _branches(flow: CompiledFlow) -> Iterator[Branch]:
     for number in sorted(_inside(flow)):
         step = flow["steps"][number]
-        if step["body"] < 0 and step["id"] in HIDDEN:
+        if (step["body"] < 0 and step["id"] in HIDDEN) or step.get("plumbing"):
             continue
         yield Branch(number, "entered")
         if "when" in step:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from flowengine.flow.models import Loc
     from flowengine.flow.models.cases import Case, ExpectedError
     from flowengine.kernel.commands import Observation
+    from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.testing.player import Player
 
 BEGUN = frozenset({"running", "waiting", "retrying", "succeeded", "failed", "uncertain"})
@@ -28,10 +29,17 @@ class Problem(NamedTuple):
     """The part of the case that says so."""
 
 
-def path_of(observations: list[Observation]) -> list[str]:
-    """Return the addresses of all that began, in order of beginning."""
+def path_of(observations: list[Observation], flow: CompiledFlow) -> list[str]:
+    """Return the addresses of all that began, in order of beginning.
+
+    Args:
+        observations: What was observed.
+        flow: The flow; its plumbing is left out.
+    """
     path: dict[str, None] = {}
     for seen in observations:
+        if flow["steps"][seen.step].get("plumbing"):
+            continue
         if seen.status in BEGUN and seen.address not in path:
             path.update(dict.fromkeys(around(seen.address)))
     return list(path)
@@ -109,7 +117,7 @@ def _path(case: Case, player: Player) -> Iterator[Problem]:
     wanted = case.expect.path
     if wanted is None:
         return
-    found = path_of(player.observations)
+    found = path_of(player.observations, player.flow.compiled)
     if not any(map(is_part, wanted)):
         found = [address for address in found if not is_part(address)]
     if all(address == without_repetition(address) for address in wanted):

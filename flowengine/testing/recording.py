@@ -339,7 +339,7 @@ class _Tape:
 
     def _expected(self) -> dict[str, Any]:
         state = self.state
-        path = path_of(self.observations)
+        path = path_of(self.observations, self.graph.flow)
         expect: dict[str, Any] = {"status": state["status"]}
         if path:
             expect["path"] = path

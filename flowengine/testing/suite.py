@@ -146,5 +146,5 @@ def run_case(
     if coverage is not None:
         coverage.see(player.observations)
     status = player.execution.state["status"]
-    path = path_of(player.observations)
+    path = path_of(player.observations, player.flow.compiled)
     return Outcome(case.name, list(problems(case, player)), status, path, perf_counter() - began)

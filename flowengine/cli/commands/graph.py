@@ -41,6 +41,9 @@ def configure(parser: ArgumentParser) -> None:
         default="mermaid",
         help="pictures: mermaid (default), dot, svg; data: graphml, json",
     )
+    parser.add_argument(
+        "--all", action="store_true", help="also the steps that only hold a generated flow together"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
 
 
@@ -51,7 +54,7 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     flow, statuses = _found(arguments)
-    picture = draw(flow.compiled, statuses)
+    picture = draw(flow.compiled, statuses, plumbing=arguments.all)
     format = "json" if arguments.json else arguments.format
     text = _data(flow, picture, statuses, format) if format in DATA else _drawn(picture, format)
     return print_or_write(text, arguments.output, quiet=arguments.quiet)

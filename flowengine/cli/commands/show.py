@@ -38,6 +38,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--step", metavar="ADDRESS", help="only this step, with its input and each attempt"
     )
+    parser.add_argument(
+        "--all", action="store_true", help="also the steps that only hold a generated flow together"
+    )
 
 
 def run(arguments: Namespace) -> int:
@@ -47,7 +50,9 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with Session(arguments) as session:
-        found = session.engine.show(arguments.execution, step=arguments.step)
+        found = session.engine.show(
+            arguments.execution, step=arguments.step, plumbing=arguments.all
+        )
         session.make_pasted(found)
         if arguments.json:
             out_json(found)

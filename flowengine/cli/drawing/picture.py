@@ -61,22 +61,31 @@ class Picture(NamedTuple):
     frame: Frame
 
 
-def draw(flow: CompiledFlow, statuses: Mapping[str, Iterable[str]] | None = None) -> Picture:
+def draw(
+    flow: CompiledFlow,
+    statuses: Mapping[str, Iterable[str]] | None = None,
+    *,
+    plumbing: bool = False,
+) -> Picture:
     """Return the picture of a flow.
 
     Args:
         flow: As plain data.
         statuses: Step id → status of each of its activations, to show an execution.
+        plumbing: Whether steps that only hold a generated flow together are drawn.
 
     Returns:
         Boxes and arrows.
     """
-    return Picture(flow.get("title") or flow["id"], _Drawer(flow, statuses).whole())
+    return Picture(flow.get("title") or flow["id"], _Drawer(flow, statuses, plumbing).whole())
 
 
 class _Drawer:
-    def __init__(self, flow: CompiledFlow, statuses: Mapping[str, Iterable[str]] | None) -> None:
+    def __init__(
+        self, flow: CompiledFlow, statuses: Mapping[str, Iterable[str]] | None, plumbing: bool
+    ) -> None:
         self.flow = flow
+        self.plumbing = plumbing
         self.steps = flow["steps"]
         self.expressions = flow["expressions"]
         self.notes = Notes(flow)
@@ -113,6 +122,10 @@ class _Drawer:
             said = list(self.notes.handlers(handlers, "on"))
             boxes.append(Box(f"error_{number}", "error", ["error", *said], None, None))
         arrows += self.error_arrows(f"error_{number}", handlers, number)
+        gone = {self.id(step) for step in inside if step.get("plumbing") and not self.plumbing}
+        if gone:
+            boxes = [box for box in boxes if box.id not in gone]
+            arrows = _past(arrows, gone)
         targets = {arrow.target for arrow in arrows}
         ends = [
             Box(f"{name}_{number}", name, name.split("_"), None, None)
@@ -195,6 +208,34 @@ class _Drawer:
         if target >= 0:
             return self.id(self.steps[target])
         return f"end_{body}" if target == END else f"end_all_{body}"
+
+
+def _past(arrows: list[Arrow], gone: set[str]) -> list[Arrow]:
+    """Return the arrows between the boxes that are left: they lead past those that are gone."""
+    leaving: dict[str, list[Arrow]] = {}
+    for arrow in arrows:
+        leaving.setdefault(arrow.source, []).append(arrow)
+    found: dict[Arrow, None] = {}
+    pending = [(arrow, frozenset[str]()) for arrow in reversed(arrows) if arrow.source not in gone]
+    while pending:
+        arrow, passed = pending.pop()
+        if arrow.target not in gone:
+            found[arrow] = None
+            continue
+        passed |= {arrow.target}
+        pending += [
+            (_joined(arrow, further), passed)
+            for further in reversed(leaving.get(arrow.target, []))
+            if further.target not in passed
+        ]
+    return list(found)
+
+
+def _joined(first: Arrow, second: Arrow) -> Arrow:
+    """Return two arrows, one behind the other, as one."""
+    label = ", ".join(filter(None, (first.label, second.label)))
+    kind = "error" if first.kind == "error" else second.kind
+    return Arrow(first.source, second.target, label, kind)
 
 
 def _shape(step: StepSpec) -> str:

@@ -138,6 +138,8 @@ class Progress:
             self._decided[execution, entry.get("address", "")] = said
 
     def _step(self, execution: str, step: Observation) -> None:
+        if self._is_left_out(execution, step):
+            return
         self.head(execution)
         place = (execution, step.address)
         if step.status == "running":
@@ -156,6 +158,12 @@ class Progress:
             why = self._evidence.pop(place, {})
             for line in evidence_lines(why, indent="    "):
                 self.line(line)
+
+    def _is_left_out(self, execution: str, step: Observation) -> bool:
+        """Return whether a step only holds a generated flow together, and all is well with it."""
+        if self._verbose or step.status in ("failed", "retrying", "uncertain"):
+            return False
+        return self._flow(execution).compiled["steps"][step.step].get("plumbing", False)
 
     def _is_instant(self, execution: str, step: int) -> bool:
         """Return whether a step has nothing to wait for: it ends the moment it starts."""

@@ -40,12 +40,13 @@ FOLLOW_SECONDS = 0.2
 _OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 
 
-def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
+def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False) -> ExecutionInfo:
     """Return all about an execution.
 
     Args:
         execution: Full id.
         step: Address of the only step wanted, in full; None: all.
+        plumbing: Whether steps that only hold a generated flow together are among all.
 
     Returns:
         See `ExecutionInfo`.
@@ -64,6 +65,8 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
                 f"execution {execution} has no step '{step}'",
                 hint=f"see its steps: flowengine show {execution}",
             )
+    elif not plumbing:
+        steps = [one for one in steps if "plumbing" not in one or _needs_a_look(one)]
     standing = standing_view(host, record)
     if standing["status"] == "interrupted":
         _stop(steps)
@@ -88,6 +91,11 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
         "outputs": unpack_outputs(record.outputs, f"execution {record.id}"),
         "error": error,
     }
+
+
+def _needs_a_look(step: StepInfo) -> bool:
+    """Return whether a step is of interest to people even if it is plumbing."""
+    return step["status"] in ("failed", "uncertain", "waiting", "retrying")
 
 
 def _stop(steps: list[StepInfo]) -> None:
@@ -255,6 +263,8 @@ class _Told:
             "error": None,
             "tries": tries,
         }
+        if node.plumbing:
+            step["plumbing"] = True
         return step
 
 

@@ -53,10 +53,10 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     view = View(execution.linked.graph, state)
     for unit in state["units"].values():
         if unit["phase"] == "run":
-            found.append(_at_work(view.address(unit), unit["attempt"], holder, id))
+            found.append(_at_work(_shown_address(view, unit), unit["attempt"], holder, id))
         elif unit["phase"] == "pause":
             due = state["timers"][unit["timer"]]["due"]
-            found.append(_pause(view.address(unit), unit["attempt"], due, holder, id))
+            found.append(_pause(_shown_address(view, unit), unit["attempt"], due, holder, id))
         elif unit["phase"] == "budget":
             found.append(budgets.waiting(host, execution.id, view, unit))
         elif unit["phase"] == "lock" and is_shared(unit["lock"]):
@@ -72,6 +72,15 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
             found.append(_wait(host, execution, record, id))
     found += _held(view, id)
     return found or _idle(view, id) or _left(state, holder, id)
+
+
+def _shown_address(view: View, unit: Unit) -> str:
+    """Return the address of a unit; of plumbing that of the step around that people know."""
+    act = view.act_of(unit)
+    around = (one for one in view.units_around(act) if not view.node(view.act_of(one)).plumbing)
+    if not view.node(act).plumbing:
+        return view.address(unit)
+    return next((view.address(one) for one in around), view.address(unit))
 
 
 def _ended(host: Host, execution: Execution) -> Reason:

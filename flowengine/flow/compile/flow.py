@@ -108,6 +108,8 @@ class Compiler:
             for key, (name, _) in type(limits).fields_by_key().items()
             if limits.has(name) and getattr(limits, name) != "none"
         }
+        if model.counts_alone:
+            flow["counts_alone"] = True
         if model.budget is not None:
             flow["budget"] = _budget(model.budget)
         if model.is_own:

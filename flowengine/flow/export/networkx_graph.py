@@ -167,7 +167,7 @@ class _Writer:
         said = {"kind": step.get("kind", step["action"]), **self.condition(spec)}
         said |= {key: spec[key] for key in ("title", "tool", "effect") if key in spec}
         said |= {key: spec[key]["kind"] for key in ("join", "split") if key in spec}
-        said |= {key: True for key in ("map", "loop", "lock") if key in spec}
+        said |= {key: True for key in ("map", "loop", "lock", "plumbing") if key in spec}
         said |= {key: self.text(spec[key]) for key in ("timeout", "deadline") if key in spec}
         if "need" in spec.get("join", {}):
             said["need"] = self.text(spec["join"]["need"])

@@ -36,6 +36,7 @@ class Definition:
         self.signals, self.secrets, self.tools = model.signals, model.secrets, model.tools
         self.defaults, self.unread = model.defaults, model.unread
         self.outcome = body.outcome if isinstance(body, GeneratedBody) else None
+        self.counts_alone = isinstance(body, GeneratedBody)
         self.inputs, self.outputs, self.state = body.inputs, body.outputs, body.state
         self.steps, self.on_error, self.finally_ = body.steps, body.on_error, body.finally_
         self.limits, self.budget = body.limits, body.budget

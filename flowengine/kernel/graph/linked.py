@@ -51,6 +51,7 @@ class Node:
     """
 
     id: str
+    plumbing = False
     body = -1
     action = "none"
     kind: str
@@ -132,8 +133,9 @@ class Flow:
         said: Those that it says.
     """
 
-    __slots__ = ("_added", "budget", "defaults", "id", "indexes", "inputs", "limits", "on_error",
-                 "outcome", "outputs", "said", "signals", "state", "steps")  # fmt: skip
+    __slots__ = ("_added", "budget", "counts_alone", "defaults", "id", "indexes", "inputs",
+                 "limits", "on_error", "outcome", "outputs", "said", "signals", "state",
+                 "steps")  # fmt: skip
 
     def __init__(self, spec: Any, steps: tuple[int, int]) -> None:
         self.id: str = spec.get("id", "")
@@ -147,6 +149,7 @@ class Flow:
         self.on_error: list[HandlerSpec] = spec.get("on_error", [])
         self.said: dict[str, Any] = spec.get("limits", {})
         self.limits: dict[str, Any] = {**DEFAULT_LIMITS, **self.said}
+        self.counts_alone: bool = spec.get("counts_alone", False)
         self.budget: BudgetSpec | None = spec.get("budget")
         self.indexes: dict[str, int] = {}
         self._added: dict[str, dict[str, Any]] = {}

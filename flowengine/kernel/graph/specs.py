@@ -185,6 +185,8 @@ class StepSpec(TypedDict, total=False):
 
     id: str
     title: str
+    plumbing: bool
+    """It only holds a generated flow together: not shown to people unless something is wrong."""
     body: int
     at: list[int]
     """Line and column in the file; not part of the structural hash."""
@@ -293,6 +295,8 @@ class FlowSpec(TypedDict, total=False):
     signals: dict[str, Plain]
     on_error: list[HandlerSpec]
     limits: dict[str, Plain]
+    counts_alone: bool
+    """Activations in it count for its own `limits.steps` and not for those of flows around it."""
     budget: BudgetSpec
 
 
@@ -337,6 +341,8 @@ class CompiledFlow(TypedDict, total=False):
     """`{"signal", "with": {input: value}}` of each signal that begins executions; absent: none."""
     concurrency: dict[str, Plain]
     """`{"key": value?, "max": number, "then": "queue" | "reject" | "cancel"}`; absent: no bound."""
+    counts_alone: bool
+    """As in `FlowSpec`; nothing is around an execution."""
     limits: dict[str, Plain]
     """`activations`, `steps`, `depth` (numbers), `duration`, `finally`, `idle` (durations)."""
     budget: BudgetSpec

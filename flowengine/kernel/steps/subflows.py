@@ -91,7 +91,7 @@ def _new_frame(m: Machine, number: int, up: int) -> int:
         "depth": depth,
         "room": min(room - 1, flow.said.get("depth", room)),
     }
-    if "steps" in flow.said:
+    if "steps" in flow.said or flow.counts_alone:
         frame["steps"] = 0
     budgets.enter(m, layer, frame)
     m.state.setdefault("frames", {})[layer] = frame

@@ -22,6 +22,8 @@ from flowengine.kernel.tokens.units import begin_unit
 from flowengine.kernel.waiting.waits import duration_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from flowengine.kernel.state.records import Activation, Arrival, Scope
 
 
@@ -156,23 +158,35 @@ def count(m: Machine, scope: Scope, act: Activation) -> None:
                 {"limit": "activations"},
             )
     if not scope["mapped"]:
+        _count_step(m, scope.get("frame", 0))
+
+
+def _count_step(m: Machine, frame: int) -> None:
+    """Count an activation for `limits.steps` of the flows around it, up to one that counts alone.
+
+    For those around such a flow, all of it is the one step that runs it.
+    """
+    frames = [*_counting(m, frame)]
+    if not (frames and m.flow_of(frames[-1]).counts_alone):
         m.state["steps"] += 1
         if m.state["steps"] > m.graph.limits["steps"]:
             _refuse_more(m.graph.limits["steps"])
-        if "frame" in scope:
-            _count_in_subflows(m, scope["frame"])
-
-
-def _count_in_subflows(m: Machine, frame: int) -> None:
-    """Count an activation in those subflows around it that say `limits.steps` themselves."""
-    while frame and frame in m.state["frames"]:
-        inside = m.state["frames"][frame]
+    for number in frames:
+        inside = m.state["frames"][number]
         if "steps" in inside:
             inside["steps"] += 1
-            limit = m.graph.flows[inside["flow"]].limits["steps"]
+            limit = m.flow_of(number).limits["steps"]
             if inside["steps"] > limit:
                 _refuse_more(limit)
-        frame = inside["up"]
+
+
+def _counting(m: Machine, frame: int) -> Iterator[int]:
+    """Yield the subflows around a place, innermost first, that count what is activated there."""
+    while frame and frame in m.state["frames"]:
+        yield frame
+        if m.flow_of(frame).counts_alone:
+            return
+        frame = m.state["frames"][frame]["up"]
 
 
 def _refuse_more(limit: int) -> NoReturn:
@@ -196,11 +210,21 @@ def begin_act(m: Machine, act: Activation) -> None:
     for field in OF_MAP:
         fields.pop(field, None)
     try:
-        if not scope["mapped"] and m.state["steps"] > m.graph.limits["steps"]:
-            _refuse_more(m.graph.limits["steps"])
+        if not scope["mapped"]:
+            _check_steps(m, scope.get("frame", 0))
         _begin(m, m.node(act), act)
     except (StepFailure, EvaluationError) as failure:
         m.agenda.append(entries.act_broken(act["id"], failure))
+
+
+def _check_steps(m: Machine, frame: int) -> None:
+    """Refuse to begin anew what was one activation too many."""
+    frames = [*_counting(m, frame)]
+    whole, flow = m.state["steps"], m.graph.flows[0]
+    if frames and m.flow_of(frames[-1]).counts_alone:
+        whole, flow = m.state["frames"][frames[-1]]["steps"], m.flow_of(frames[-1])
+    if whole > flow.limits["steps"]:
+        _refuse_more(flow.limits["steps"])
 
 
 def _begin(m: Machine, node: Node, act: Activation) -> None:

@@ -1,0 +1,106 @@
+"""Plumbing: steps that only hold a generated flow together are left out where people look."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from flowengine import Engine, LoadedFlow, load
+from flowengine.cli.drawing.picture import Arrow, Frame, _past, draw
+from flowengine.engines.inspection.reasons import _shown_address
+from flowengine.flow.structural_hash import structural_hash
+from flowengine.kernel.view import View
+from flowengine.testing.graphs import graph, step
+from flowengine.testing.simulator import Simulator
+
+FLOW = """flowengine: 1
+id: f
+inputs: {bad: {type: boolean, default: false}}
+steps:
+  - id: work
+    group:
+      - id: pick
+        next: {first: [{when: "${{ inputs.bad }}", to: left}, {else: right}]}
+      - {id: left, fail: no luck, on_error: continue, next: both}
+      - {id: right, output: 2, next: both}
+      - {id: both, join: each, output: "${{ 6 / (inputs.bad ? 0 : 1) }}"}
+"""
+
+
+def flow(folder: Path, *plumbing: str) -> LoadedFlow:
+    """Return the flow with some of its steps marked, as those of a generated flow are."""
+    (folder / "f.yaml").write_text(FLOW)
+    loaded = load(folder / "f.yaml")
+    compiled: Any = copy.deepcopy(loaded.compiled)
+    for spec in compiled["steps"]:
+        if spec["id"] in plumbing:
+            spec["plumbing"] = True
+    return loaded._replace(compiled=compiled, hash=structural_hash(compiled))
+
+
+def addresses(shown: Any) -> list[str]:
+    return [step["address"] for step in shown["steps"]]
+
+
+def test_show_leaves_plumbing_out_unless_it_is_asked_for(tmp_path: Path) -> None:
+    with Engine(None) as engine:
+        id = engine.run(flow(tmp_path, "pick", "both")).execution
+        some, all_ = engine.show(id), engine.show(id, plumbing=True)
+        one = engine.show(id, step="work/both")
+
+    assert addresses(some) == ["work", "work/right"]
+    assert addresses(all_) == ["work", "work/pick", "work/right", "work/both"]
+    assert [step.get("plumbing", False) for step in all_["steps"]] == [False, True, False, True]
+    assert addresses(one) == ["work/both"]
+
+
+def test_plumbing_that_failed_is_shown(tmp_path: Path) -> None:
+    with Engine(None) as engine:
+        result = engine.run(flow(tmp_path, "pick", "both"), {"bad": True})
+        shown = engine.show(result.execution)
+
+    assert result.status == "failed"
+    assert addresses(shown) == ["work", "work/left", "work/both"]
+
+
+def ways(frame: Frame) -> set[tuple[str, str, str]]:
+    found = {(a.source, a.target, a.label) for a in frame.arrows}
+    return found.union(*(ways(box.frame) for box in frame.boxes if box.frame is not None))
+
+
+def test_arrows_of_a_picture_lead_past_plumbing(tmp_path: Path) -> None:
+    compiled = flow(tmp_path, "pick", "both").compiled
+    inner = {way for way in ways(draw(compiled).frame) if "_work" not in way[0] + way[1]}
+
+    assert inner == {
+        ("start_1", "step_left", "inputs.bad"),
+        ("start_1", "step_right", "else"),
+        ("step_right", "end_1", ""),
+    }
+    assert ("step_pick", "step_left", "inputs.bad") in ways(draw(compiled, plumbing=True).frame)
+
+
+def test_the_graph_for_programs_has_plumbing_and_says_so(tmp_path: Path) -> None:
+    nodes = flow(tmp_path, "pick").to_networkx().nodes
+
+    assert nodes["pick"]["plumbing"] is True
+    assert "plumbing" not in nodes["left"]
+
+
+def test_a_circle_of_plumbing_leads_nowhere() -> None:
+    def arrow(source: str, target: str) -> Arrow:
+        return Arrow(source, target, "", "next")
+
+    arrows = [arrow("a", "p"), arrow("p", "q"), arrow("q", "p"), arrow("q", "b")]
+
+    assert _past(arrows, {"p", "q"}) == [arrow("a", "b")]
+
+
+def test_why_names_the_step_around_plumbing() -> None:
+    played = Simulator(
+        graph(step("work", group=[step("pick", plumbing=True), step("right")]))
+    ).start()
+    [unit] = [one for one in played.state["units"].values() if one["phase"] == "run"]
+
+    assert _shown_address(View(played.graph, played.state), unit) == "work"
