@@ -36,12 +36,13 @@ if [ ${#missing[@]} != 0 ]; then
   fi
 fi
 
-servers=tests/mcp_servers
-if command -v npm >/dev/null && ! [ "$servers/node_modules/.package-lock.json" -nt "$servers/package-lock.json" ]; then
-  say "installing the packages of $servers"
-  npm ci --prefix "$servers" --ignore-scripts --no-audit --no-fund --loglevel=error \
-    || say "npm could not install them: the tests that need them are skipped"
-fi
+for servers in tests/mcp_servers tests/model_servers; do
+  if command -v npm >/dev/null && ! [ "$servers/node_modules/.package-lock.json" -nt "$servers/package-lock.json" ]; then
+    say "installing the packages of $servers"
+    npm ci --prefix "$servers" --ignore-scripts --no-audit --no-fund --loglevel=error \
+      || say "npm could not install them: the tests that need them are skipped"
+  fi
+done
 
 # Unpacked and not installed: a package of a service would start it.
 registry=tests/docker_registry

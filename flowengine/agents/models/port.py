@@ -48,7 +48,8 @@ class ModelRequest:
     function_calling: FunctionCalling | None = None
     """None: as is known of the model."""
     returns: dict[str, Plain] | None = None
-    """JSON Schema of the answer, asked for by the provider's own means where it has them."""
+    """JSON Schema of the answer, asked for by the provider's own means where it has them, and in
+    the system message where it has not."""
     settings: Mapping[str, Plain] = field(default_factory=dict)
     """Passed to the provider as they are: `temperature`, `max_tokens`, `api_key`, …"""
     timeout: float | None = None
@@ -149,7 +150,8 @@ class ModelFacts:
     input_price: float | None = None
     """USD a token."""
     output_price: float | None = None
-    vision: bool = False
+    vision: bool | None = None
+    """Whether it takes images; None: nobody knows, and it is sent them."""
     function_calling: FunctionCalling = "native"
     schema_mode: bool = False
     """Whether its provider can hold an answer to a JSON Schema."""

@@ -82,7 +82,9 @@ def resolve(name: str) -> Model:
         return found
     if provider == SCRIPTED:
         return _script(name)
-    raise ModelError(f"{name}: the models of providers are not built yet", retryable=False)
+    from flowengine.agents.models.provider_models import PROVIDER_MODELS
+
+    return PROVIDER_MODELS
 
 
 def prepare(name: str) -> None:

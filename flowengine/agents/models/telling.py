@@ -51,10 +51,15 @@ class Teller:
             self._tell_piece(ReplyPart("text", rest))
         self._tell(ReplyPart("end"))
 
-    def broke_off(self) -> None:
-        """Say that the reply will not be completed; nothing of it has been told: say nothing."""
+    def broke_off(self) -> bool:
+        """Say that the reply will not be completed, if anything of it was told.
+
+        Returns:
+            Whether anything was.
+        """
         if self._told:
             self._tell(ReplyPart("restart"))
+        return self._told
 
     def _tell_piece(self, part: ReplyPart) -> None:
         if part.text:

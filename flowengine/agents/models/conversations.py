@@ -1,0 +1,168 @@
+"""A conversation as a provider takes it: names and ids of the wire, its own parts, its caches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from json import dumps, loads
+from typing import Any
+
+from flowengine.agents.models.port import Message, ToolOffer
+from flowengine.agents.models.wire_names import WireNames
+
+LONGEST_ID = 40
+"""Characters of the id of a call; a longer one goes back only to the provider that made it."""
+_MISTRAL_ID = re.compile(r"[A-Za-z0-9]{9}")
+_NO_IMAGE = "(An image was left out here: this model takes none.)"
+_UNREADABLE = 300
+_CACHE = {"type": "ephemeral"}
+
+
+def offered(tools: Iterable[ToolOffer], names: WireNames) -> list[dict[str, Any]]:
+    """Return tools as they are offered to a model with function calling."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": names.to_wire(tool.name),
+                "description": tool.description,
+                "parameters": {"type": "object", "properties": {}} | tool.parameters,
+            },
+        }
+        for tool in tools
+    ]
+
+
+class Conversation:
+    """Writes the messages of a request.
+
+    Args:
+        provider: That is asked: only its own parts go back to it.
+        names: Of the tools.
+        vision: Whether the model takes images.
+    """
+
+    def __init__(self, provider: str, names: WireNames, *, vision: bool) -> None:
+        self._provider = provider
+        self._names = names
+        self._vision = vision
+        self._ids: dict[str, str] = {}
+        """Ids of calls as the provider knows them, where they differ."""
+
+    def written(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """Return the messages for a model with function calling."""
+        return [self._written(message) for message in messages]
+
+    def with_images(self, messages: Sequence[Message]) -> list[Message]:
+        """Return messages without images, where the model takes none."""
+        if self._vision:
+            return list(messages)
+        return [{**message, "content": _imageless(message.get("content"))} for message in messages]
+
+    def _written(self, message: Message) -> dict[str, Any]:
+        role, content = message["role"], message.get("content")
+        written: dict[str, Any] = {"role": role, "content": "" if content is None else content}
+        if not self._vision:
+            written["content"] = _imageless(written["content"])
+        if role == "tool":
+            written["tool_call_id"] = self._id(message.get("tool_call_id") or "")
+            if name := message.get("name"):
+                written["name"] = self._names.to_wire(name)
+        if role == "assistant":
+            self._write_assistant(message, written)
+        return written
+
+    def _write_assistant(self, message: Message, written: dict[str, Any]) -> None:
+        parts = (message.get("provider_parts") or {}).get(self._provider) or {}
+        self._ids.update(parts.get("ids") or {})
+        if blocks := parts.get("thinking_blocks"):
+            written["thinking_blocks"] = blocks
+        calls = message.get("tool_calls")
+        if not calls:
+            return
+        written["content"] = written["content"] or None
+        written["tool_calls"] = [
+            self._call(call, (parts.get("calls") or {}).get(call["id"])) for call in calls
+        ]
+
+    def _call(self, call: Mapping[str, Any], parts: Any) -> dict[str, Any]:
+        function = call["function"]
+        written = {
+            "id": self._id(call["id"]),
+            "type": "function",
+            "function": {
+                "name": self._names.to_wire(function["name"]),
+                "arguments": _object_text(function.get("arguments") or "{}"),
+            },
+        }
+        if parts:
+            written["provider_specific_fields"] = parts
+        return written
+
+    def _id(self, id: str) -> str:
+        if self._provider == "mistral" and not _MISTRAL_ID.fullmatch(id):
+            return sha256(id.encode(errors="surrogatepass")).hexdigest()[:9]
+        return self._ids.get(id, id)
+
+
+def with_cache_marks(messages: list[dict[str, Any]]) -> None:
+    """Mark what a provider shall keep: all up to the end of the system text, and of the request.
+
+    Args:
+        messages: Of one request, changed in place.
+    """
+    system = [message for message in messages if message["role"] == "system"][-1:]
+    for message in [*system, *messages[-1:]]:
+        content = message["content"]
+        if isinstance(content, str) and content:
+            text = {"type": "text", "text": content, "cache_control": _CACHE}
+            message["content"] = [text]
+        elif isinstance(content, list) and content:
+            message["content"] = [*content[:-1], {**content[-1], "cache_control": _CACHE}]
+
+
+def schema_text(schema: Mapping[str, Any]) -> str:
+    """Say in words what an answer has to be, for providers that cannot be told it otherwise."""
+    return (
+        "Your final answer must be one JSON value that fits this JSON Schema, and nothing else:\n"
+        f"{dumps(schema, ensure_ascii=False)}"
+    )
+
+
+def is_strict(schema: Any) -> bool:
+    """Return whether providers can hold an answer to a schema exactly.
+
+    They can where every object names all of its keys, and requires each of them.
+    """
+    if isinstance(schema, list):
+        return all(map(is_strict, schema))
+    if not isinstance(schema, Mapping):
+        return True
+    if schema.get("type") == "object" or "properties" in schema:
+        properties = schema.get("properties") or {}
+        if schema.get("additionalProperties") is not False:
+            return False
+        if set(schema.get("required") or ()) != set(properties):
+            return False
+        return all(map(is_strict, properties.values()))
+    return all(is_strict(value) for key, value in schema.items() if key not in ("enum", "const"))
+
+
+def _object_text(arguments: str) -> str:
+    """Return arguments as they are, if they are an object: some providers read what they get."""
+    try:
+        if isinstance(loads(arguments), dict):
+            return arguments
+    except (ValueError, RecursionError):
+        pass
+    return dumps({"unreadable": arguments[:_UNREADABLE]}, ensure_ascii=False)
+
+
+def _imageless(content: Any) -> Any:
+    if not isinstance(content, list):
+        return content
+    return [
+        {"type": "text", "text": _NO_IMAGE} if part.get("type") == "image_url" else part
+        for part in content
+    ]

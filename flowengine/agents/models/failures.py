@@ -1,0 +1,187 @@
+"""From a provider's error to one of ours: may it pass, and when is it worth another try?"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from flowengine.agents.models.errors import ContextWindowExceeded, ModelError, RateLimited
+from flowengine.masking import Masker
+from flowengine.sdk import StepError, Timeout
+
+LONGEST_WAIT = 60.0
+"""Seconds. A provider that asks for a longer wait ends the call with its demand."""
+
+_PASSING_STATUS = frozenset({408, 409, 425, 429})
+_TOO_LONG = re.compile(
+    r"maximum context (?:length|limit)|context[ _]length[ _]exceeded|context window"
+    r"|exceed(?:s|ed)? (?:the )?(?:available )?context|(?:prompt|input) is too long"
+    r"|too many input tokens|exceeds the maximum number of tokens",
+    re.IGNORECASE,
+)
+_TOKENS = re.compile(r"(\d[\d,]{2,}) (?:input )?tokens", re.IGNORECASE)
+_NO_TOOLS = re.compile(
+    r"(?:does(?:n't| not)|do(?:n't| not)|no\b.{0,30}) support.{0,40}\b(?:tool|function)"
+    r"|\b(?:tools?|function calling|tool use|tool_choice|functions)\b.{0,40}\b(?:is|are) not "
+    r"(?:supported|available)|unsupported.{0,40}\btools?\b|enable-auto-tool-choice",
+    re.IGNORECASE | re.DOTALL,
+)
+_SECRET_NAME = re.compile(r"key|token|secret|password|credential|authorization", re.IGNORECASE)
+_WRAPPING = re.compile(r"^(?:litellm\.\w+: )+|\.? Handle with `litellm\.\w+`\.?$")
+"""What the library puts around a provider's words."""
+_LONGEST_MESSAGE = 2_000
+
+
+def refuses_tools(error: BaseException) -> bool:
+    """Return whether a provider says that the model cannot be offered tools."""
+    status = _status(error)
+    return status in (400, 404, 422, 501) and bool(_NO_TOOLS.search(str(error)))
+
+
+def as_ours(
+    error: Exception, model: str, settings: Mapping[str, Any], *, broke_off: bool = False
+) -> StepError:
+    """Return what the engine is told of a provider's error; that one is its cause.
+
+    Args:
+        error: As the library raised it.
+        model: The one that was asked.
+        settings: Of the request; secrets in them are masked in the provider's words.
+        broke_off: Whether a part of the reply had arrived.
+    """
+    original = _unwrapped(error)
+    words = _masked(original, settings)
+    said = f"{model}: {words}"
+    found: StepError
+    if _is_context_window(original, words):
+        tokens = [int(number.replace(",", "")) for number in _TOKENS.findall(words)]
+        found = ContextWindowExceeded(
+            f"{model}: the conversation is longer than the model's window: {words}",
+            tokens=max(tokens, default=None),
+        )
+    elif _status(original) == 429:
+        hopeless = "insufficient_quota" in said or "exceeded your current quota" in said
+        found = _with_wait(RateLimited(said, retryable=not hopeless), original)
+    elif isinstance(original, TimeoutError) or _named(original, "Timeout", "TimeoutException"):
+        found = Timeout(f"{model} did not answer in time: {words}", retryable=True)
+    else:
+        found = _with_wait(ModelError(said, retryable=broke_off or _may_pass(original)), original)
+    found.__cause__ = original
+    return found
+
+
+def _with_wait(found: ModelError, error: BaseException) -> ModelError:
+    """Add the wait that the provider asks for; one that is too long ends the tries instead."""
+    wait = _asked_wait(error)
+    if wait is None or wait <= LONGEST_WAIT:
+        found.retry_after = wait
+        return found
+    return type(found)(
+        f"{found.message} (It asks to wait for {wait:g} s, and {LONGEST_WAIT:g} s is the most.)",
+        retryable=False,
+        data={"retry_after": wait},
+    )
+
+
+def _may_pass(error: BaseException) -> bool:
+    if _named(error, "AuthenticationError", "PermissionDeniedError", "NotFoundError"):
+        return False
+    if _named(error, "APIConnectionError", "TransportError", "ConnectionError"):
+        return not isinstance(error.__cause__, TypeError | ValueError | KeyError)
+    status = _status(error)
+    if status is not None:
+        return status in _PASSING_STATUS or status >= 500
+    return isinstance(error, OSError)
+
+
+def _is_context_window(error: BaseException, words: str) -> bool:
+    if _named(error, "ContextWindowExceededError"):
+        return True
+    return _status(error) in (400, 413, 422) and bool(_TOO_LONG.search(words))
+
+
+def _named(error: BaseException, *names: str) -> bool:
+    """Return whether an error is of a class of one of these names; the library is not imported."""
+    return any(kind.__name__ in names for kind in type(error).__mro__)
+
+
+def _status(error: BaseException) -> int | None:
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def _unwrapped(error: Exception) -> Exception:
+    """Return the provider's error from inside of what the library wraps around that of a stream."""
+    while isinstance(inner := getattr(error, "original_exception", None), Exception):
+        error = inner
+    return error
+
+
+def _asked_wait(error: BaseException) -> float | None:
+    """Return the seconds that a provider asks to wait, by `Retry-After` in whichever form."""
+    for headers in _headers(error):
+        if milliseconds := _number(headers.get("retry-after-ms")):
+            return milliseconds / 1000
+        value = headers.get("retry-after")
+        if value is None:
+            continue
+        seconds = _number(value)
+        if seconds is not None:
+            return seconds
+        try:
+            return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+        except (TypeError, ValueError):
+            continue
+    return None
+
+
+def _headers(error: BaseException | None) -> Iterator[Mapping[str, str]]:
+    while error is not None:
+        response = getattr(error, "response", None)
+        for holder in (
+            getattr(error, "litellm_response_headers", None),
+            getattr(error, "headers", None),
+            getattr(response, "headers", None),
+        ):
+            if isinstance(holder, Mapping):
+                yield {str(name).lower(): str(value) for name, value in holder.items()}
+        error = error.__cause__ or error.__context__
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text) if text is not None else None
+    except ValueError:
+        return None
+    return number if number is not None and 0 <= number < float("inf") else None
+
+
+def _masked(error: Exception, settings: Mapping[str, Any]) -> str:
+    """Return an error's words without keys, and take these out of the error as well."""
+    masker = Masker()
+    for name, value in _secrets(settings):
+        masker.learn(value, name)
+    words = str(error)
+    masked = str(masker.mask(words))
+    if masked != words:
+        error.args = (masked,)
+        if hasattr(error, "message"):
+            error.message = masked
+    short = _WRAPPING.sub("", masked).strip() or type(error).__name__
+    return short if len(short) <= _LONGEST_MESSAGE else f"{short[:_LONGEST_MESSAGE]}…"
+
+
+def _secrets(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is a secret by its name: in the settings, and in variables that libraries read."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _secrets(value)
+        elif isinstance(value, str) and _SECRET_NAME.search(name):
+            yield name, value
+    for name, value in os.environ.items():
+        if name.endswith(("_API_KEY", "_SECRET_ACCESS_KEY")):
+            yield name, value

@@ -1,0 +1,69 @@
+"""What the library's tables say of a model; nobody is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowengine.agents.models.port import ModelFacts, Usage
+from flowengine.agents.text_calls.models import function_calling
+
+
+def entry_of(litellm: Any, model: str) -> Mapping[str, Any]:
+    """Return the entry of a model, empty where there is none.
+
+    Args:
+        litellm: The library.
+        model: `provider/model`, or without its provider.
+    """
+    table, name = litellm.model_cost, model
+    while name:
+        if name in table:
+            return table[name]  # type: ignore[no-any-return]
+        name = name.partition("/")[2]
+    return {}
+
+
+def facts_of(litellm: Any, model: str) -> ModelFacts:
+    """Return what is known of a model, as `Model.facts`."""
+    entry = entry_of(litellm, model)
+    return ModelFacts(
+        window=_whole(entry.get("max_input_tokens") or entry.get("max_tokens")),
+        longest_reply=_whole(entry.get("max_output_tokens")),
+        input_price=entry.get("input_cost_per_token"),
+        output_price=entry.get("output_cost_per_token"),
+        vision=bool(entry.get("supports_vision")) if entry else None,
+        function_calling=function_calling(model),
+        schema_mode=bool(entry.get("supports_response_schema")),
+    )
+
+
+def cost_of(litellm: Any, model: str, provider: str, usage: Usage) -> float | None:
+    """Return what a call cost by the table of prices (USD); None: the model is not in it.
+
+    Args:
+        litellm: The library.
+        model: `provider/model`.
+        provider: As the library calls it.
+        usage: What the call used.
+    """
+    if "input_cost_per_token" not in entry_of(litellm, model):
+        return None
+    told = litellm.Usage(
+        prompt_tokens=usage.input_tokens,
+        completion_tokens=usage.output_tokens,
+        total_tokens=usage.input_tokens + usage.output_tokens,
+        prompt_tokens_details={"cached_tokens": usage.cached_tokens},
+        cache_read_input_tokens=usage.cached_tokens,
+        cache_creation_input_tokens=usage.cache_write_tokens,
+    )
+    name = model.removeprefix(f"{provider}/")
+    try:
+        costs = litellm.cost_per_token(model=name, custom_llm_provider=provider, usage_object=told)
+    except Exception:  # a table that does not fit the provider: the cost is unknown, not the reply
+        return None
+    return float(sum(costs))
+
+
+def _whole(number: Any) -> int | None:
+    return int(number) if isinstance(number, int | float) else None

@@ -1,0 +1,341 @@
+"""The models of providers, by litellm. One attempt is one request: retries are the engine's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flowengine.agents.models import library
+from flowengine.agents.models.conversations import (
+    LONGEST_ID,
+    Conversation,
+    is_strict,
+    offered,
+    schema_text,
+    with_cache_marks,
+)
+from flowengine.agents.models.errors import ModelError
+from flowengine.agents.models.failures import as_ours, refuses_tools
+from flowengine.agents.models.model_facts import cost_of, facts_of
+from flowengine.agents.models.port import (
+    FunctionCalling,
+    Listener,
+    Message,
+    ModelFacts,
+    ModelReply,
+    ModelRequest,
+    ReplyPart,
+)
+from flowengine.agents.models.replies import SentCall, SentReply, format_of, read_sent, tools_of
+from flowengine.agents.models.streams import ArrivingReply
+from flowengine.agents.models.telling import Teller
+from flowengine.agents.models.usage import estimated_usage, told_usage
+from flowengine.agents.models.wire_names import WireNames
+from flowengine.agents.text_calls.models import function_calling
+from flowengine.agents.text_calls.requests import request_messages
+from flowengine.sdk import Plain, StepError
+from flowengine.sdk.background import background
+
+_log = logging.getLogger("flowengine.agents")
+
+_TIMEOUT = 600.0
+_OURS = frozenset(
+    {"model", "messages", "tools", "functions", "tool_choice", "parallel_tool_calls", "stream"}
+    | {"stream_options", "n", "num_retries", "max_retries", "fallbacks", "timeout"}
+)
+"""What no setting says: the request says it, or the engine does."""
+_CACHED_BY_MARKS = ("anthropic", "bedrock", "vertex_ai", "azure_ai", "openrouter", "databricks")
+"""Providers of Claude, which keep what is marked."""
+_SCHEMA_BESIDE_TOOLS = ("openai", "azure")
+"""Providers that hold answers to a schema while tools are on offer, too."""
+_ENDED = {"length": "length", "max_tokens": "length", "content_filter": "filtered"}
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request on its way."""
+
+    request: ModelRequest
+    calling: FunctionCalling
+    provider: str
+    names: WireNames
+    teller: Teller
+    sent: dict[str, Any]
+    """What the library is called with."""
+
+
+class ProviderModels:
+    """All models that litellm knows. Requests are sent on the background loop of the process.
+
+    A connection belongs to the loop that it was opened in; there, it lasts from one execution to
+    the next.
+    """
+
+    def __init__(self) -> None:
+        self._without_tools: set[str] = set()
+        """Models whose provider refused tools."""
+
+    def begin_loading(self) -> None:
+        """Load the library on a thread."""
+        library.begin_loading()
+
+    async def facts(self, model: str) -> ModelFacts:
+        """Return what is known of a model; see `Model`."""
+        facts = facts_of(await library.library(), model)
+        return replace(facts, function_calling="text") if model in self._without_tools else facts
+
+    async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
+        """Ask a model once; see `Model`."""
+        litellm = await library.library()
+        told = _Here(listen) if listen else None
+        try:
+            return await background().wait(self._ask(litellm, request, told))
+        finally:
+            if told:
+                told.close()
+
+    async def _ask(
+        self, litellm: Any, request: ModelRequest, listen: Listener | None
+    ) -> ModelReply:
+        calling = self._calling(request)
+        events: list[Mapping[str, Plain]] = []
+        try:
+            sent = await self._send(litellm, request, calling, listen)
+        except _ToolsRefused as refused:
+            self._without_tools.add(request.model)
+            calling = "text"
+            reason = str(refused.error)
+            events.append({"event": "text_calls", "model": request.model, "reason": reason})
+            _log.warning("%s takes no tools: it is asked for calls as text", request.model)
+            sent = await self._send(litellm, request, calling, listen)
+        return read_sent(sent, request, calling, events=events)
+
+    def _calling(self, request: ModelRequest) -> FunctionCalling:
+        if request.function_calling is None and request.model in self._without_tools:
+            return "text"
+        return function_calling(request.model, agent=request.function_calling)
+
+    async def _send(
+        self,
+        litellm: Any,
+        request: ModelRequest,
+        calling: FunctionCalling,
+        listen: Listener | None,
+    ) -> SentReply:
+        asked = _asked(litellm, request, calling, listen)
+        try:
+            async with asyncio.timeout(request.timeout or _TIMEOUT):
+                if listen is None:
+                    return await _unstreamed(litellm, asked)
+                return await _streamed(litellm, asked)
+        except StepError:
+            asked.teller.broke_off()
+            raise
+        except Exception as error:
+            broke_off = asked.teller.broke_off()
+            if request.function_calling is None and "tools" in asked.sent and refuses_tools(error):
+                raise _ToolsRefused(error) from None
+            ours = as_ours(error, request.model, request.settings, broke_off=broke_off)
+            raise ours from ours.__cause__
+
+
+class _ToolsRefused(Exception):
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = as_ours(error, "it", {})
+
+
+class _Here:
+    """Passes parts on to a listener in the loop that asked; nothing after that has stopped."""
+
+    def __init__(self, listen: Listener) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listen: Listener | None = listen
+
+    def __call__(self, part: ReplyPart) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell, part)
+
+    def close(self) -> None:
+        self._listen = None
+
+    def _tell(self, part: ReplyPart) -> None:
+        if self._listen is None:
+            return
+        try:
+            self._listen(part)
+        except Exception:
+            self._listen = None
+            _log.exception("who listened to a reply failed, and is told no more")
+
+
+def _asked(
+    litellm: Any, request: ModelRequest, calling: FunctionCalling, listen: Listener | None
+) -> _Asked:
+    """Return what the library is asked.
+
+    Raises:
+        StepError: The request cannot be sent: no such provider, settings that are the engine's.
+    """
+    if taken := sorted(_OURS & set(request.settings)):
+        raise ModelError(
+            f"the settings of {request.model} cannot say {', '.join(taken)}", retryable=False
+        )
+    try:
+        name, provider, *_ = litellm.get_llm_provider(request.model)
+    except Exception as error:
+        raise ModelError(
+            f"nobody knows the provider of the model '{request.model}': name it as in "
+            "'openai/gpt-4o'",
+            retryable=False,
+        ) from error
+    names = WireNames(tool.name for tool in request.tools)
+    known = set(litellm.get_supported_openai_params(name, provider) or ())
+    sent: dict[str, Any] = {
+        **request.settings,
+        "model": request.model,
+        "num_retries": 0,
+        "max_retries": 0,
+        "timeout": request.timeout or _TIMEOUT,
+    }
+    facts = facts_of(litellm, request.model)
+    conversation = Conversation(provider, names, vision=facts.vision is not False)
+    messages = _answer_schema(request, provider, facts, known, sent)
+    if calling == "text":
+        shown = conversation.with_images(messages)
+        sent["messages"] = request_messages(shown, tools_of(request), format_of(request))
+    else:
+        sent["messages"] = conversation.written(messages)
+        _offer(request, names, known, sent)
+    if provider in _CACHED_BY_MARKS and "claude" in request.model:
+        with_cache_marks(sent["messages"])
+    if listen is not None:
+        sent["stream"] = True
+        sent["stream_options"] = {"include_usage": True}
+    return _Asked(request, calling, provider, names, Teller(listen, request, calling), sent)
+
+
+def _answer_schema(
+    request: ModelRequest, provider: str, facts: ModelFacts, known: set[str], sent: dict[str, Any]
+) -> list[Message]:
+    """Ask for an answer that fits a schema, and return the messages; they say it where need be."""
+    schema = request.returns
+    if schema is None:
+        return list(request.messages)
+    can = facts.schema_mode and "response_format" in known
+    if can and (not request.tools or provider in _SCHEMA_BESIDE_TOOLS):
+        form = {"name": "answer", "schema": schema, "strict": is_strict(schema)}
+        sent["response_format"] = {"type": "json_schema", "json_schema": form}
+        return list(request.messages)
+    first, *others = request.messages or [{"role": "user", "content": ""}]
+    if first["role"] != "system":
+        return [{"role": "system", "content": schema_text(schema)}, first, *others]
+    content = f"{first.get('content') or ''}\n\n{schema_text(schema)}"
+    return [{**first, "content": content}, *others]
+
+
+def _offer(request: ModelRequest, names: WireNames, known: set[str], sent: dict[str, Any]) -> None:
+    if not request.tools:
+        return
+    sent["tools"] = offered(request.tools, names)
+    choice = request.tool_choice
+    if choice and "tool_choice" in known:
+        form = {"type": "function", "function": {"name": names.to_wire(choice)}}
+        sent["tool_choice"] = choice if choice in ("auto", "none", "required") else form
+    if not request.parallel_tool_calls and "parallel_tool_calls" in known:
+        sent["parallel_tool_calls"] = False
+
+
+async def _unstreamed(litellm: Any, asked: _Asked) -> SentReply:
+    response = await litellm.acompletion(**asked.sent)
+    if not response.choices:
+        return _sent(litellm, asked, SentReply(), [getattr(response, "usage", None)])
+    choice = response.choices[0]
+    message = choice.message
+    calls, parts = [], {}
+    for call in getattr(message, "tool_calls", None) or ():
+        name = asked.names.from_wire(call.function.name or "")
+        calls.append(SentCall(call.id or "", name, call.function.arguments))
+        if specific := getattr(call, "provider_specific_fields", None):
+            parts[call.id] = dict(specific)
+    reply = SentReply(
+        message.content or "",
+        getattr(message, "reasoning_content", None) or "",
+        calls,
+        _ENDED.get(choice.finish_reason, "stop"),
+        provider_parts=_parts(getattr(message, "thinking_blocks", None), parts),
+    )
+    return _sent(litellm, asked, reply, [getattr(response, "usage", None)])
+
+
+async def _streamed(litellm: Any, asked: _Asked) -> SentReply:
+    stream = await litellm.acompletion(**asked.sent)
+    arriving = ArrivingReply(asked.teller, asked.names)
+    try:
+        async for chunk in stream:
+            arriving.take(chunk)
+        # A stream that just stops gets an ending from the library that nobody sent.
+        ended = getattr(stream, "received_finish_reason", arriving.finish) or getattr(
+            stream, "intermittent_finish_reason", None
+        )
+        told = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
+    finally:
+        await stream.aclose()
+    if ended is None:
+        raise ModelError(f"{asked.request.model}: the reply broke off", retryable=True)
+    reply = SentReply(
+        "".join(arriving.content),
+        "".join(arriving.reasoning),
+        arriving.calls,
+        _ENDED.get(ended, "stop"),
+        provider_parts=_parts(arriving.thinking_blocks, arriving.call_parts),
+    )
+    found = _sent(litellm, asked, reply, told)
+    asked.teller.end(reply.ended)
+    return found
+
+
+def _sent(litellm: Any, asked: _Asked, reply: SentReply, told: list[Any]) -> SentReply:
+    """Complete a reply: its usage, its cost, and its provider's own parts."""
+    usage = told_usage(one for one in told if one is not None)
+    if usage is None:
+        said = "".join([reply.content, reply.reasoning, *(c.arguments or "" for c in reply.calls)])
+        usage = estimated_usage(asked.sent["messages"], asked.sent.get("tools"), said)
+    if usage.cost_usd is None:
+        cost = cost_of(litellm, asked.request.model, asked.provider, usage)
+        usage = replace(usage, cost_usd=cost)
+    reply.usage = usage
+    parts = dict(reply.provider_parts or {})
+    if ids := _shortened(reply.calls):
+        parts["ids"] = ids
+        of_calls = parts.get("calls") or {}
+        parts["calls"] = {short: of_calls[id] for short, id in ids.items() if id in of_calls}
+    reply.provider_parts = {asked.provider: parts} if parts else None
+    return reply
+
+
+def _shortened(calls: list[SentCall]) -> dict[str, str]:
+    """Shorten ids that no other provider would take; return what they were."""
+    ids = {}
+    for place, call in enumerate(calls):
+        if len(call.id) > LONGEST_ID:
+            short = call.id.partition("__")[0][: LONGEST_ID - 8] or f"call_{place}"
+            ids[short], call.id = call.id, short
+    return ids
+
+
+def _parts(thinking_blocks: Any, calls: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what only the provider understands, as plain data."""
+    found: dict[str, Any] = {}
+    if blocks := [dict(one) for one in thinking_blocks or () if {"signature", "data"} & {*one}]:
+        found["thinking_blocks"] = blocks
+    if calls:
+        found["calls"] = dict(calls)
+    return found
+
+
+PROVIDER_MODELS = ProviderModels()
+"""One a process: it remembers which models refuse tools."""

@@ -1,0 +1,86 @@
+"""Puts a streamed reply together: text, reasoning, and calls by their index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowengine.agents.models.replies import SentCall
+from flowengine.agents.models.telling import Teller
+from flowengine.agents.models.wire_names import WireNames
+
+
+class ArrivingReply:
+    """What has arrived of a reply.
+
+    Args:
+        teller: Tells whoever listens.
+        names: Of the tools on offer.
+    """
+
+    def __init__(self, teller: Teller, names: WireNames) -> None:
+        self.content: list[str] = []
+        self.reasoning: list[str] = []
+        self.thinking_blocks: list[dict[str, Any]] = []
+        self.call_parts: dict[str, Any] = {}
+        """Of calls, what only the provider understands: id → data."""
+        self.finish: str | None = None
+        self._calls: dict[Any, SentCall] = {}
+        self._teller = teller
+        self._names = names
+
+    @property
+    def calls(self) -> list[SentCall]:
+        """The calls, in the order in which they began."""
+        return [
+            SentCall(call.id, self._names.from_wire(call.name), call.arguments)
+            for call in self._calls.values()
+        ]
+
+    def take(self, chunk: Any) -> None:
+        """Take the next chunk of the stream."""
+        for choice in chunk.choices or ():
+            self.finish = choice.finish_reason or self.finish
+            delta = choice.delta
+            if text := getattr(delta, "content", None):
+                self.content.append(text)
+                self._teller.text(text)
+            if thought := getattr(delta, "reasoning_content", None):
+                self.reasoning.append(thought)
+                self._teller.reasoning(thought)
+            for block in getattr(delta, "thinking_blocks", None) or ():
+                self._think(block)
+            for call in getattr(delta, "tool_calls", None) or ():
+                self._call(call)
+
+    def _think(self, block: Mapping[str, Any]) -> None:
+        """Add a piece of a signed thought; its signature comes last, and ends it."""
+        last = self.thinking_blocks[-1] if self.thinking_blocks else None
+        if last is None or "signature" in last or block.get("type") != last.get("type"):
+            last = {"type": block.get("type", "thinking")}
+            self.thinking_blocks.append(last)
+        for key, value in block.items():
+            if key == "type" or value is None:
+                continue
+            if key == "signature" or key not in last:
+                last[key] = value
+            elif isinstance(value, str):
+                last[key] += value
+
+    def _call(self, piece: Any) -> None:
+        index, id = getattr(piece, "index", None), getattr(piece, "id", None)
+        call = self._calls.get(index)
+        if call is None or (id and call.id and id != call.id):
+            # Some providers give every call the same index: another id is another call.
+            key = index if call is None else (index, id)
+            call = self._calls.setdefault(key, SentCall())
+        call.id = call.id or id or ""
+        function = getattr(piece, "function", None)
+        name = getattr(function, "name", None) or ""
+        if name != call.name and not call.arguments:
+            call.name += name  # a name may come in pieces, or again as a whole
+        arguments = getattr(function, "arguments", None) or ""
+        call.arguments = f"{call.arguments}{arguments}"
+        if parts := getattr(piece, "provider_specific_fields", None):
+            self.call_parts[call.id] = dict(parts)
+        self._teller.call(call.id or str(index), self._names.from_wire(call.name), arguments)

@@ -1,0 +1,73 @@
+"""What a call used: as the provider said it, else counted roughly and marked as such."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from json import dumps
+from typing import Any
+
+from flowengine.agents.models.port import Usage
+
+_CHARACTERS_A_TOKEN = 4
+_TOKENS_AN_IMAGE = 1_000
+
+
+def told_usage(told: Iterable[Any]) -> Usage | None:
+    """Return what a provider said, in one piece or in several; None: it said nothing.
+
+    Each piece has the numbers so far, and some have only a part of them: so the greatest counts.
+
+    Args:
+        told: The usage objects of the library, unchanged.
+    """
+    found: dict[str, int] = {}
+    cost = None
+    for one in told:
+        cost = _cost(getattr(one, "cost", None)) or cost
+        for name, number in _numbers(one):
+            found[name] = max(found.get(name, 0), number)
+    if not found.get("input_tokens") and not found.get("output_tokens"):
+        return None
+    return Usage(cost_usd=cost, **found)  # type: ignore[arg-type]
+
+
+def estimated_usage(messages: Sequence[Mapping[str, Any]], tools: Any, said: str) -> Usage:
+    """Count the tokens of a call roughly: four characters are one.
+
+    Args:
+        messages: What was sent.
+        tools: What was offered.
+        said: What came back.
+    """
+    characters = len(dumps(tools, ensure_ascii=False)) if tools else 0
+    images = 0
+    for message in messages:
+        content = message.get("content")
+        for part in [{"text": content}] if isinstance(content, str) else content or ():
+            images += "text" not in part
+            characters += len(part.get("text") or "")
+        characters += len(dumps(message.get("tool_calls") or "", ensure_ascii=False))
+    sent = characters // _CHARACTERS_A_TOKEN + images * _TOKENS_AN_IMAGE + 4 * len(messages)
+    return Usage(sent, output_tokens=-(-len(said) // _CHARACTERS_A_TOKEN), estimated=True)
+
+
+def _numbers(usage: Any) -> Iterable[tuple[str, int]]:
+    sent = getattr(usage, "prompt_tokens_details", None)
+    received = getattr(usage, "completion_tokens_details", None)
+    written = getattr(usage, "cache_creation_input_tokens", None)
+    for name, number in (
+        ("input_tokens", getattr(usage, "prompt_tokens", None)),
+        ("cached_tokens", getattr(sent, "cached_tokens", None)),
+        ("cached_tokens", getattr(usage, "cache_read_input_tokens", None)),
+        ("cache_write_tokens", getattr(sent, "cache_creation_tokens", None) or written),
+        ("output_tokens", getattr(usage, "completion_tokens", None)),
+        ("reasoning_tokens", getattr(received, "reasoning_tokens", None)),
+    ):
+        if isinstance(number, int) and number >= 0:
+            yield name, number
+
+
+def _cost(told: Any) -> float | None:
+    if isinstance(told, Mapping):
+        told = told.get("total_cost")
+    return float(told) if isinstance(told, int | float) and not isinstance(told, bool) else None

@@ -1,0 +1,256 @@
+"""What a provider's errors become, on the wire: one attempt is one request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from flowengine.agents.models import (
+    ContextWindowExceeded,
+    ModelError,
+    ModelReply,
+    RateLimited,
+    resolve,
+)
+from flowengine.sdk import StepError, Timeout
+from tests.agents.models.asking import request
+from tests.agents.models.wire import Answer, Wire, failed, replied
+
+HALF = Answer((b'{"choices": [{"mess',), 200, {"Content-Type": "application/json"})
+KEY = "sk-secret-0123456789"
+
+
+def ask(wire: Wire, model: str = "openai/gpt-4o", **more: Any) -> ModelReply:
+    base = wire.url if model.startswith("anthropic") else f"{wire.url}/v1"
+    more.setdefault("settings", {"api_key": KEY, "api_base": base})
+    return asyncio.run(resolve(model).complete(request(model=model, **more)))
+
+
+def error(wire: Wire, **more: Any) -> StepError:
+    with pytest.raises(StepError) as told:
+        ask(wire, **more)
+    return told.value
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "retryable"),
+    [
+        (failed(429, "slow down"), RateLimited, True),
+        (failed(408, "too slow"), Timeout, True),
+        (failed(500, "oops"), ModelError, True),
+        (failed(502, "bad gateway"), ModelError, True),
+        (failed(503, "overloaded"), ModelError, True),
+        (Answer((), then="drop"), ModelError, True),
+        (HALF, ModelError, True),
+        (failed(400, "temperature must be a number"), ModelError, False),
+        (failed(401, "who are you?"), ModelError, False),
+        (failed(403, "you must not"), ModelError, False),
+        (failed(404, "no such model"), ModelError, False),
+        (failed(422, "unprocessable"), ModelError, False),
+        (failed(400, "refused", code="content_policy_violation"), ModelError, False),
+        (failed(429, "You exceeded your current quota"), RateLimited, False),
+    ],
+    ids=lambda value: value.status if isinstance(value, Answer) else None,
+)
+@pytest.mark.parametrize("model", ["openai/gpt-4o", "anthropic/claude-sonnet-4-5"])
+def test_what_may_pass_is_retryable_and_costs_one_request(
+    model: str, answer: Answer, kind: type[StepError], retryable: bool, wire: Wire
+) -> None:
+    wire.answer(answer)
+
+    told = error(wire, model=model)
+
+    assert type(told) is kind
+    assert (told.retryable, len(wire.requests)) == (retryable, 1), told.message
+    assert told.message.startswith(model)
+    assert "litellm." not in told.message
+    assert isinstance(told.__cause__, Exception)
+
+
+def test_a_success_is_one_whatever_its_text_says(wire: Wire) -> None:
+    wire.answer(replied("timeout: connection error, rate limit 429"))
+
+    assert ask(wire).message["content"] == "timeout: connection error, rate limit 429"
+    assert len(wire.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "7"}, 7),
+        ({"Retry-After": "0.5"}, 0.5),
+        ({"retry-after-ms": "1500", "Retry-After": "2"}, 1.5),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "-1"}, None),
+        ({}, None),
+    ],
+)
+def test_the_wait_that_a_provider_asks_for_is_passed_on(
+    headers: dict[str, str], seconds: float | None, wire: Wire
+) -> None:
+    wire.answer(failed(429, headers=headers), failed(503, headers=headers))
+
+    for _ in range(2):
+        told = error(wire)
+        assert (told.retry_after, told.retryable) == (seconds, True)
+
+
+def test_the_wait_may_be_a_date(wire: Wire) -> None:
+    then = datetime.now(UTC) + timedelta(seconds=30)
+    wire.answer(failed(429, headers={"Retry-After": format_datetime(then, usegmt=True)}))
+
+    told = error(wire)
+
+    assert told.retry_after is not None
+    assert 25 <= told.retry_after <= 30
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_longer_wait_than_anybody_waits_ends_the_call_and_is_named(
+    status: int, wire: Wire
+) -> None:
+    wire.answer(failed(status, "slow down", headers={"Retry-After": "3600"}))
+
+    told = error(wire)
+
+    assert told.retryable is False
+    assert "3600 s" in told.message
+    assert "60 s" in told.message
+
+
+def test_no_answer_in_time_is_a_timeout(wire: Wire) -> None:
+    wire.answer(Answer((b" ",), 200, {"Content-Type": "application/json"}, then="hold"))
+
+    told = error(wire, timeout=0.2)
+
+    assert isinstance(told, Timeout)
+    assert told.retryable is True
+    assert wire.closed.wait(10)
+
+
+def test_nobody_listens_there() -> None:
+    told = error(Wire("http://127.0.0.1:9"))
+
+    assert type(told) is ModelError
+    assert told.retryable is True
+
+
+@pytest.mark.parametrize(
+    ("model", "answer", "tokens"),
+    [
+        (
+            "openai/gpt-4o",
+            failed(
+                400,
+                "This model's maximum context length is 8192 tokens. However, your messages "
+                "resulted in 9001 tokens.",
+                code="context_length_exceeded",
+            ),
+            9001,
+        ),
+        (
+            "anthropic/claude-sonnet-4-5",
+            failed(
+                400,
+                "prompt is too long: 213462 tokens > 200000 maximum",
+                type="invalid_request_error",
+            ),
+            213_462,
+        ),
+        ("openai/local", failed(400, "the request exceeds the available context size"), None),
+    ],
+)
+def test_too_long_a_conversation_is_an_error_of_its_own(
+    model: str, answer: Answer, tokens: int | None, wire: Wire
+) -> None:
+    wire.answer(answer)
+
+    told = error(wire, model=model)
+
+    assert type(told) is ContextWindowExceeded
+    assert told.retryable is False
+    assert told.message.startswith(f"{model}: ")
+    assert told.data == ({} if tokens is None else {"tokens": tokens})
+
+
+def test_no_key_is_told_or_logged(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(0)
+    wire.answer(failed(401, f"Incorrect API key provided: {KEY}"), failed(500, f"Bearer {KEY}"))
+
+    for _ in range(2):
+        told = error(wire)
+        assert "***" in told.message
+        assert KEY not in told.message
+        assert KEY not in str(told.__cause__)
+    assert wire.requests[0].headers["authorization"] == f"Bearer {KEY}"
+    assert KEY not in caplog.text
+
+
+def test_what_is_the_engines_no_setting_says(wire: Wire) -> None:
+    told = error(wire, settings={"num_retries": 3, "stream": True})
+
+    assert "num_retries, stream" in told.message
+    assert told.retryable is False
+    assert wire.requests == []
+
+
+def test_a_provider_that_nobody_knows_is_named(wire: Wire) -> None:
+    told = error(wire, model="nowhere/model")
+
+    assert "'nowhere/model'" in told.message
+    assert told.retryable is False
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        failed(400, "registry.ollama.ai/library/gemma:2b does not support tools"),
+        failed(404, "No endpoints found that support tool use."),
+        failed(400, '"auto" tool choice requires --enable-auto-tool-choice to be set'),
+    ],
+    ids=["does not support", "no endpoints", "vllm"],
+)
+def test_a_model_that_refuses_tools_is_asked_for_text_once_and_from_then_on(
+    refusal: Answer, wire: Wire, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> None:
+    model = f"openai/{request.node.callspec.id.replace(' ', '-')}"
+    call = (
+        "<function=math.add>\n<parameter=a>1</parameter>\n<parameter=b>2</parameter>\n</function>"
+    )
+    wire.answer(refusal, replied(call), replied("3"))
+
+    first = ask(wire, model=model)
+    second = ask(wire, model=model)
+
+    assert [one.arguments for one in first.calls] == [{"a": 1, "b": 2}]
+    [event] = first.events
+    assert (event["event"], event["model"]) == ("text_calls", model)
+    assert second.message["content"] == "3"
+    assert second.events == ()
+    assert ["tools" in sent.body for sent in wire.requests] == [True, False, False]
+    assert [record.message for record in caplog.records] == [
+        f"{model} takes no tools: it is asked for calls as text"
+    ]
+    assert asyncio.run(resolve(model).facts(model)).function_calling == "text"
+
+
+def test_a_model_that_must_be_asked_natively_is_not_asked_for_text(wire: Wire) -> None:
+    wire.answer(failed(400, "this model does not support tools"))
+
+    told = error(wire, model="openai/told-native", function_calling="native")
+
+    assert told.retryable is False
+    assert len(wire.requests) == 1
+
+
+def test_errors_are_plain_for_the_journal(wire: Wire) -> None:
+    wire.answer(failed(400, "no"))
+
+    told = error(wire)
+
+    json.dumps([told.message, told.data, str(told.__cause__)])

@@ -1,0 +1,88 @@
+"""When the library is loaded, and what it does by itself: nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BLOCKED = """
+import socket, sys
+def refuse(*args, **kwargs):
+    raise AssertionError(f"a connection was tried: {args}")
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refuse
+"""
+
+
+def run(program: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", BLOCKED + program],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), **variables},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import flowengine, flowengine.cli",
+        "from flowengine.agents.models import resolve; resolve('openai/gpt-4o')",
+        "from flowengine.cli import main; main(['--help'])",
+    ],
+)
+def test_no_import_loads_the_library(program: str, tmp_path: Path) -> None:
+    ending = "\nassert not {'litellm', 'openai', 'mcp', 'httpx'} & set(sys.modules)"
+    caught = f"try:\n    {program}\nexcept SystemExit as end:\n    assert not end.code{ending}"
+
+    done = run(caught, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_loading_asks_nobody_says_nothing_and_leaves_the_environment(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("FROM_A_FILE=1\n")
+    program = """
+import os
+before = dict(os.environ)
+from flowengine.agents.models import prepare, resolve
+from flowengine.agents.models.library import load
+prepare("openai/gpt-4o")
+litellm = load()
+assert dict(os.environ) == before, set(os.environ) ^ set(before)
+assert litellm.num_retries == 0
+import asyncio
+facts = asyncio.run(resolve("openai/gpt-4o").facts("openai/gpt-4o"))
+print(facts.window, facts.vision, facts.schema_mode, facts.input_price, facts.function_calling)
+unknown = asyncio.run(resolve("x").facts("ollama/of-my-own"))
+print(unknown.window, unknown.vision, unknown.input_price)
+"""
+
+    done = run(program, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["128000 True True 2.5e-06 native", "None None None"]
+    assert done.stderr == ""
+
+
+def test_without_the_library_it_is_said_how_to_get_it(tmp_path: Path) -> None:
+    program = """
+import asyncio
+sys.modules["litellm"] = None
+from flowengine.agents.models import ModelError, prepare, resolve
+prepare("openai/gpt-4o")
+try:
+    asyncio.run(resolve("openai/gpt-4o").facts("openai/gpt-4o"))
+except ModelError as error:
+    print(error.retryable, error)
+"""
+
+    done = run(program, tmp_path)
+
+    assert done.stdout.startswith("False models of providers need litellm"), done.stderr
+    assert done.stdout.endswith('Install it: pip install "flowengine[agents]"\n')

@@ -1,0 +1,272 @@
+"""What is sent: byte for byte what a provider gets for a request."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from flowengine.agents.models import Message, ModelReply, ToolOffer, resolve
+from tests.agents.models.asking import ADD, request
+from tests.agents.models.wire import Answer, Wire, failed, replied
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+ADDED = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [
+        {
+            "id": "x",
+            "type": "function",
+            "function": {"name": "math.add", "arguments": '{"a": 1, "b": 2}'},
+        }
+    ],
+}
+THREE = {"role": "tool", "tool_call_id": "x", "name": "math.add", "content": "3"}
+HISTORY: list[Message] = [
+    {"role": "system", "content": "Be {exact}, 100 %s \\n."},
+    {"role": "user", "content": "What is 1 + 2?"},
+    ADDED,
+    THREE,
+]
+
+
+def ask(wire: Wire, model: str = "openai/gpt-4o", **more: Any) -> ModelReply:
+    base = wire.url if model.startswith("anthropic") else f"{wire.url}/v1"
+    more.setdefault("settings", {"api_key": "key", "api_base": base})
+    return asyncio.run(resolve(model).complete(request(model=model, **more)))
+
+
+def body(wire: Wire, model: str = "openai/gpt-4o", **more: Any) -> Any:
+    """What is sent; how the reply is read is another matter."""
+    claude = b'{"id":"1","type":"message","role":"assistant","model":"m","content":[{"type":"text",'
+    claude += (
+        b'"text":"Hi"}],"stop_reason":"end_turn","usage":{"input_tokens":9,"output_tokens":1}}'
+    )
+    json = {"Content-Type": "application/json"}
+    wire.answer(Answer((claude,), 200, json) if model.startswith("anthropic") else replied())
+    ask(wire, model, **more)
+    return wire.requests[-1].body
+
+
+def test_a_request_of_a_model_with_function_calling(wire: Wire) -> None:
+    sent = body(wire, messages=HISTORY)
+
+    assert sent == {
+        "model": "gpt-4o",
+        "messages": [
+            HISTORY[0],
+            HISTORY[1],
+            {
+                "role": "assistant",
+                "tool_calls": [
+                    {
+                        "id": "x",
+                        "type": "function",
+                        "function": {"name": "math__add", "arguments": '{"a": 1, "b": 2}'},
+                    }
+                ],
+            },
+            {"role": "tool", "tool_call_id": "x", "name": "math__add", "content": "3"},
+        ],
+        "tools": [
+            {
+                "type": "function",
+                "function": {
+                    "name": "math__add",
+                    "description": "Add two numbers.",
+                    "parameters": ADD.parameters,
+                },
+            }
+        ],
+    }
+
+
+def test_a_request_of_a_model_without_it(wire: Wire) -> None:
+    sent = body(wire, "openai/deepseek-r1", messages=HISTORY, tool_choice="required")
+
+    assert set(sent) == {"model", "messages"}
+    system, user, assistant, result = sent["messages"]
+    assert system["role"] == "system"
+    assert system["content"].startswith("You can call these tools:\n\nTool: math.add")
+    assert system["content"].endswith("Be {exact}, 100 %s \\n.")
+    assert user == HISTORY[1]
+    assert assistant == {
+        "role": "assistant",
+        "content": "<function=math.add>\n<parameter=a>1</parameter>\n<parameter=b>2</parameter>\n"
+        "</function>",
+    }
+    assert result == {
+        "role": "user",
+        "content": '<tool_result name="math.add">\n3\n</tool_result>',
+    }
+
+
+def test_another_format_may_be_shown(wire: Wire) -> None:
+    sent = body(wire, "openai/deepseek-r1", messages=HISTORY, text_format="hermes")
+
+    assert sent["messages"][2]["content"].startswith("<tool_call>")
+
+
+@pytest.mark.parametrize(
+    ("more", "sent"),
+    [
+        ({}, {}),
+        ({"tool_choice": "required"}, {"tool_choice": "required"}),
+        (
+            {"tool_choice": "math.add"},
+            {"tool_choice": {"type": "function", "function": {"name": "math__add"}}},
+        ),
+        ({"parallel_tool_calls": False}, {"parallel_tool_calls": False}),
+        ({"tools": (), "tool_choice": "auto", "parallel_tool_calls": False}, {}),
+    ],
+)
+def test_choice_and_parallel_calls_are_sent_where_there_are_tools(
+    more: dict[str, Any], sent: dict[str, Any], wire: Wire
+) -> None:
+    found = body(wire, **more)
+
+    assert {key: found[key] for key in ("tool_choice", "parallel_tool_calls") if key in found} == (
+        sent
+    )
+    assert ("tools" in found) == (more.get("tools") != ())
+
+
+def test_a_provider_that_takes_neither_gets_neither(wire: Wire) -> None:
+    found = body(wire, "perplexity/sonar", tools=(), tool_choice="auto", parallel_tool_calls=False)
+
+    assert not {"tools", "tool_choice", "parallel_tool_calls"} & set(found)
+
+
+def test_settings_reach_the_provider(wire: Wire) -> None:
+    settings = {"api_key": "key", "api_base": f"{wire.url}/v1", "temperature": 0.5, "seed": 7}
+
+    found = body(wire, settings=settings)
+
+    assert (found["temperature"], found["seed"]) == (0.5, 7)
+    assert "api_key" not in found
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"sum": {"type": "integer"}},
+    "required": ["sum"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("tools", [(), (ADD,)])
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_answer_is_held_to_a_schema_by_the_provider(
+    tools: tuple[ToolOffer, ...], strict: bool, wire: Wire
+) -> None:
+    schema = SCHEMA if strict else {**SCHEMA, "required": []}
+
+    found = body(wire, tools=tools, returns=schema)
+
+    form = {"name": "answer", "schema": schema, "strict": strict}
+    assert found["response_format"] == {"type": "json_schema", "json_schema": form}
+    assert found["messages"] == [{"role": "user", "content": "What is 1 + 2?"}]
+
+
+def test_the_schema_is_told_in_words_where_the_provider_has_no_other_way(wire: Wire) -> None:
+    words = "Your final answer must be one JSON value that fits this JSON Schema"
+
+    found = body(wire, "openai/of-my-own", returns=SCHEMA)
+    with_system = body(wire, "openai/of-my-own", returns=SCHEMA, messages=HISTORY)
+
+    assert "response_format" not in found
+    assert found["messages"][0]["role"] == "system"
+    assert found["messages"][0]["content"].startswith(words)
+    assert with_system["messages"][0]["content"].startswith(f"{HISTORY[0]['content']}\n\n{words}")
+    assert HISTORY[0]["content"] == "Be {exact}, 100 %s \\n."
+
+
+def test_what_a_provider_keeps_is_marked_and_stays_the_same(wire: Wire) -> None:
+    mark = {"type": "ephemeral"}
+    model = "anthropic/claude-sonnet-4-5"
+
+    first = body(wire, model, messages=HISTORY[:2])
+    second = body(wire, model, messages=HISTORY)
+
+    text = HISTORY[0]["content"]
+    assert first["system"] == [{"type": "text", "text": text, "cache_control": mark}]
+    assert first["messages"][-1]["content"][-1]["cache_control"] == mark
+    assert second["system"] == first["system"]
+    assert second["tools"] == first["tools"]
+    assert second["messages"][0]["content"][0]["text"] == "What is 1 + 2?"
+    assert "cache_control" not in second["messages"][0]["content"][0]
+    last = second["messages"][-1]["content"][-1]
+    assert last["type"] == "tool_result"
+    assert "cache_control" in str(last)
+
+
+def test_what_a_provider_said_of_its_thoughts_goes_back_to_it_alone(wire: Wire) -> None:
+    thought = {"type": "thinking", "thinking": "hm", "signature": "signed"}
+    parts = {"anthropic": {"thinking_blocks": [thought]}}
+    history = [*HISTORY[:2], {**ADDED, "reasoning": "hm", "provider_parts": parts}, THREE]
+    thinking = {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2048}
+    key = {"api_key": "key", "api_base": wire.url}
+
+    claude = body(wire, "anthropic/claude-sonnet-4-5", messages=history, settings=thinking | key)
+    other = body(wire, messages=history)
+
+    assert claude["messages"][1]["content"][0] == thought
+    assert "signed" not in str(other)
+    assert "reasoning" not in str(other)
+    assert "provider_parts" not in str([claude, other])
+
+
+def test_images_go_to_models_that_take_them(wire: Wire) -> None:
+    parts = [{"type": "text", "text": "What is this?"}, IMAGE]
+    messages = [{"role": "user", "content": parts}]
+
+    seen = body(wire, messages=messages)
+    unknown = body(wire, "openai/of-my-own", messages=messages)
+    blind = body(wire, "openai/gpt-3.5-turbo", messages=messages)
+
+    assert seen["messages"][0]["content"] == parts
+    assert unknown["messages"][0]["content"] == parts
+    assert "aGk=" not in str(blind)
+    assert "An image was left out" in str(blind["messages"][0]["content"])
+
+
+def test_a_call_that_could_not_be_read_goes_back_as_an_object(wire: Wire) -> None:
+    broken = {"id": "x", "type": "function", "function": {"name": "math.add", "arguments": '{"a'}}
+    history = [HISTORY[1], {**ADDED, "tool_calls": [broken]}, THREE]
+
+    [call] = body(wire, messages=history)["messages"][1]["tool_calls"]
+
+    assert call["function"]["arguments"] == '{"unreadable": "{\\"a"}'
+
+
+def test_a_call_made_by_another_provider_has_an_id_that_mistral_takes(wire: Wire) -> None:
+    _, _, assistant, result = body(wire, "mistral/mistral-large-latest", messages=HISTORY)[
+        "messages"
+    ]
+
+    [call] = assistant["tool_calls"]
+    assert call["id"].isalnum()
+    assert len(call["id"]) == 9
+    assert result["tool_call_id"] == call["id"]
+
+
+def test_two_tools_of_one_name_on_the_wire_are_refused_before_anything_is_sent(wire: Wire) -> None:
+    tools = (ADD, ToolOffer("math__add", "Another.", {}))
+
+    with pytest.raises(Exception, match=r"'math\.add' and 'math__add' would both be called"):
+        ask(wire, tools=tools)
+
+    assert wire.requests == []
+
+
+def test_nothing_is_left_of_a_request_that_failed(wire: Wire) -> None:
+    """The messages of the caller are as they were."""
+    messages = [dict(one) for one in HISTORY]
+    wire.answer(failed(400))
+
+    with pytest.raises(Exception, match="no"):
+        ask(wire, messages=messages)
+
+    assert messages == HISTORY

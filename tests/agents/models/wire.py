@@ -1,0 +1,142 @@
+"""A server that answers byte for byte as it is told, and keeps what it was sent."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+
+
+@dataclass
+class Answer:
+    """What the server does with a request."""
+
+    pieces: tuple[bytes, ...]
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    then: Literal["end", "drop", "hold"] = "end"
+    """`drop`: the connection closes in the middle; `hold`: until the client closes it."""
+
+
+@dataclass
+class Sent:
+    path: str
+    headers: Mapping[str, str]
+    body: Any
+
+
+class Wire:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.requests: list[Sent] = []
+        self.answers: deque[Answer] = deque()
+        self.closed = threading.Event()
+        """Set when a client has closed a connection that was held."""
+
+    def answer(self, *answers: Answer) -> None:
+        self.answers.extend(answers)
+
+
+@contextmanager
+def serving() -> Iterator[Wire]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            length = int(self.headers["content-length"])
+            body = json.loads(self.rfile.read(length))
+            wire.requests.append(Sent(self.path, dict(self.headers), body))
+            self.give(wire.answers.popleft())
+
+        def give(self, answer: Answer) -> None:
+            self.close_connection = True
+            if answer.then == "drop" and not answer.pieces:
+                return
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for piece in answer.pieces:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                self.wfile.flush()
+            if answer.then == "end":
+                self.wfile.write(b"0\r\n\r\n")
+            if answer.then == "hold" and self.rfile.read(1) == b"":
+                wire.closed.set()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    wire = Wire(f"http://127.0.0.1:{server.server_port}")
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    try:
+        yield wire
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def failed(status: int, message: str = "no", **more: Any) -> Answer:
+    """An error as OpenAI words it."""
+    headers = more.pop("headers", {})
+    body = {"error": {"message": message, "type": "some_error", "code": None} | more}
+    return Answer(
+        (json.dumps(body).encode(),), status, {"Content-Type": "application/json", **headers}
+    )
+
+
+def replied(text: str | None = "Hello.", **more: Any) -> Answer:
+    """A reply as OpenAI gives it."""
+    usage = more.pop("usage", {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12})
+    message = {"role": "assistant", "content": text, **more.pop("message", {})}
+    choice = {"index": 0, "message": message, "finish_reason": more.pop("finish", "stop")}
+    body = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    if usage:
+        body["usage"] = usage
+    return Answer((json.dumps(body | more).encode(),), 200, {"Content-Type": "application/json"})
+
+
+def streamed(
+    *deltas: Mapping[str, Any],
+    finish: str | None = "stop",
+    usage: Mapping[str, Any] | None = None,
+    then: Literal["end", "drop", "hold"] = "end",
+) -> Answer:
+    """A streamed reply as OpenAI gives it."""
+    events: list[dict[str, Any]] = [chunk([choice(delta)]) for delta in deltas]
+    if finish:
+        events.append(chunk([choice({}, finish)]))
+    if usage:
+        events.append(chunk([]) | {"usage": usage})
+    pieces = [f"data: {json.dumps(event)}\n\n".encode() for event in events]
+    if finish:
+        pieces.append(b"data: [DONE]\n\n")
+    return Answer(tuple(pieces), 200, {"Content-Type": "text/event-stream"}, then)
+
+
+def choice(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {"index": 0, "delta": dict(delta), "finish_reason": finish}
+
+
+def chunk(choices: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "id": "1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": choices,
+    }
+
+
+def call(index: int, arguments: str = "", *, id: str | None = None, name: str | None = None) -> Any:
+    """A piece of a streamed call."""
+    function = {"arguments": arguments} | ({"name": name} if name else {})
+    return {"index": index, "function": function} | ({"id": id, "type": "function"} if id else {})
