@@ -1,0 +1,93 @@
+"""From the bytes of a file to a document: one converter for each format."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from flowengine_envs.documents.document import Damaged, Document, LimitReached, Limits, Unreadable
+from flowengine_envs.documents.formats import detect, encoding_of
+from flowengine_envs.documents.markdown import Full, Writer
+
+MODULES = {
+    "pdf": "pdf",
+    "docx": "docx",
+    "pptx": "pptx",
+    "xlsx": "xlsx",
+    "html": "html",
+    "epub": "epub",
+    "csv": "delimited",
+    "ipynb": "notebook",
+    "eml": "mail",
+    "image": "picture",
+    "text": "text",
+}
+"""Format → the module here whose function `convert` takes the bytes and a writer."""
+_DECLARED = {"html", "csv", "text"}
+"""Formats whose converters want to know the declared encoding."""
+
+
+def convert(
+    data: bytes,
+    name: str = "",
+    media_type: str = "",
+    limits: Limits | None = None,
+    password: str = "",
+    base: str = "",
+) -> Document:
+    """Convert a file.
+
+    Args:
+        data: Its bytes.
+        name: Its name, in case the content does not tell the format.
+        media_type: The type that a server declares for it.
+        limits: What it may take.
+        password: Of an encrypted PDF.
+        base: The address of a page, against which its links are resolved.
+
+    Returns:
+        The document.
+
+    Raises:
+        Unreadable: It cannot be converted; the message says why.
+    """
+    limits = limits or Limits()
+    if not data:
+        raise Damaged("the file is empty")
+    if len(data) > limits.bytes:
+        raise LimitReached("bytes", limits.bytes, f"the file has {len(data):,} bytes")
+    found = detect(data, name, media_type)
+    document = Document(found.format)
+    out = Writer(document, limits)
+    if found.note:
+        out.note(found.note)
+    options: dict[str, Any] = {}
+    if found.format in _DECLARED:
+        options["declared"] = encoding_of(data, media_type)
+    if found.format == "html":
+        options["base"] = base
+    if found.format == "pdf":
+        options["password"] = password
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # libraries warn of what they put right
+            _converter(found.format)(data, out, **options)
+    except Full:
+        pass
+    except (Unreadable, MemoryError):
+        raise
+    except RecursionError:
+        raise Damaged("it is nested too deeply") from None
+    except Exception as error:  # whatever a library trips over is a fault of the file
+        raise Damaged(f"it cannot be read: {type(error).__name__}: {error}") from error
+    finally:
+        out.finish()
+    return document
+
+
+def _converter(format: str) -> Callable[..., None]:
+    module = import_module(f"flowengine_envs.documents.{MODULES[format]}")
+    found: Callable[..., None] = module.convert
+    return found

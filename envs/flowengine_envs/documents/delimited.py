@@ -1,0 +1,54 @@
+"""Tables as text: values separated by commas, semicolons, tabs or bars."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from flowengine_envs.documents.document import Damaged
+from flowengine_envs.documents.markdown import Writer
+from flowengine_envs.documents.text import decode
+
+_SEPARATORS = ",;\t|"
+_SAMPLE_LINES = 20
+
+
+def convert(data: bytes, out: Writer, declared: str = "") -> None:
+    """Convert a table.
+
+    Args:
+        data: Its bytes.
+        out: Where it goes.
+        declared: The encoding that a server or message declares.
+    """
+    text, note = decode(data, declared)
+    if note:
+        out.note(note)
+    out.table(_rows(text))
+
+
+def _rows(text: str) -> Iterator[list[str]]:
+    csv.field_size_limit(max(len(text), 1))
+    try:
+        yield from csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text))
+    except csv.Error as error:
+        raise Damaged(f"the table cannot be read: {error}") from None
+
+
+def _separator(text: str) -> str:
+    """Return the separator by which most lines have the same number of values."""
+    lines = [line for line in text[:65_536].splitlines()[:_SAMPLE_LINES] if line.strip()]
+    if not lines:
+        return ","
+
+    def fit(separator: str) -> tuple[int, int]:
+        rows = csv.reader(lines, delimiter=separator)
+        try:
+            widths = [len(row) for row in rows]
+        except csv.Error:
+            return 0, 0
+        common = max(set(widths), key=widths.count)
+        return (widths.count(common), common) if common > 1 else (0, 0)
+
+    return max(_SEPARATORS, key=fit)

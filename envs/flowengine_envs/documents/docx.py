@@ -1,0 +1,225 @@
+"""Word documents, in the order in which they are read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from flowengine_envs.documents.archives import open_archive, parse_xml
+from flowengine_envs.documents.document import Damaged
+from flowengine_envs.documents.markdown import Span, Writer, image, inline, target
+from flowengine_envs.documents.word_styles import Numbering, Styles
+
+W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+_COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
+_DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
+_RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+_NOTES = {"footnotes": ("footnote", ""), "endnotes": ("endnote", "e")}
+_TRANSPARENT = {f"{W}{name}" for name in ("ins", "moveTo", "smartTag", "customXml", "sdtContent")}
+_SIGNS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "\u2011"}
+_OFF = {"0", "false", "off", "none"}
+
+
+def convert(data: bytes, out: Writer) -> None:
+    """Convert a Word document.
+
+    Args:
+        data: Its bytes.
+        out: Where it goes.
+
+    Raises:
+        Damaged: It cannot be opened.
+    """
+    open_archive(data, out.limits).close()
+    import docx
+
+    try:
+        document = docx.Document(io.BytesIO(data))
+    except Exception as error:  # of the library, of lxml, of zipfile
+        raise Damaged(f"the Word document cannot be opened: {error}") from None
+    out.document.title = document.core_properties.title or ""
+    Word(document.part, out).convert()
+
+
+class Word:
+    """A document that is being converted.
+
+    Args:
+        part: The main part of the package.
+        out: Where it goes.
+    """
+
+    def __init__(self, part: Any, out: Writer) -> None:
+        self._part = part
+        self._out = out
+        related = {
+            rel.reltype.rpartition("/")[2]: rel for rel in part.rels.values() if not rel.is_external
+        }
+        self._related = {name: rel.target_part for name, rel in related.items()}
+        self._styles = Styles(self._xml("styles"))
+        self._numbering = Numbering(self._xml("numbering"))
+        self._boxes: list[Any] = []
+        """Text boxes anchored in the paragraph that is being read."""
+
+    def _xml(self, name: str) -> Any:
+        part = self._related.get(name)
+        return None if part is None else parse_xml(part.blob)
+
+    def convert(self) -> None:
+        """Convert the body, then what stands beside it."""
+        body = self._part.element.body
+        self._blocks(body)
+        for name, (tag, mark) in _NOTES.items():
+            self._footnotes(self._xml(name), tag, mark)
+        self._margins()
+        if "comments" in self._related:
+            self._out.note(f"comments left out: {len(self._xml('comments')):,}")
+
+    def _blocks(self, parent: Any) -> None:
+        for child in parent:
+            if child.tag == f"{W}p":
+                self._paragraph(child)
+            elif child.tag == f"{W}tbl":
+                self._table(child)
+            elif child.tag == f"{W}sdt":
+                self._blocks(child.iterchildren(f"{W}sdtContent"))
+            elif child.tag in _TRANSPARENT:
+                self._blocks(child)
+
+    def _paragraph(self, paragraph: Any) -> None:
+        style = self._styles.of(paragraph)
+        spans = [*self._spans(paragraph)]
+        text = inline(spans, " " if style.heading else "  \n")
+        boxes, self._boxes = self._boxes, []
+        place = self._numbering.place(paragraph, style)
+        if style.heading:
+            self._out.heading(style.heading, text)
+        elif place is not None and text:
+            self._out.item(place.level, text, self._numbering.mark(place))
+        elif style.is_code and text:
+            self._out.code("".join(span.text for span in spans))
+        elif style.is_quote and text:
+            self._out.block("\n".join(f"> {line}" for line in text.split("\n")))
+        else:
+            self._out.paragraph(text)
+        for box in boxes:
+            self._blocks(box)
+
+    def _spans(self, parent: Any, link: str = "") -> Iterator[Span]:
+        for child in parent:
+            if child.tag == f"{W}r":
+                yield from self._run(child, link)
+            elif child.tag == f"{W}hyperlink":
+                yield from self._spans(child, self._address(child) or link)
+            elif child.tag in _TRANSPARENT or child.tag == f"{W}fldSimple":
+                yield from self._spans(child, link)
+            elif child.tag == f"{W}sdt":
+                for content in child.iterchildren(f"{W}sdtContent"):
+                    yield from self._spans(content, link)
+            elif child.tag in {f"{_MATH}oMath", f"{_MATH}oMathPara"}:
+                formula = "".join(part.text or "" for part in child.iter(f"{_MATH}t"))
+                yield Span(f"${formula}$" if formula else "", raw=True)
+
+    def _run(self, run: Any, link: str) -> Iterator[Span]:
+        look = run.find(f"{W}rPr")
+        if _on(look, "vanish"):
+            return
+        bold, italic, strike = (_on(look, name) for name in ("b", "i", "strike"))
+        code = self._styles.is_code(look)
+        for child in run:
+            name = child.tag.removeprefix(W) if isinstance(child.tag, str) else ""
+            if name == "t" and child.text:
+                yield Span(child.text, bold, italic, code, strike, link)
+            elif name in _SIGNS:
+                yield Span(_SIGNS[name], link=link)
+            elif name in {"footnoteReference", "endnoteReference"}:
+                mark = "e" if name == "endnoteReference" else ""
+                yield Span(f"[^{mark}{child.get(f'{W}id')}]", raw=True)
+            elif name in {"drawing", "pict", "object"}:
+                yield from self._drawing(child)
+            elif child.tag == f"{_COMPATIBLE}AlternateContent":
+                for choice in child.iterchildren(f"{_COMPATIBLE}Choice"):
+                    yield from self._drawing(choice)
+
+    def _drawing(self, drawing: Any) -> Iterator[Span]:
+        boxes = [*drawing.iter(f"{W}txbxContent")]
+        self._boxes += boxes
+        for properties in drawing.iter(f"{_DRAWING}docPr"):
+            alt = properties.get("descr") or ("" if boxes else properties.get("title", "image"))
+            yield image(alt, "")
+
+    def _address(self, hyperlink: Any) -> str:
+        relation = self._part.rels.get(hyperlink.get(f"{_RELATION}id", ""))
+        anchor = hyperlink.get(f"{W}anchor", "")
+        if relation is None or not relation.is_external:
+            return target(f"#{anchor}") if anchor else ""
+        return target(relation.target_ref + (f"#{anchor}" if anchor else ""))
+
+    def _table(self, table: Any) -> None:
+        self._out.table(self._rows(table))
+
+    def _rows(self, table: Any) -> Iterator[list[str]]:
+        for row in table.iter(f"{W}tr"):
+            if next(row.iterancestors(f"{W}tbl")) is table:
+                yield [text for cell in _within(row, "tc") for text in self._cell(cell)]
+
+    def _cell(self, cell: Any) -> list[str]:
+        """Return the text of a cell, and an empty one for each further column it spans."""
+        properties = cell.find(f"{W}tcPr")
+        merged = None if properties is None else properties.find(f"{W}vMerge")
+        span = None if properties is None else properties.find(f"{W}gridSpan")
+        columns = min(int(span.get(f"{W}val", "1")), 1_000) if span is not None else 1
+        continues = merged is not None and merged.get(f"{W}val", "continue") == "continue"
+        text = "" if continues else "\n".join(filter(None, self._cell_lines(cell)))
+        return [text, *[""] * (columns - 1)]
+
+    def _cell_lines(self, parent: Any) -> Iterator[str]:
+        for child in parent:
+            if child.tag == f"{W}p":
+                yield inline(self._spans(child), "\n")
+                boxes, self._boxes = self._boxes, []
+                for box in boxes:
+                    yield from self._cell_lines(box)
+            elif child.tag == f"{W}tbl":
+                for row in self._rows(child):
+                    yield "; ".join(filter(None, (" ".join(text.split()) for text in row)))
+            elif child.tag in {f"{W}sdt", *_TRANSPARENT}:
+                yield from self._cell_lines(child)
+
+    def _footnotes(self, root: Any, tag: str, mark: str) -> None:
+        for note in () if root is None else root.iterchildren(f"{W}{tag}"):
+            if note.get(f"{W}type") in {"separator", "continuationSeparator", "continuationNotice"}:
+                continue
+            text = " ".join(filter(None, self._cell_lines(note)))
+            if text:
+                self._out.paragraph(f"[^{mark}{note.get(f'{W}id')}]: {text}")
+
+    def _margins(self) -> None:
+        """Write headers and footers, each text once."""
+        for kind in ("header", "footer"):
+            parts = [
+                rel.target_part
+                for rel in self._part.rels.values()
+                if not rel.is_external and rel.reltype.endswith(f"/{kind}")
+            ]
+            texts = (
+                " ".join(filter(None, self._cell_lines(parse_xml(part.blob)))) for part in parts
+            )
+            for text in dict.fromkeys(filter(None, texts)):
+                self._out.paragraph(f"Page {kind}: {text}")
+
+
+def _within(row: Any, name: str) -> Iterator[Any]:
+    """Yield the cells of a row, also those that controls and revisions wrap."""
+    for child in row:
+        if child.tag == f"{W}{name}":
+            yield child
+        elif child.tag in {f"{W}sdt", *_TRANSPARENT}:
+            yield from _within(child, name)
+
+
+def _on(look: Any, name: str) -> bool:
+    found = None if look is None else look.find(f"{W}{name}")
+    return found is not None and found.get(f"{W}val", "1").lower() not in _OFF

@@ -1,0 +1,63 @@
+"""E-books in EPUB, chapter by chapter."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from flowengine_envs.documents import html
+from flowengine_envs.documents.archives import open_archive, parse_xml, read_entry
+from flowengine_envs.documents.document import Damaged
+from flowengine_envs.documents.markdown import Writer, target
+from flowengine_envs.documents.text import declared_in, decode
+
+_CONTAINER = "META-INF/container.xml"
+_PAGES = {"application/xhtml+xml", "text/html"}
+
+
+def convert(data: bytes, out: Writer) -> None:
+    """Convert a book.
+
+    Args:
+        data: Its bytes.
+        out: Where it goes.
+
+    Raises:
+        Damaged: Its table of contents or a chapter is missing.
+    """
+    with open_archive(data, out.limits) as archive:
+        roots = parse_xml(read_entry(archive, _CONTAINER)).iterfind(".//{*}rootfile")
+        package = next((root.get("full-path", "") for root in roots), "")
+        book = parse_xml(read_entry(archive, package))
+        out.document.title = (book.findtext("{*}metadata/{*}title") or "").strip()
+        if author := (book.findtext("{*}metadata/{*}creator") or "").strip():
+            out.paragraph(f"Author: {author}")
+        for number, path in enumerate(_chapters(book, posixpath.dirname(package)), 1):
+            out.part("chapter", number)
+            try:
+                page = read_entry(archive, path)
+            except Damaged as error:
+                out.note(f"chapter {number} cannot be read: {error}")
+                continue
+            text, _ = decode(page, declared_in(page))
+            html.convert_text(text, out, address=_outward)
+
+
+def _chapters(book: Any, folder: str) -> list[str]:
+    """Return the paths of the chapters, in the order in which they are read."""
+    files = {
+        item.get("id"): posixpath.normpath(posixpath.join(folder, unquote(item.get("href", ""))))
+        for item in book.iterfind("{*}manifest/{*}item")
+        if item.get("media-type") in _PAGES
+    }
+    spine = (item.get("idref") for item in book.iterfind("{*}spine/{*}itemref"))
+    return [files[id] for id in spine if id in files]
+
+
+def _outward(url: str) -> str:
+    """Return where a link leads; those within the book lead nowhere outside of it."""
+    try:
+        return target(url) if urlsplit(url).scheme else ""
+    except ValueError:
+        return ""

@@ -1,0 +1,208 @@
+"""Which format a file has: its content decides, then what was declared, then its name."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import NamedTuple
+
+from flowengine_envs.documents.document import Damaged, PasswordRequired, UnsupportedFormat
+from flowengine_envs.documents.text import declared_in, decode
+
+SUFFIXES: Mapping[str, str] = {
+    ".pdf": "pdf",
+    ".docx": "docx",
+    ".docm": "docx",
+    ".pptx": "pptx",
+    ".pptm": "pptx",
+    ".xlsx": "xlsx",
+    ".xlsm": "xlsx",
+    ".epub": "epub",
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+    ".ipynb": "ipynb",
+    ".eml": "eml",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".png": "image",
+    ".jpg": "image",
+    ".jpeg": "image",
+    ".gif": "image",
+    ".webp": "image",
+    ".txt": "text",
+    ".md": "text",
+}
+_TYPES = {
+    "text/html": "html",
+    "application/xhtml+xml": "html",
+    "text/csv": "csv",
+    "text/tab-separated-values": "csv",
+    "message/rfc822": "eml",
+    "application/x-ipynb+json": "ipynb",
+}
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "image"),
+    (b"\xff\xd8\xff", "image"),
+    (b"GIF87a", "image"),
+    (b"GIF89a", "image"),
+)
+_OTHERS = (
+    (b"\x1f\x8b", "a gzip archive"),
+    (b"BZh", "a bzip2 archive"),
+    (b"\xfd7zXZ\0", "an xz archive"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
+    (b"Rar!\x1a\x07", "a RAR archive"),
+    (b"\x28\xb5\x2f\xfd", "a Zstandard archive"),
+    (b"MZ", "a Windows program"),
+    (b"\x7fELF", "a program"),
+    (b"ID3", "audio (MP3)"),
+    (b"\xff\xfb", "audio (MP3)"),
+    (b"OggS", "audio or video (Ogg)"),
+    (b"fLaC", "audio (FLAC)"),
+    (b"BM", "an image (BMP)"),
+    (b"II*\0", "an image (TIFF)"),
+    (b"MM\0*", "an image (TIFF)"),
+    (b"SQLite format 3\0", "an SQLite database"),
+)
+_MARKUP = ((b"%!PS", "PostScript"), (b"{\\rtf", "RTF"))
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_OLD_OFFICE = {
+    ".doc": "Word before 2007",
+    ".xls": "Excel before 2007",
+    ".ppt": "PowerPoint before 2007",
+}
+_OFFICE = {"word/": "docx", "ppt/": "pptx", "xl/": "xlsx"}
+_HTML = re.compile(
+    rb"^\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_MAIL = re.compile(
+    rb"^(from|to|subject|date|mime-version|received|message-id|return-path):", re.IGNORECASE
+)
+_START = 4_096
+
+
+class Found(NamedTuple):
+    """The format of a file."""
+
+    format: str
+    note: str = ""
+    """That its name says something else."""
+
+
+def detect(data: bytes, name: str = "", media_type: str = "") -> Found:
+    """Return the format of a file.
+
+    Args:
+        data: Its bytes.
+        name: Its name; only the suffix counts.
+        media_type: The type that a server or message declares.
+
+    Raises:
+        UnsupportedFormat: It has none of those that can be read; the message names it.
+        PasswordRequired: It is an encrypted Office file.
+        Damaged: It is a broken archive.
+    """
+    suffix = PurePath(name).suffix.lower()
+    claimed = SUFFIXES.get(suffix, "")
+    found = _by_content(data, suffix)
+    if found == "text":
+        declared = _TYPES.get(media_type.partition(";")[0].strip().lower(), "")
+        named = claimed if claimed in {"html", "csv", "eml", "ipynb"} else ""
+        found = _text_format(data) or declared or named or "text"
+    if claimed and claimed != found:
+        return Found(found, f"its name says {claimed}, but it is {found}")
+    return Found(found)
+
+
+def _by_content(data: bytes, suffix: str) -> str:
+    """Return the format of a binary file, or `text`."""
+    if b"%PDF-" in data[:1024]:
+        return "pdf"
+    for signature, format in _SIGNATURES:
+        if data.startswith(signature):
+            return format
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image"
+    if data[:4] in {b"PK\x03\x04", b"PK\x05\x06"}:
+        return _archive(data)
+    if data.startswith(_OLE):
+        if "EncryptedPackage".encode("utf-16-le") in data:
+            raise PasswordRequired("it is an encrypted Office file, which cannot be opened here")
+        raise _unsupported(_OLD_OFFICE.get(suffix, "an Office file from before 2007"))
+    _refuse(data)
+    return "text"
+
+
+def _refuse(data: bytes) -> None:
+    """Raise `UnsupportedFormat` for what is not text."""
+    for signature, what in _MARKUP:
+        if data.startswith(signature):
+            raise _unsupported(what)
+    if _reads_as_text(data):
+        return
+    for signature, what in _OTHERS:
+        if data.startswith(signature):
+            raise _unsupported(what)
+    raise _unsupported("binary data of an unknown format")
+
+
+def _archive(data: bytes) -> str:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.namelist()
+            if "mimetype" in entries:
+                with archive.open("mimetype") as file:
+                    told = file.read(100).strip().decode("ascii", "replace")
+                if told == "application/epub+zip":
+                    return "epub"
+                raise _unsupported(told)
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, RuntimeError) as error:
+        raise Damaged(f"it is an archive that cannot be opened: {error}") from None
+    if "[Content_Types].xml" in entries:
+        for folder, format in _OFFICE.items():
+            if any(entry.startswith(folder) for entry in entries):
+                return format
+    raise _unsupported("a ZIP archive")
+
+
+def _reads_as_text(data: bytes) -> bool:
+    sample = data[:_START]
+    try:
+        text, _ = decode(sample)
+    except Damaged:
+        return False
+    controls = sum(1 for sign in text if sign < " " and sign not in "\t\n\r\f\x1b")
+    return controls <= len(text) // 50
+
+
+def _text_format(data: bytes) -> str:
+    """Return the format that a text certainly has, or nothing."""
+    start = data[:_START]
+    if b"\0" in start:  # UTF-16
+        start = decode(start)[0].encode()
+    start = start.removeprefix(b"\xef\xbb\xbf")
+    if _HTML.match(start):
+        return "html"
+    if start.lstrip().startswith(b"{") and b'"nbformat"' in data and b'"cells"' in data:
+        return "ipynb"
+    head = start.replace(b"\r\n", b"\n").split(b"\n\n", 1)[0].split(b"\n")
+    known = {found[1].lower() for line in head if (found := _MAIL.match(line))}
+    if len(known) >= 3 and re.match(rb"[\w-]+:", head[0]):
+        return "eml"
+    return ""
+
+
+def encoding_of(data: bytes, media_type: str = "") -> str:
+    """Return the encoding that is declared for a text."""
+    _, _, rest = media_type.partition("charset=")
+    return rest.split(";")[0].strip(" \"'") or declared_in(data)
+
+
+def _unsupported(what: str) -> UnsupportedFormat:
+    known = ", ".join(dict.fromkeys(SUFFIXES.values()))
+    return UnsupportedFormat(f"it is {what}, which cannot be read; supported are {known}")

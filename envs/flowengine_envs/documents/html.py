@@ -1,0 +1,339 @@
+"""HTML, also of mails and e-books.
+
+The tree is walked by events, so depth costs no stack. Text is collected until a block begins or
+ends; then it is written, after the marks of the lists and quotes around it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urljoin
+
+from flowengine_envs.documents.document import Damaged
+from flowengine_envs.documents.flat_html import paragraphs
+from flowengine_envs.documents.html_tables import TableText, spans_of
+from flowengine_envs.documents.markdown import Span, Writer, fenced, image, inline, plain, target
+from flowengine_envs.documents.text import declared_in, decode
+
+_DROPPED = frozenset(
+    {
+        *("script", "style", "template", "noscript", "head", "object", "embed", "svg", "math"),
+        *("canvas", "audio", "video", "iframe"),
+    }
+)
+_BLOCKS = frozenset(
+    {
+        *("address", "article", "aside", "blockquote", "body", "center", "dd", "details", "dialog"),
+        *("div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "frameset"),
+        *("header", "hgroup", "html", "legend", "li", "main", "nav", "ol", "p", "pre", "search"),
+        *("section", "summary", "ul", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "option"),
+        *("table", "caption", "thead", "tbody", "tfoot", "tr", "td", "th"),
+    }
+)
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_LOOKS = {
+    "b": "bold",
+    "strong": "bold",
+    "i": "italic",
+    "em": "italic",
+    "cite": "italic",
+    "code": "code",
+    "kbd": "code",
+    "samp": "code",
+    "tt": "code",
+    "del": "strike",
+    "s": "strike",
+    "strike": "strike",
+}
+_HIDDEN = re.compile(
+    r"display\s*:\s*none|visibility\s*:\s*hidden|opacity\s*:\s*0(?:\.0+)?(?![.\d])"
+    r"|font-size\s*:\s*0(?![.\d])",
+    re.IGNORECASE,
+)
+_LANGUAGE = re.compile(r"(?:language|lang|highlight-source|brush:|sourceCode)[-\s]?([\w+#-]+)")
+_SPACE = re.compile(r"\s+")
+_DEEPEST = 12
+"""Lists and quotes within each other that are shown; each line begins with the marks of all."""
+
+
+def convert(data: bytes, out: Writer, declared: str = "", base: str = "") -> None:
+    """Convert a page.
+
+    Args:
+        data: Its bytes.
+        out: Where it goes.
+        declared: The encoding that a server or message declares.
+        base: Its address, against which links are resolved.
+
+    Raises:
+        Damaged: It is not text.
+    """
+    text, note = decode(data, declared or declared_in(data))
+    if note:
+        out.note(note)
+    convert_text(text, out, base)
+
+
+def convert_text(text: str, out: Writer, base: str = "", address: Address | None = None) -> None:
+    """Convert the text of a page; arguments as of `convert`.
+
+    Args:
+        address: Returns where a link leads; by default the address is resolved against `base`.
+    """
+    from lxml import etree
+
+    parser = etree.HTMLParser(
+        encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True, no_network=True
+    )
+    if not text.strip():
+        return
+    try:
+        root = etree.fromstring(text.encode("utf-8", "replace"), parser)
+    except (etree.XMLSyntaxError, ValueError) as error:
+        raise Damaged(f"its HTML cannot be parsed: {error}") from None
+    if any("depth" in entry.message for entry in parser.error_log):
+        out.note("it is nested too deeply to keep its structure; only its text was taken")
+        for paragraph in paragraphs(text):
+            out.paragraph(paragraph)
+        return
+    if root is None:
+        return
+    given = root.find(".//base[@href]")
+    if given is not None:
+        base = urljoin(base, given.get("href"))
+    title = root.find(".//title")
+    if title is not None and title.text and not out.document.title:
+        out.document.title = " ".join(title.text.split())
+    Page(out, lru_cache(address or (lambda url: _resolved(base, url)))).walk(root)
+
+
+Address = Callable[[str], str]
+
+
+def _resolved(base: str, url: str) -> str:
+    try:
+        return target(urljoin(base, url))
+    except ValueError:
+        return ""
+
+
+class Page:
+    """A page that is being converted.
+
+    Args:
+        out: Where it goes.
+        address: Returns where a link leads.
+    """
+
+    def __init__(self, out: Writer, address: Address) -> None:
+        self._out = out
+        self._address = address
+        self._text: list[Span] = []
+        self._looks: dict[str, int] = dict.fromkeys(("bold", "italic", "code", "strike"), 0)
+        self._links: list[str] = []
+        self._marks: list[list[str]] = []
+        """Of each list item and quote around: how its next line begins, and those after it."""
+        self._lists: list[int | None] = []
+        """Of each list around: the number of its next item, or None."""
+        self._preformatted = 0
+        self._language = ""
+        self._tables: list[TableText | None] = []
+        self._layouts: set[Any] = set()
+        self._tight = False
+        self._hidden = 0
+
+    def walk(self, root: Any) -> None:
+        """Convert a tree."""
+        from lxml import etree
+
+        self._layouts = {
+            around
+            for table in root.iter("table")
+            for around in [next(table.iterancestors("table"), None)]
+        } - {None}
+        walker = etree.iterwalk(root, events=("start", "end"))
+        for event, element in walker:
+            tag = element.tag if isinstance(element.tag, str) else ""
+            if event == "end":
+                self._end(tag, element)
+                if element is not root:
+                    self._add(element.tail)
+            elif not tag or tag in _DROPPED or self._is_hidden(element):
+                walker.skip_subtree()
+                # The end of a skipped element still comes; it has to find nothing to close.
+                element.tag = "skipped" if tag else element.tag
+            else:
+                self._start(tag, element)
+                self._add(element.text)
+        self._flush()
+        if self._hidden:
+            self._out.note(f"hidden text left out (places: {self._hidden:,})")
+
+    def _is_hidden(self, element: Any) -> bool:
+        attributes: Mapping[str, str] = element.attrib
+        if not attributes:
+            return False
+        style = attributes.get("style")
+        hidden = "hidden" in attributes or (style is not None and _HIDDEN.search(style))
+        if hidden and "".join(element.itertext()).strip():
+            self._hidden += 1
+        return bool(hidden)
+
+    def _add(self, text: str | None) -> None:
+        if not text:
+            return
+        if not self._preformatted:
+            text = _SPACE.sub(" ", text)
+        looks = self._looks
+        link = self._links[-1] if self._links else ""
+        bold, italic = looks["bold"] > 0, looks["italic"] > 0
+        self._text.append(Span(text, bold, italic, looks["code"] > 0, looks["strike"] > 0, link))
+
+    def _start(self, tag: str, element: Any) -> None:
+        if tag in _BLOCKS:
+            self._flush()
+            self._begin_block(tag, element)
+        elif tag in _LOOKS:
+            self._looks[_LOOKS[tag]] += not self._preformatted
+            if self._preformatted:
+                self._language = self._language or _language(element)
+        elif tag == "a":
+            self._links.append(
+                self._address(element.get("href", "")) if element.get("href") else ""
+            )
+        elif tag == "br":
+            self._text.append(Span("\n"))
+        elif tag == "img":
+            self._image(element)
+        elif tag == "input" and element.get("type", "text").lower() not in {"hidden", "password"}:
+            self._add(f" {element.get('value') or element.get('placeholder') or ''} ")
+
+    def _begin_block(self, tag: str, element: Any) -> None:
+        if tag in {"ul", "ol", "dl"}:
+            self._lists.append(_first(element) if tag == "ol" else None)
+        elif tag == "li":
+            self._marks.append(self._item())
+        elif tag == "blockquote":
+            self._marks.append(["> ", "> "])
+        elif tag == "dt":
+            self._looks["bold"] += 1
+        elif tag == "pre":
+            self._preformatted += 1
+            self._language = _language(element)
+        elif tag == "hr":
+            self._write("---")
+        elif tag == "table":
+            layout = element in self._layouts and not self._in_table
+            self._tables.append(None if layout or self._in_table else TableText())
+        elif tag in {"td", "th"} and (table := self._table) is not None:
+            table.cell(*spans_of(element))
+        elif tag == "tr" and (table := self._table) is not None:
+            table.row()
+
+    def _end(self, tag: str, element: Any) -> None:
+        if tag in _BLOCKS:
+            self._flush(_HEADINGS.get(tag, 0))
+            self._end_block(tag)
+        elif tag in _LOOKS:
+            self._looks[_LOOKS[tag]] -= not self._preformatted
+        elif tag == "a" and self._links:
+            self._links.pop()
+
+    def _end_block(self, tag: str) -> None:
+        if tag in {"ul", "ol", "dl"}:
+            self._lists.pop()
+            self._tight = self._tight and bool(self._lists)
+        elif tag in {"li", "blockquote"}:
+            self._marks.pop()
+        elif tag == "dt":
+            self._looks["bold"] -= 1
+        elif tag == "pre":
+            self._preformatted -= 1
+        elif tag == "table":
+            table = self._tables.pop()
+            if table is not None:
+                self._write_table(table)
+
+    @property
+    def _table(self) -> TableText | None:
+        """The table in whose cells text goes, if it is directly around."""
+        return self._tables[-1] if self._tables else None
+
+    @property
+    def _in_table(self) -> bool:
+        return any(table is not None for table in self._tables)
+
+    def _image(self, element: Any) -> None:
+        alt, source = element.get("alt", ""), element.get("src", "")
+        embedded = source[:5].lower() == "data:"
+        shown = image(alt, "" if embedded else self._address(source))
+        link = self._links[-1] if self._links else ""
+        self._text.append(shown._replace(link=link))
+
+    def _item(self) -> list[str]:
+        number = self._lists[-1] if self._lists else None
+        if number is None:
+            return ["- ", "  "]
+        self._lists[-1] = number + 1
+        mark = f"{number}. "
+        return [mark, " " * len(mark)]
+
+    def _flush(self, heading: int = 0) -> None:
+        """Write the text that was collected, as a block."""
+        spans, self._text = self._text, []
+        if not spans:
+            return
+        table = next((each for each in reversed(self._tables) if each is not None), None)
+        if table is not None:
+            table.text(inline(spans, "\n"))
+        elif self._preformatted:
+            code = "".join(span.text for span in spans).strip("\n")
+            if code.strip():
+                self._write(fenced(code, self._language))
+        elif heading:
+            line = " ".join(inline(spans, " ").split())
+            if line:
+                self._write(f"{'#' * heading} {line}")
+        else:
+            self._write(plain(inline(spans)))
+
+    def _write(self, text: str) -> None:
+        """Write a block behind the marks of what is around it."""
+        if not text:
+            return
+        marks = self._marks[-_DEEPEST:]
+        begins_item = any(mark[0] != mark[1] and mark[0].strip() for mark in marks)
+        first = "".join(mark[0] for mark in marks)
+        for mark in marks:
+            mark[0] = mark[1]
+        rest = "".join(mark[1] for mark in marks)
+        begin, _, more = text.partition("\n")
+        lines = [first + begin]
+        if more:
+            lines += [(rest + line).rstrip() for line in more.split("\n")]
+        self._out.block("\n".join(lines), tight=begins_item and self._tight)
+        self._tight = bool(self._lists) and bool(marks)
+
+    def _write_table(self, table: TableText) -> None:
+        if not table.rows:
+            return
+        if table.width == 1:  # it arranges, or is a list
+            for row in table.rows:
+                for text in row:
+                    self._write(plain(text))
+            return
+        self._out.table(table.rows)
+        self._tight = False
+
+
+def _language(element: Any) -> str:
+    found = _LANGUAGE.search(element.get("class", ""))
+    return found[1] if found else ""
+
+
+def _first(element: Any) -> int:
+    start = element.get("start", "1")
+    return int(start) if start.isascii() and start.isdigit() and len(start) < 9 else 1

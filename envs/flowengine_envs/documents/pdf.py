@@ -1,0 +1,212 @@
+"""PDF, page by page: text, the headings that its outline names, links."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from flowengine_envs.documents.document import (
+    Damaged,
+    LimitReached,
+    PasswordRequired,
+    WrongPassword,
+)
+from flowengine_envs.documents.markdown import Writer, target
+
+if TYPE_CHECKING:
+    from pypdf import PageObject, PdfReader
+
+_LIGATURES = {
+    **{0xFB00 + at: text for at, text in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))},
+    0xFFFE: "",
+    0xAD: "",
+    0xA0: " ",
+}
+_NO_HEADING = re.compile(r"^(#{1,6}(?:\s|$)|---|===|```|~~~)")
+"""What a line must not begin with; lists and quotes may well be some."""
+_MOST_HEADINGS = 10_000
+_DEEPEST = 6
+
+
+def convert(data: bytes, out: Writer, password: str = "") -> None:
+    """Convert a PDF.
+
+    Args:
+        data: Its bytes.
+        out: Where it goes.
+        password: Of the user or the owner.
+
+    Raises:
+        Damaged: It cannot be opened.
+        PasswordRequired: It is encrypted, and no password was given.
+        WrongPassword: The password does not open it.
+    """
+    from pypdf import PdfReader
+    from pypdf.errors import PdfReadError
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells of each small fault
+    try:
+        reader = PdfReader(io.BytesIO(data))
+        if reader.is_encrypted and not reader.decrypt(password):
+            if password:
+                raise WrongPassword("the password does not open it")
+            raise PasswordRequired("it is encrypted; give its password")
+        pages = reader.get_num_pages()
+    except RecursionError:
+        raise Damaged("the PDF cannot be opened: its parts contain each other") from None
+    except (
+        PdfReadError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OSError,
+        IndexError,
+    ) as error:
+        raise Damaged(f"the PDF cannot be opened: {str(error) or type(error).__name__}") from None
+    out.document.title = _title(reader)
+    _Pages(reader, pages, out).convert()
+
+
+class _Pages:
+    def __init__(self, reader: PdfReader, count: int, out: Writer) -> None:
+        self._reader = reader
+        self._count = count
+        self._out = out
+        self._headings = _headings(reader)
+        self._empty: list[int] = []
+        self._images = 0
+
+    def convert(self) -> None:
+        """Convert page after page; a broken one does not keep the others from being read."""
+        try:
+            for at in range(self._count):
+                self._page(at)
+        finally:
+            self._remark()
+
+    def _page(self, at: int) -> None:
+        self._out.part("page", at + 1)
+        try:
+            page = self._reader.pages[at]
+            text = page.extract_text()
+            if not text.strip():
+                self._check(page)
+                self._empty.append(at + 1)
+                self._images += _count_images(page)
+            links = _links(page)
+        except (LimitReached, MemoryError):
+            raise
+        except Exception as error:  # of the library: it has errors of many types
+            self._out.note(f"page {at + 1} cannot be read: {str(error) or type(error).__name__}")
+            return
+        self._text(text.translate(_LIGATURES), self._headings.get(at, {}))
+        fresh = [link for link in links if link not in text]
+        if fresh:
+            self._out.paragraph("Links: " + " ".join(f"<{link}>" for link in fresh))
+
+    def _check(self, page: PageObject) -> None:
+        """Find out whether there is no text, or more than the library dares to unpack."""
+        from pypdf.errors import LimitReachedError
+
+        try:
+            contents = page.get_contents()
+            if contents is not None:
+                contents.get_data()
+        except LimitReachedError as error:
+            limit = self._out.limits.unpacked
+            raise LimitReached("unpacked", limit, f"a page is too large: {error}") from None
+
+    def _text(self, text: str, headings: dict[str, int]) -> None:
+        """Write the text of a page, the lines of its headings as such."""
+        lines: list[str] = []
+        for line in (*text.splitlines(), ""):
+            level = headings.pop(_comparable(line), 0) if headings else 0
+            if level or not line.strip():
+                self._out.block("\n".join(lines))
+                lines = []
+            if level:
+                self._out.heading(level, line)
+            elif line.strip():
+                lines.append(_NO_HEADING.sub(r"\\\1", line.rstrip()))
+
+    def _remark(self) -> None:
+        if self._empty:
+            images = f"; images there: {self._images}, so it may be a scan" if self._images else ""
+            self._out.note(f"no text on {_ranges(self._empty)}{images}")
+
+
+def _title(reader: PdfReader) -> str:
+    try:
+        information = reader.metadata
+        return str(information.title or "") if information is not None else ""
+    except Exception:  # of the library; a title is no reason to fail
+        return ""
+
+
+def _headings(reader: PdfReader) -> dict[int, dict[str, int]]:
+    """Return the headings of each page, as its outline has them: text → level."""
+    found: dict[int, dict[str, int]] = {}
+    try:
+        for count, (entry, level) in enumerate(_entries(reader.outline, 1)):
+            if count == _MOST_HEADINGS:
+                break
+            page = reader.get_destination_page_number(entry)
+            if page is not None and entry.title:
+                found.setdefault(page, {})[_comparable(entry.title)] = level
+    except Exception:  # of the library; an outline is no reason to fail
+        return found
+    return found
+
+
+def _entries(outline: Any, level: int) -> Iterator[tuple[Any, int]]:
+    for entry in outline:
+        if not isinstance(entry, list):
+            yield entry, level
+        elif level < _DEEPEST:
+            yield from _entries(entry, level + 1)
+
+
+def _comparable(line: str) -> str:
+    """Return a line as it is compared with the outline, which often leaves out the number."""
+    text = re.sub(r"^\W*(?:\d+\.?)+\s+", "", line.translate(_LIGATURES).strip())
+    return "".join(text.split()).casefold()
+
+
+def _links(page: PageObject) -> list[str]:
+    """Return the addresses that a page links to, each once."""
+    found: dict[str, None] = {}
+    for reference in page.get("/Annots") or ():
+        annotation = reference.get_object()
+        action = annotation.get("/A") if annotation is not None else None
+        address = action.get_object().get("/URI") if action is not None else None
+        if isinstance(address, (str, bytes)):
+            text = address if isinstance(address, str) else address.decode("latin-1")
+            if where := target(text):
+                found[where] = None
+    return [*found]
+
+
+def _count_images(page: PageObject) -> int:
+    try:
+        resources = page.get("/Resources")
+        objects = resources.get_object().get("/XObject") if resources is not None else None
+        named = objects.get_object().values() if objects is not None else ()
+        return sum(each.get_object().get("/Subtype") == "/Image" for each in named)
+    except Exception:  # of the library; the count is only for a remark
+        return 0
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Return numbers of pages as a text: `pages 1-3, 7`."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    told = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+    return f"page {told}" if len(numbers) == 1 else f"pages {told}"

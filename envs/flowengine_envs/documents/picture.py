@@ -1,0 +1,53 @@
+"""Images: what is known of them without looking at them."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+from flowengine_envs.documents.document import Damaged, LimitReached
+from flowengine_envs.documents.markdown import Writer
+
+_TAGS = {271: "camera", 272: "model", 306: "date", 270: "description", 315: "artist"}
+"""Numbers of EXIF fields. Where a picture was taken is left out on purpose."""
+_LONGEST = 1_000
+NO_DESCRIPTION = (
+    "there is no description of the image: it takes a vision model, and none is used here"
+)
+
+
+def convert(data: bytes, out: Writer) -> None:
+    """Tell format, size and what its maker wrote into it.
+
+    Args:
+        data: Its bytes.
+        out: Where it goes.
+
+    Raises:
+        Damaged: It is no image.
+        LimitReached: It has too many pixels.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the number of pixels is judged below
+            image = Image.open(io.BytesIO(data), formats=["PNG", "JPEG", "GIF", "WEBP"])
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
+        raise Damaged(f"the image cannot be read: {error}") from None
+    except Image.DecompressionBombError as error:
+        raise LimitReached("pixels", out.limits.pixels, str(error)) from None
+    with image:
+        width, height = image.size
+        if width * height > out.limits.pixels:
+            told = f"the image has {width} x {height} pixels"
+            raise LimitReached("pixels", out.limits.pixels, told)
+        frames = getattr(image, "n_frames", 1)
+        out.block(f"Image: {image.format}, {width} x {height} pixels")
+        if frames > 1:
+            out.item(0, f"frames: {frames}")
+        for tag, name in _TAGS.items():
+            value = image.getexif().get(tag)
+            if isinstance(value, str) and value.strip("\0 "):
+                out.item(0, f"{name}: {value.strip(chr(0) + ' ')[:_LONGEST]}")
+    out.note(NO_DESCRIPTION)

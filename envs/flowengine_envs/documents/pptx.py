@@ -1,0 +1,161 @@
+"""PowerPoint presentations, slide by slide."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from flowengine_envs.documents.archives import open_archive
+from flowengine_envs.documents.document import Damaged
+from flowengine_envs.documents.markdown import Span, Writer, image, inline, target
+
+_DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+_BODY = {"BODY", "OBJECT", "VERTICAL_BODY", "VERTICAL_OBJECT"}
+_MARGIN = {"DATE", "FOOTER", "SLIDE_NUMBER", "HEADER"}
+_DEEPEST = 20
+
+
+def convert(data: bytes, out: Writer) -> None:
+    """Convert a presentation.
+
+    Args:
+        data: Its bytes.
+        out: Where it goes.
+
+    Raises:
+        Damaged: It cannot be opened.
+    """
+    open_archive(data, out.limits).close()
+    import pptx
+
+    try:
+        presentation = pptx.Presentation(io.BytesIO(data))
+        slides = [*presentation.slides]
+    except Exception as error:  # of the library, of lxml, of zipfile
+        raise Damaged(f"the presentation cannot be opened: {error}") from None
+    out.document.title = presentation.core_properties.title or ""
+    for number, slide in enumerate(slides, 1):
+        hidden = " (hidden)" if slide.element.get("show") in {"0", "false"} else ""
+        title = slide.shapes.title
+        name = title.text_frame.text.strip() if title is not None else ""
+        out.part("slide", number, " ".join(name.split()), hidden)
+        _slide(slide, out)
+
+
+def _slide(slide: Any, out: Writer) -> None:
+    title = slide.shapes.title
+    if title is not None:
+        out.heading(2, inline(_title(title.text_frame), " "))
+    for shape in _in_order(slide.shapes):
+        if title is None or shape.shape_id != title.shape_id:
+            _shape(shape, out)
+    if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
+        text = slide.notes_slide.notes_text_frame.text.strip()
+        if text:
+            out.heading(3, "Notes")
+            out.paragraph(text.replace("\v", "\n"))
+
+
+def _title(frame: Any) -> Iterator[Span]:
+    for paragraph in frame.paragraphs:
+        yield from _spans(paragraph)
+        yield Span("\n")
+
+
+def _in_order(shapes: Any) -> list[Any]:
+    """Return shapes as they are read: from the top, and in a row from the left."""
+    return sorted(shapes, key=lambda shape: (shape.top or 0, shape.left or 0))
+
+
+def _shape(shape: Any, out: Writer, depth: int = 0) -> None:
+    from pptx.enum.shapes import MSO_SHAPE_TYPE
+
+    if shape.is_placeholder and shape.placeholder_format.type.name in _MARGIN:
+        return
+    if getattr(shape, "shapes", None) is not None and depth < _DEEPEST:
+        for inner in _in_order(shape.shapes):
+            _shape(inner, out, depth + 1)
+    elif getattr(shape, "has_table", False) and shape.has_table:
+        out.table(_rows(shape.table))
+    elif getattr(shape, "has_chart", False) and shape.has_chart:
+        _chart(shape.chart, out)
+    elif shape.has_text_frame and shape.text_frame.text.strip():
+        _text(shape, out)
+    else:
+        alt = _alt(shape)
+        if alt or shape.shape_type == MSO_SHAPE_TYPE.PICTURE:
+            out.block(image(alt or "image", "").text)
+
+
+def _text(shape: Any, out: Writer) -> None:
+    is_list = shape.is_placeholder and shape.placeholder_format.type.name in _BODY
+    numbers: dict[int, int] = {}
+    for paragraph in shape.text_frame.paragraphs:
+        text = inline(_spans(paragraph))
+        properties = paragraph._p.pPr
+        numbered = properties is not None and properties.find(f"{_DRAWING}buAutoNum") is not None
+        bullet = properties is not None and properties.find(f"{_DRAWING}buChar") is not None
+        none = properties is not None and properties.find(f"{_DRAWING}buNone") is not None
+        level = paragraph.level
+        if numbered and text:
+            numbers[level] = numbers.get(level, 0) + 1
+            out.item(level, text, f"{numbers[level]}.")
+        elif (bullet or is_list or level > 0) and not none:
+            out.item(level, text)
+        else:
+            out.paragraph(text)
+
+
+def _spans(paragraph: Any) -> Iterator[Span]:
+    from pptx.text.text import _Run
+
+    for child in paragraph._p:
+        if child.tag == f"{_DRAWING}r":
+            run = _Run(child, paragraph)
+            link = target(run.hyperlink.address or "")
+            look = child.find(f"{_DRAWING}rPr")
+            bold, italic = (look is not None and look.get(name) == "1" for name in ("b", "i"))
+            yield Span(run.text, bold, italic, link=link)
+        elif child.tag == f"{_DRAWING}br":
+            yield Span("\n")
+        elif child.tag == f"{_DRAWING}fld":
+            yield Span(child.findtext(f"{_DRAWING}t") or "")
+
+
+def _rows(table: Any) -> Iterator[list[str]]:
+    for row in table.rows:
+        cells = row.cells
+        yield ["" if cell.is_spanned else cell.text.replace("\v", "\n") for cell in cells]
+
+
+def _chart(chart: Any, out: Writer) -> None:
+    """Write the data of a chart."""
+    if chart.has_title and chart.chart_title.has_text_frame:
+        out.paragraph(f"Chart: {chart.chart_title.text_frame.text}")
+    try:
+        series = [*chart.plots[0].series]
+        categories = [str(category) for category in chart.plots[0].categories]
+    except (IndexError, ValueError, NotImplementedError):
+        out.note("the data of a chart cannot be read")
+        return
+    columns = [[*each.values] for each in series]
+    height = max([len(categories), *(len(column) for column in columns)], default=0)
+    if not categories:
+        categories = [str(number) for number in range(1, height + 1)]
+    head = ["", *(str(each.name or f"series {at}") for at, each in enumerate(series, 1))]
+    rows = (
+        [name, *(_number(column[at]) if at < len(column) else "" for column in columns)]
+        for at, name in enumerate(categories)
+    )
+    out.table([head, *rows])
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _alt(shape: Any) -> str:
+    properties = getattr(shape._element, "_nvXxPr", None)
+    found = None if properties is None else properties.cNvPr
+    return "" if found is None else str(found.get("descr", ""))

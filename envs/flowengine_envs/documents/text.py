@@ -1,0 +1,93 @@
+"""Plain text, and how bytes become text."""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+from flowengine_envs.documents.document import Damaged
+from flowengine_envs.documents.markdown import Writer
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_LATIN = "cp1252"
+"""What Western programs wrote before UTF-8."""
+_DECLARED = re.compile(
+    rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([\w-]{2,40})|encoding\s*=\s*["']([\w-]{2,40})["']""",
+    re.IGNORECASE,
+)
+_SAMPLE = 4_096
+
+
+def decode(data: bytes, declared: str = "") -> tuple[str, str]:
+    """Return text and a note about its encoding, which is empty where there is no doubt.
+
+    A mark at the beginning counts first, then what the bytes are valid as: UTF-8, the declared
+    encoding, the old Western one.
+
+    Raises:
+        Damaged: It is not text.
+    """
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return _forced(data, encoding)
+    sample = data[:_SAMPLE]
+    if b"\0" in sample:
+        encoding = _wide(sample)
+        if not encoding:
+            raise Damaged("it is binary data, not text")
+        return _forced(data, encoding)
+    for encoding in ("utf-8", declared):
+        if encoding and (text := _valid(data, encoding)) is not None:
+            return text, ""
+    if (text := _valid(data, _LATIN)) is not None:
+        return text, "" if not declared else f"it is not {declared}, as declared; read as {_LATIN}"
+    return _forced(data, "utf-8")
+
+
+def declared_in(data: bytes) -> str:
+    """Return the encoding that HTML or XML declares for itself."""
+    found = _DECLARED.search(data[:_SAMPLE])
+    return (found[1] or found[2]).decode("ascii") if found else ""
+
+
+def _valid(data: bytes, encoding: str) -> str | None:
+    try:
+        return data.decode(encoding)
+    except (UnicodeDecodeError, LookupError):
+        return None
+
+
+def _forced(data: bytes, encoding: str) -> tuple[str, str]:
+    text = data.decode(encoding, errors="replace")
+    count = text.count("\ufffd")
+    return text, f"{count:,} characters could not be decoded as {encoding}" if count else ""
+
+
+def _wide(sample: bytes) -> str:
+    """Return whether every other byte is 0, as of Western text in UTF-16."""
+    even, odd = sample[::2].count(0), sample[1::2].count(0)
+    half = len(sample) // 2
+    if odd > half * 0.6 and even < half * 0.1:
+        return "utf-16-le"
+    if even > half * 0.6 and odd < half * 0.1:
+        return "utf-16-be"
+    return ""
+
+
+def lines(text: str) -> str:
+    """Return text whose lines end in one way."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def convert(data: bytes, out: Writer, declared: str = "") -> None:
+    """Take text as it is: Markdown stays Markdown."""
+    text, note = decode(data, declared)
+    if note:
+        out.note(note)
+    out.block(lines(text).strip("\n"))

@@ -1,0 +1,145 @@
+"""Files that pandoc, weasyprint, groff, Ghostscript and Gnumeric made (`files/make.sh`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.document import Document, PasswordRequired, WrongPassword
+
+FILES = Path(__file__).with_name("files")
+TABLE = """\
+| Month | Ships | Tonnage |
+| --- | --- | --- |
+| January | 120 | 40,500 |
+| February | 98 | 33,210 |
+| March | 141 | 51,007 |"""
+LINK = "[statistics office](https://stats.example.org/harbour)"
+
+
+def read(name: str, password: str = "") -> Document:
+    return convert((FILES / name).read_bytes(), name, password=password)
+
+
+@pytest.mark.parametrize("name", ["pandoc.docx", "pandoc.html", "pandoc.epub"])
+def test_the_structure_of_a_report_is_kept(name: str) -> None:
+    document = read(name)
+
+    assert document.title == "Annual Report of the Harbour"
+    lines = document.markdown.split("\n")
+    assert [line for line in lines if line.startswith("#")] == [
+        "# Annual Report of the Harbour",
+        "# Annual Report",
+        "## Ships by month",
+        "## What was built",
+        "### Code",
+    ]
+    assert TABLE in document.markdown
+    assert (
+        f"The harbour had **a good year**. See the {LINK} for *details*, or run `harbour --help`."
+        in lines
+    )
+    assert "1. A new crane\n2. Two warehouses\n" in document.markdown
+    assert [line.strip() for line in lines if line.startswith("  ") and "- " in line] == [
+        "- one for grain",
+        "- one for timber",
+    ]
+    assert "3. A lighthouse" in lines
+    assert "> The sea gives, and the sea takes." in lines
+    assert "    return sum(ship.tons for ship in ships)" in lines
+    assert "There are seven of them." in document.markdown
+    assert "Größe, naïve, Ångström, Δ and 漢字 survive." in document.markdown
+    assert document.tables == [
+        [
+            ["Month", "Ships", "Tonnage"],
+            ["January", "120", "40,500"],
+            ["February", "98", "33,210"],
+            ["March", "141", "51,007"],
+        ]
+    ]
+
+
+def test_a_notebook_is_its_text_and_code() -> None:
+    document = read("pandoc.ipynb")
+
+    assert document.markdown.startswith("# Annual Report\n\nThe harbour had **a good year**.")
+    assert "| February |    98 |  33,210 |" in document.markdown
+
+
+def test_slides_have_titles_lists_tables_notes_and_pictures() -> None:
+    document = read("pandoc.pptx")
+
+    assert [(part.kind, part.number, part.name) for part in document.parts] == [
+        ("slide", 1, "The Harbour"),
+        ("slide", 2, "Ships"),
+        ("slide", 3, "Tonnage"),
+        ("slide", 4, "A crane"),
+    ]
+    second, third = (document.markdown[part.start :] for part in document.parts[1:3])
+    assert second.startswith(
+        "<!-- slide 2 -->\n\n## Ships\n\n- Coming in\n    - by day\n    - by night\n"
+        "- Going out, see [the chart](https://stats.example.org/chart)\n\n"
+        "### Notes\n\nSay that the nights are busier.\n\n<!-- slide 3 -->"
+    )
+    assert third.startswith(
+        "<!-- slide 3 -->\n\n## Tonnage\n\n| Month | Ships |\n| --- | --- |\n| January | 120 |"
+    )
+    assert "A crane at the quay" in document.markdown
+
+
+def test_a_pdf_has_pages_the_headings_of_its_outline_and_links() -> None:
+    document = read("weasyprint.pdf")
+
+    assert document.title == "Annual Report of the Harbour"
+    assert [(part.kind, part.number) for part in document.parts] == [("page", 1), ("page", 2)]
+    assert document.markdown[document.parts[1].start :].startswith("<!-- page 2 -->")
+    for heading in ("# Annual Report\n", "## Ships by month\n", "### Code\n"):
+        assert f"\n{heading}" in document.markdown
+    assert "February 98 33,210" in document.markdown
+    assert "Links: <https://stats.example.org/harbour>" in document.markdown
+
+
+def test_a_pdf_without_an_outline_is_its_text() -> None:
+    document = read("groff.pdf")
+
+    first, second = document.markdown.split("<!-- page 2 -->")
+    assert "No ship goes faster than six knots inside the pier." in first
+    assert "40 crowns" in second
+
+
+def test_a_scan_says_that_it_has_no_text() -> None:
+    document = read("scan.pdf")
+
+    assert document.notes == ["no text on pages 1-2; images there: 2, so it may be a scan"]
+
+
+def test_an_encrypted_pdf_needs_its_password() -> None:
+    assert "six knots" in read("locked.pdf", "harbour").markdown
+    assert "six knots" in read("locked.pdf", "owner").markdown
+    with pytest.raises(PasswordRequired, match="give its password"):
+        read("locked.pdf")
+    with pytest.raises(WrongPassword) as caught:
+        read("locked.pdf", "hunter2")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_sheet_is_a_table() -> None:
+    document = read("gnumeric.xlsx")
+
+    assert document.markdown == (
+        "<!-- sheet 1 -->\n\n## ships.csv\n\n| Month | Ships | Tonnage | Day |\n"
+        "| --- | --- | --- | --- |\n| January | 120 | 40500.5 | 2026-01-31 |\n"
+        "| February | 98 | 33210 | 2026-02-28 |\n| Total | 218 | 73710.5 |  |"
+    )
+    assert read("ships.csv").markdown == document.markdown.partition("csv\n\n")[2]
+
+
+def test_an_image_says_why_it_is_not_described() -> None:
+    document = read("crane.png")
+
+    assert document.markdown == "Image: PNG, 16 x 8 pixels"
+    assert document.notes == [
+        "there is no description of the image: it takes a vision model, and none is used here"
+    ]

@@ -1,0 +1,173 @@
+"""Files that mean harm, or are simply too large."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import openpyxl
+import pytest
+
+from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.document import Damaged, LimitReached, Limits, Unreadable
+
+FILES = Path(__file__).with_name("files")
+SMALL = Limits(bytes=2_000_000, unpacked=1_000_000, cells=100, characters=1_000, pages=3)
+
+
+def packed(**entries: bytes) -> bytes:
+    """Return an Office file with other entries."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("[Content_Types].xml", "<Types/>")
+        for name, data in entries.items():
+            file.writestr(name.replace("__", "/"), data)
+    return buffer.getvalue()
+
+
+def pdf(*objects: bytes) -> bytes:
+    """Return a PDF of these objects; the first is the catalogue."""
+    out, at = b"%PDF-1.4\n", []
+    for number, each in enumerate(objects, 1):
+        at.append(len(out))
+        out += b"%d 0 obj\n%b\nendobj\n" % (number, each)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in at)
+    end = b"trailer\n<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (len(at) + 1, len(out))
+    return out + b"xref\n0 %d\n0000000000 65535 f \n" % (len(at) + 1) + table + end
+
+
+def page_with(content: bytes) -> bytes:
+    stream = b"<</Filter/FlateDecode/Length %d>>stream\n%b\nendstream" % (len(content), content)
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R>>"
+    pages = b"<</Type/Pages/Kids[3 0 R]/Count 1>>"
+    return pdf(b"<</Type/Catalog/Pages 2 0 R>>", pages, page, stream)
+
+
+def test_a_large_file_is_refused() -> None:
+    with pytest.raises(LimitReached, match=r"3,000,000 bytes; the limit 'bytes' is 2,000,000"):
+        convert(b"a" * 3_000_000, "a.txt", limits=SMALL)
+
+
+@pytest.mark.parametrize("folder", ["word", "ppt", "xl"])
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(folder: str) -> None:
+    bomb = packed(**{f"{folder}__document.xml": bytes(50_000_000)})
+
+    with pytest.raises(LimitReached, match="the limit 'unpacked' is 1,000,000") as caught:
+        convert(bomb, limits=SMALL)
+    assert caught.value.limit == "unpacked"
+
+
+def test_an_archive_of_too_many_entries_is_refused() -> None:
+    data = packed(**{f"word__{number}": b"" for number in range(1_001)})
+
+    with pytest.raises(LimitReached, match="the limit 'entries' is 1,000"):
+        convert(data, limits=replace(SMALL, entries=1_000))
+
+
+def test_a_stream_of_a_pdf_that_unpacks_to_too_much_is_an_error_not_an_empty_page() -> None:
+    bomb = zlib.compress(b"BT (x) Tj ET " * 20_000_000)
+
+    with pytest.raises(LimitReached, match="the limit 'unpacked'"):
+        convert(page_with(bomb))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pdf(b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[2 0 R]/Count 1>>"),
+        pdf(b"<</Type/Catalog/Pages 1 0 R>>"),
+        pdf(b"[" * 10_000 + b"]" * 10_000),
+        b"%PDF-1.4\nstartxref\n9\n%%EOF",
+        b"%PDF-1.4\n1 0 obj\n<</Prev 9>>",
+        (FILES / "groff.pdf").read_bytes()[:1_000],
+    ],
+    ids=["page tree loop", "pages are the catalogue", "nested", "xref loop", "no end", "cut"],
+)
+def test_broken_pdfs_end(data: bytes) -> None:
+    try:
+        document = convert(data)
+    except Unreadable:
+        return
+    assert document.notes or document.parts == []
+
+
+def test_entities_are_not_expanded_and_nothing_is_loaded(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2")
+    body = f"""<!DOCTYPE w [<!ENTITY x SYSTEM "file://{secret}"><!ENTITY a "aaaaaaaaaa">
+        <!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]><w>&x;&b;</w>"""
+    with zipfile.ZipFile(FILES / "pandoc.epub") as book:
+        entries = {name.replace("/", "__"): book.read(name) for name in book.namelist()}
+    chapter = next(name for name in entries if name.endswith("ch001.xhtml"))
+    entries[chapter] = body.encode()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, data in entries.items():
+            file.writestr(name.replace("__", "/"), data)
+
+    assert "hunter2" not in convert(buffer.getvalue()).markdown
+
+
+def test_a_far_away_cell_costs_nothing() -> None:
+    book = openpyxl.Workbook()
+    book.active["A1"] = "here"
+    book.active["XFD1048576"] = "there"
+    buffer = io.BytesIO()
+    book.save(buffer)
+
+    document = convert(buffer.getvalue())
+    assert document.tables == [[["here", ""], ["", "there"]]]
+
+
+def test_tables_are_cut_at_the_limit_of_cells() -> None:
+    rows = "".join(f"{number},x\n" for number in range(1_000)).encode()
+    document = convert(rows, "a.csv", limits=SMALL)
+
+    assert len(document.tables[0]) == 50
+    assert document.truncated
+    assert document.notes == ["tables cut after 100 cells (limit 'cells')"]
+
+
+def test_text_is_cut_at_the_limit_of_characters() -> None:
+    document = convert(b"word " * 1_000, "a.txt", limits=SMALL)
+
+    assert len(document.markdown) == 1_000
+    assert document.truncated
+    assert document.notes == ["cut after 1,000 characters (limit 'characters')"]
+
+
+def test_slides_are_cut_at_the_limit_of_pages() -> None:
+    document = convert((FILES / "pandoc.pptx").read_bytes(), limits=SMALL)
+
+    assert len(document.parts) == 3
+    assert document.notes == ["cut after 3 slides (limit 'pages')"]
+
+
+def test_an_image_of_too_many_pixels_is_refused() -> None:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    head = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b""))
+
+    with pytest.raises(LimitReached, match="the limit 'pixels'"):
+        convert(data)
+
+
+@pytest.mark.parametrize("data", [b'{"nbformat": 4, "cells": 1}', b'{"nbformat": 4, "cells": [1]}'])
+def test_a_notebook_that_is_none_is_damaged(data: bytes) -> None:
+    with pytest.raises(Damaged):
+        convert(data, "a.ipynb")
+
+
+def test_a_notebook_nested_too_deeply_is_damaged() -> None:
+    data = b'{"nbformat": 4, "cells": ' + b"[" * 100_000
+
+    with pytest.raises(Damaged):
+        convert(data, "a.ipynb")

@@ -1,0 +1,115 @@
+"""Word and PowerPoint: what is easily lost."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import docx
+import pptx
+from docx.oxml import parse_xml
+from pptx.chart.data import CategoryChartData
+from pptx.enum.chart import XL_CHART_TYPE
+from pptx.util import Inches
+
+from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.document import Document
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+
+
+def read(document: Any) -> Document:
+    buffer = io.BytesIO()
+    document.save(buffer)
+    return convert(buffer.getvalue())
+
+
+def add(document: Any, xml: str) -> None:
+    """Put XML at the end of the body."""
+    document.element.body.insert(-1, parse_xml(xml.replace(" W", f" {W}", 1)))
+
+
+def test_word_blocks_come_in_the_order_of_the_document() -> None:
+    document = docx.Document()
+    document.add_heading("Top", 0)
+    document.add_heading("One", 1)
+    document.add_paragraph("before")
+    table = document.add_table(2, 2)
+    for at, text in enumerate(("a", "b|c", "d", "e\nf")):
+        table.cell(at // 2, at % 2).text = text
+    document.add_paragraph("after")
+    for style, text in (("List Number", "n1"), ("List Number", "n2"), ("List Bullet", "b1"),
+                        ("List Bullet 2", "b2"), ("Quote", "said")):  # fmt: skip
+        document.add_paragraph(text, style)
+    run = document.add_paragraph("plain ").add_run("bold ")
+    run.bold = True
+
+    assert read(document).markdown == (
+        "# Top\n\n# One\n\nbefore\n\n| a | b\\|c |\n| --- | --- |\n| d | e<br>f |\n\nafter\n\n"
+        "1. n1\n2. n2\n- b1\n- b2\n\n> said\n\nplain **bold**"
+    )
+
+
+def test_word_revisions_are_read_as_accepted() -> None:
+    document = docx.Document()
+    add(document, "<w:p W><w:r><w:t>one </w:t></w:r><w:ins><w:r><w:t>new</w:t></w:r></w:ins>"
+        "<w:del><w:r><w:delText>old</w:delText></w:r></w:del></w:p>")  # fmt: skip
+
+    assert read(document).markdown == "one new"
+
+
+def test_word_merged_cells_and_tables_in_cells() -> None:
+    document = docx.Document()
+    table = document.add_table(3, 3)
+    table.cell(0, 0).merge(table.cell(0, 1)).text = "wide"
+    table.cell(1, 0).merge(table.cell(2, 0)).text = "tall"
+    inner = table.cell(1, 1).add_table(1, 2)
+    inner.cell(0, 0).text, inner.cell(0, 1).text = "x", "y"
+    table.cell(2, 2).text = "end"
+
+    assert read(document).tables == [[["wide", "", ""], ["tall", "x; y", ""], ["", "", "end"]]]
+
+
+def test_word_headers_footers_text_boxes_and_controls() -> None:
+    document = docx.Document()
+    document.sections[0].header.paragraphs[0].text = "ACME"
+    document.sections[0].footer.paragraphs[0].text = "Page one"
+    add(document, "<w:sdt W><w:sdtContent><w:p><w:r><w:t>in a control</w:t></w:r></w:p>"
+        "</w:sdtContent></w:sdt>")  # fmt: skip
+    add(document, "<w:p W><w:r><w:t>anchor</w:t><w:pict><w:txbxContent><w:p><w:r>"
+        "<w:t>in a box</w:t></w:r></w:p></w:txbxContent></w:pict></w:r></w:p>")  # fmt: skip
+    add(document, "<w:p W><w:r><w:rPr><w:vanish/></w:rPr><w:t>hidden</w:t></w:r></w:p>")
+
+    assert read(document).markdown == (
+        "in a control\n\nanchor\n\nin a box\n\nPage header: ACME\n\nPage footer: Page one"
+    )
+
+
+def test_word_comments_are_counted() -> None:
+    document = docx.Document()
+    run = document.add_paragraph().add_run("text")
+    document.add_comment(run, "really?", "Ana")
+
+    assert read(document).notes == ["comments left out: 1"]
+
+
+def test_slides_with_charts_groups_and_hidden_ones() -> None:
+    deck = pptx.Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[5])
+    slide.shapes.title.text = "Sales"
+    data = CategoryChartData()  # type: ignore[no-untyped-call]
+    data.categories = ["Q1", "Q2"]
+    data.add_series("2025", (1.5, 2))  # type: ignore[no-untyped-call]
+    box = Inches(1), Inches(4), Inches(4), Inches(3)
+    slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *box, data)
+    group = slide.shapes.add_group_shape()
+    for left, text in ((5, "right"), (1, "left")):
+        shape = group.shapes.add_textbox(Inches(left), Inches(2), Inches(1), Inches(1))
+        shape.text_frame.text = text
+    second = deck.slides.add_slide(deck.slide_layouts[6])
+    second._element.set("show", "0")
+
+    assert read(deck).markdown == (
+        "<!-- slide 1 -->\n\n## Sales\n\nleft\n\nright\n\n|  | 2025 |\n| --- | --- |\n"
+        "| Q1 | 1.5 |\n| Q2 | 2 |\n\n<!-- slide 2 (hidden) -->"
+    )
