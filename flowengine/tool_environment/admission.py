@@ -1,0 +1,167 @@
+"""Takes calls in: checks them, finds their tools, and knows those that were here before."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from flowengine.sdk.tool_calls import (
+    EnvironmentResponse,
+    ResponseError,
+    ToolCall,
+    ToolResult,
+)
+from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.gate import digest_of
+from flowengine.tool_environment.observers import observe
+from flowengine.tool_environment.parameters import Arriving
+from flowengine.tool_environment.results import response_of
+from flowengine.tool_environment.signatures import faults
+
+if TYPE_CHECKING:
+    from flowengine.tool_environment.host import Host
+
+
+class Admission:
+    """Takes in the calls of one environment.
+
+    Args:
+        host: The environment's parts.
+        environment: The environment, for the tools.
+    """
+
+    def __init__(self, host: Host, environment: Any) -> None:
+        self._host = host
+        self._environment = environment
+
+    async def admit(self, given: Any) -> Call | EnvironmentResponse:
+        """Find or take a call, or say what is wrong with it."""
+        if isinstance(given, str):
+            found = self._host.calls.get(given)
+            return found or invalid(given, "", f"there is no call '{given}'", "unknown_call")
+        made = validated(given)
+        if isinstance(made, str):
+            parts = given if isinstance(given, Mapping) else {}
+            return invalid(
+                str(parts.get("tool_call_id") or ""), str(parts.get("tool_name") or ""), made
+            )
+        found = self._host.calls.get(made.tool_call_id)
+        if found is not None:
+            same = found.tool == made.tool_name and (
+                found.is_loading or digest_of(found.args) == digest_of(made.args)
+            )
+            if same:
+                if found.is_loading and found.arriving is not None:
+                    found.arriving.update(made.args, None, is_final=True)
+                return found
+            if not found.provisional or found.started:
+                return error_response(found, "duplicate_call", "another call has this id already")
+        return await self._from_ledger(made) or await self.take(made)
+
+    async def take(self, made: ToolCall) -> Call | EnvironmentResponse:
+        """Register a call: its tool is looked up, and a new instance made for it."""
+        host = self._host
+        definition = await self._host.registry.find(made.tool_name)
+        if definition is None:
+            return self._unknown(made)
+        call = Call(made, host.feed, host.lock)
+        call.definition = definition
+        call.instance = self._host.registry.clone_tool(made.tool_name)
+        if call.instance is None:
+            return self._unknown(made)
+        call.instance.environment = self._environment
+        call.arriving = Arriving(call, host.feed, host.clock)
+        host.remember(call)
+        call.move("call_registered", call=call.view())
+        return call
+
+    async def _from_ledger(self, made: ToolCall) -> EnvironmentResponse | None:
+        """Return what an earlier process has noted of a call."""
+        noted = self._host.recorded(made.tool_call_id)
+        if noted is None:
+            return None
+        if noted["digest"] != digest_of(made.args) or noted["tool"] != made.tool_name:
+            return invalid(
+                made.tool_call_id,
+                made.tool_name,
+                "another call has this id already",
+                "duplicate_call",
+            )
+        if "result" in noted:
+            result = ToolResult(**noted["result"]).model_copy(update={"replayed": True})
+            if not noted["observed"]:
+                result = await self._observe_again(made, result)
+        else:
+            result = ToolResult(
+                tool_call_id=made.tool_call_id,
+                tool_name=made.tool_name,
+                status="uncertain",
+                success=False,
+                ran="maybe",
+                message="the process ended during the call: nobody knows whether it acted",
+            )
+        return response_of(result)
+
+    def _unknown(self, made: ToolCall) -> EnvironmentResponse:
+        names = self._host.registry.names()
+        close = difflib.get_close_matches(made.tool_name, names, 1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        known = f" Known tools: {', '.join(names)}." if names else ""
+        return invalid(
+            made.tool_call_id,
+            made.tool_name,
+            f"there is no tool '{made.tool_name}'{hint}{known}",
+            "unknown_tool",
+        )
+
+    async def _observe_again(self, made: ToolCall, result: ToolResult) -> ToolResult:
+        """Tell the observers of a call that ran when the process ended before they were told."""
+        host = self._host
+        found = await observe(
+            host.observers.now(),
+            made.model_copy(update={"args": host.mask(made.args)}),
+            result,
+            clock=host.clock,
+            bound=host.bounds.observer,
+            mask=host.mask,
+        )
+        result = result.model_copy(update={"observer_results": found})
+        host.note(made.tool_call_id, made.tool_name, digest_of(made.args), result, observed=True)
+        return result
+
+
+def finalise(call: Call) -> None:
+    """Make the arguments of a call final, if they are not yet."""
+    if call.is_loading and call.arriving is not None:
+        call.arriving.update(call.args, None, is_final=True)
+
+
+def validated(call: Any) -> ToolCall | str:
+    """Return a call as an object of its own, or everything that is wrong with it."""
+    if isinstance(call, ToolCall):
+        call = call.model_dump()
+    if not isinstance(call, Mapping):
+        return f"a call is a map, not {type(call).__name__}"
+    try:
+        return ToolCall.model_validate(dict(call))
+    except ValidationError as error:
+        return faults(error)
+
+
+def invalid(call_id: str, tool: str, message: str, code: str = "invalid") -> EnvironmentResponse:
+    result = ToolResult(
+        tool_call_id=call_id,
+        tool_name=tool,
+        status="invalid",
+        success=False,
+        ran="no",
+        message=message,
+    )
+    return EnvironmentResponse(error=ResponseError(code=code, message=message, result=result))
+
+
+def error_response(call: Call, code: str, message: str) -> EnvironmentResponse:
+    return invalid(call.id, call.tool, f"call '{call.id}': {message}", code)

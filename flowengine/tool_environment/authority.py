@@ -1,0 +1,167 @@
+"""Who is asked whether a call may run, and how the answer is read: doubt means no."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
+from flowengine.tool_environment.clock import Clock, LoopClock
+from flowengine.tool_environment.errors import RegistrationError
+from flowengine.tool_environment.outcomes import (
+    Outcome,
+    bounded,
+    call,
+    describe,
+    is_coroutine_function,
+)
+from flowengine.tool_environment.signatures import faults
+from flowengine.tool_environment.turns import Turns
+
+AUTO = "auto"
+"""Who approves where nobody is there to be asked."""
+
+Callback = Callable[[ToolCall], Any]
+
+
+class CallbackAuthority:
+    """Asks a callback; without one it approves by itself.
+
+    Args:
+        callback: Takes the call and returns an `ApprovalResponse`, a mapping with the same fields,
+            or a boolean; may be a coroutine function. None: every call is approved.
+        timeout: Seconds that the callback may take; None: any time.
+        clock: Measures them.
+
+    Raises:
+        RegistrationError: The callback cannot be called with one argument.
+    """
+
+    def __init__(
+        self,
+        callback: Callback | None = None,
+        *,
+        timeout: float | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if callback is not None:
+            check_callback(callback, 1, "an approval callback")
+        self.callback = callback
+        self._timeout = timeout
+        self._clock = clock or LoopClock()
+        self._turns = None if callback is None or is_coroutine_function(callback) else Turns(1)
+        """A callback that blocks, such as one that asks at a terminal, gets one call at a time."""
+
+    async def approve_tool(self, call_: ToolCall) -> EnvironmentResponse:
+        """Ask about a call; nothing runs.
+
+        Args:
+            call_: The call.
+
+        Returns:
+            The decision. Whatever is no clear yes is a no, with the reason as feedback.
+        """
+        if self.callback is None:
+            return EnvironmentResponse(result=ApprovalResponse(approved=True, by=AUTO))
+        outcome = await self._ask(self.callback, call_)
+        if outcome.late:
+            decision = no(f"the approval callback did not answer within {self._timeout:g} s")
+        elif outcome.error is not None:
+            decision = no(f"the approval callback raised {describe(outcome.error)}")
+        else:
+            decision = read_decision(outcome.value, "the approval callback")
+        return EnvironmentResponse(result=decision.model_copy(update={"by": "callback"}))
+
+    async def _ask(self, callback: Callback, call_: ToolCall) -> Outcome:
+        if self._turns is None:
+            return await bounded(self._clock, self._timeout, call(callback, call_))
+        place = self._turns.queue("", exclusive=True)
+        try:
+            if not place.granted.done():
+                await asyncio.wrap_future(place.granted)
+            return await bounded(self._clock, self._timeout, call(callback, call_))
+        finally:
+            self._turns.give_back(place)
+
+
+class Misread(ValueError):
+    """A decision that is not valid.
+
+    Args:
+        message: What is wrong.
+        field: The field that is.
+    """
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def no(why: str) -> ApprovalResponse:
+    """Return a rejection for a reason that is not the decider's own."""
+    return ApprovalResponse(approved=False, feedback=why[:2000])
+
+
+def read_decision(given: Any, who: str) -> ApprovalResponse:
+    """Read an answer strictly; one that cannot be read is a no that says why.
+
+    Args:
+        given: What was answered.
+        who: Who answered, for the reason.
+    """
+    try:
+        return parse_decision(given)
+    except Misread as error:
+        return no(f"{who} gave no valid decision: {error}")
+
+
+def parse_decision(given: Any) -> ApprovalResponse:
+    """Read an answer strictly.
+
+    Args:
+        given: An `ApprovalResponse`, a mapping with its fields, or a boolean.
+
+    Returns:
+        A copy of its own: whoever gave it cannot change it any more.
+
+    Raises:
+        Misread: It is none of these; the message names the fields.
+    """
+    if isinstance(given, EnvironmentResponse):
+        if given.error is not None:
+            raise Misread(given.error.message)
+        given = given.result
+    if isinstance(given, bool):
+        given = {"approved": given}
+    if isinstance(given, ApprovalResponse):
+        given = given.model_dump()
+    if not isinstance(given, Mapping):
+        raise Misread(f"{type(given).__name__} is not a decision: give an ApprovalResponse")
+    try:
+        return ApprovalResponse.model_validate(dict(given))
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
+        raise Misread(faults(error), place) from None
+
+
+def check_callback(callback: Any, arguments: int, what: str) -> None:
+    """Refuse what cannot be called with so many arguments.
+
+    Raises:
+        RegistrationError: It cannot.
+    """
+    if not callable(callback):
+        raise RegistrationError(f"{what} must be callable, not {type(callback).__name__}")
+    try:
+        inspect.signature(callback).bind(*range(arguments))
+    except TypeError:
+        raise RegistrationError(
+            f"{what} is called with {arguments} argument{'s' if arguments > 1 else ''}; "
+            f"{getattr(callback, '__name__', callback)!s} does not take them"
+        ) from None
+    except ValueError:  # a function of C, without a signature
+        return

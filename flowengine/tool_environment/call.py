@@ -1,0 +1,180 @@
+"""One call on its way: its stages, its arguments, and how it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from flowengine.engines.attempts.serialization import copy
+from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
+from flowengine.tool_environment.abort import AbortController
+from flowengine.tool_environment.feed import Feed
+from flowengine.tool_environment.outcomes import set_soon
+
+if TYPE_CHECKING:
+    from flowengine.tool_environment.tools import Definition, Tool
+
+Stage = Literal[
+    "tool_registered",
+    "call_registered",
+    "parameters_updated",
+    "parameters_final",
+    "approval",
+    "execution",
+    "observers",
+    "result",
+    "disposal",
+]
+
+BEFORE: dict[Stage, frozenset[Stage]] = {
+    "tool_registered": frozenset(),
+    "call_registered": frozenset({"tool_registered"}),
+    "parameters_updated": frozenset({"call_registered", "parameters_updated"}),
+    "parameters_final": frozenset({"parameters_updated"}),
+    "approval": frozenset({"parameters_final", "approval"}),  # asked anew
+    "execution": frozenset({"approval"}),
+    "observers": frozenset({"execution"}),
+    # Rejected, invalid, or aborted before it began: a result, but nothing ran.
+    "result": frozenset(
+        {
+            "tool_registered",
+            "call_registered",
+            "parameters_updated",
+            "parameters_final",
+            "approval",
+            "execution",
+            "observers",
+        }
+    ),
+    "disposal": frozenset({"result"}),
+}
+"""The stages of a call in their order, each with those that it may come right after."""
+
+Stop = Literal["aborted", "timed_out"]
+
+
+class Incoming(Protocol):
+    """Takes the arguments of a call as they arrive."""
+
+    fault: str | None
+    """Why the final arguments cannot be used."""
+
+    def update(self, args: dict[str, Any] | None, text: str | None, *, is_final: bool) -> None:
+        """Take what has arrived."""
+
+    async def end(self) -> None:
+        """Wait until nothing of it is under way."""
+
+
+class Call:
+    """A call that an environment has taken.
+
+    Args:
+        call: As it was made.
+        feed: Is told of each stage.
+        lock: Guards what more than one thread changes.
+    """
+
+    def __init__(self, call: ToolCall, feed: Feed, lock: threading.RLock) -> None:
+        self.id = call.tool_call_id
+        self.tool = call.tool_name
+        self.args: dict[str, Any] = copy(call.args)
+        """As the caller gave them."""
+        self.changed: dict[str, Any] | None = None
+        """As somebody changed them before approving."""
+        self.stage: Stage = "tool_registered"
+        self.is_loading = True
+        self.definition: Definition | None = None
+        self.instance: Tool | None = None
+        self.arriving: Incoming | None = None
+        self.controller = AbortController()
+        self.question: Future[ApprovalResponse] | None = None
+        """Open while somebody is asked."""
+        self.response: Future[EnvironmentResponse] = Future()
+        self.response.set_running_or_notify_cancel()  # nobody who stops waiting cancels it
+        self.provisional = False
+        """It came in to be approved only; it may still be made with other arguments."""
+        self.started = False
+        """Whether `execute_tool` has taken it up."""
+        self.running = False
+        self.produced: list[str] = []
+        self.stop: Stop | None = None
+        self._ended = False
+        self._feed = feed
+        self._lock = lock
+        self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+
+    def move(self, stage: Stage, **told: Any) -> None:
+        """Move to the next stage, and publish it.
+
+        Args:
+            stage: The stage.
+            **told: What is told of it.
+
+        Raises:
+            RuntimeError: It does not follow from where the call is.
+        """
+        if self.stage not in BEFORE[stage]:
+            raise RuntimeError(f"call {self.id}: {stage} does not follow {self.stage}")
+        self.stage = stage
+        self._feed.publish(stage, tool_call_id=self.id, tool_name=self.tool, **told)
+
+    def view(self) -> ToolCall:
+        """Return the call as it stands, as a copy."""
+        return ToolCall(
+            tool_call_id=self.id,
+            tool_name=self.tool,
+            args=copy(self.args if self.changed is None else self.changed),
+            is_approval_pending=self.question is not None,
+            is_loading=self.is_loading,
+        )
+
+    # Stopping
+
+    def halt(self, why: Stop) -> bool:
+        """Stop the call, on any thread; return False if it has ended, or is stopped already."""
+        with self._lock:
+            if self._ended or self.stop is not None:
+                return False
+            self.stop = why
+            waiting = self._waiting
+        self.controller.abort(why)
+        if waiting is not None:
+            set_soon(*waiting)
+        return True
+
+    def end(self) -> bool:
+        """Note that the tool has ended by itself; return False if it was stopped before."""
+        with self._lock:
+            if self.stop is not None:
+                return False
+            self._ended = True
+            return True
+
+    async def unless_stopped(self, work: asyncio.Future[Any]) -> bool:
+        """Wait until some work has ended, or the call is to stop; return whether the work has."""
+        event = asyncio.Event()
+
+        def ended(_: object) -> None:
+            event.set()
+
+        work.add_done_callback(ended)
+        with self._lock:
+            self._waiting = (asyncio.get_running_loop(), event)
+            stopped = self.stop is not None
+        if not stopped:
+            await event.wait()
+        self._waiting = None
+        work.remove_done_callback(ended)
+        return work.done()
+
+    def decide(self, decision: ApprovalResponse) -> bool:
+        """Answer the open question, on any thread; return False if there is none any more."""
+        with self._lock:
+            question = self.question
+            if question is None or question.done():
+                return False
+            question.set_result(decision)
+            return True

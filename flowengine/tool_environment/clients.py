@@ -1,0 +1,182 @@
+"""Interfaces that follow calls and answer questions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+from flowengine.sdk.background import running_loop
+from flowengine.tool_environment.authority import check_callback
+from flowengine.tool_environment.clock import LoopClock
+from flowengine.tool_environment.errors import DecisionError, RegistrationError
+from flowengine.tool_environment.feed import Feed
+from flowengine.tool_environment.outcomes import contained, describe, within
+
+_END = 1.0
+"""Seconds that a client has to read the last messages."""
+
+
+class Followed(Protocol):
+    """What a client follows, and what it can do there."""
+
+    feed: Feed
+
+    def decide(self, call_id: str, decision: Any, *, by: str) -> None:
+        """Answer an open question."""
+
+    def abort_step(self) -> None:
+        """Abort all calls that are under way."""
+
+    def abort_call(self, call_id: str) -> bool:
+        """Abort one call."""
+
+
+class EnvironmentClient(Protocol):
+    """An interface. It reads at its own pace, so it cannot slow a tool."""
+
+    decides: bool
+    """Whether it answers questions; if not, it only looks on."""
+
+    async def follow(self, link: Link) -> None:
+        """Read messages until there are no more.
+
+        It runs as a task as long as this is the environment's client.
+
+        Args:
+            link: The connection to the environment.
+        """
+
+
+class Link:
+    """What a client has of its environment."""
+
+    def __init__(self, environment: Followed) -> None:
+        self._environment = environment
+        self._read = 0
+
+    async def texts(self, after: int | None = None) -> AsyncIterator[str]:
+        """Yield messages as JSON texts, as they come.
+
+        Args:
+            after: Number of the last message that is known already; default: the last that was
+                read here.
+        """
+        start = self._read if after is None else after
+        async for text in self._environment.feed.follow(start):
+            self._read = max(self._read, json.loads(text)["number"])
+            yield text
+
+    async def messages(self, after: int | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Yield messages as maps; see `texts`."""
+        async for text in self.texts(after):
+            yield json.loads(text)
+
+    def receive(self, message: Any, by: str = "client") -> dict[str, Any]:
+        """Take a message of the client, and return the answer to it.
+
+        `{"type": "decide", "tool_call_id": …, "decision": {…}}` answers a question;
+        `{"type": "abort"}` aborts what runs, or with `tool_call_id` one call.
+
+        Args:
+            message: The message.
+            by: Who sent it.
+        """
+        if not isinstance(message, Mapping):
+            return _refused("invalid_message", "a message is a map with a type")
+        call_id = message.get("tool_call_id")
+        kind = message.get("type")
+        if kind == "abort" and set(message) <= {"type", "tool_call_id"}:
+            if call_id is None:
+                self._environment.abort_step()
+            elif not (isinstance(call_id, str) and self._environment.abort_call(call_id)):
+                return _refused("unknown_call", f"no call {call_id!r} is running")
+            return {"type": "accepted"}
+        if kind != "decide" or set(message) != {"type", "tool_call_id", "decision"}:
+            return _refused("invalid_message", f"no message has the type {kind!r} and these fields")
+        try:
+            self._environment.decide(str(call_id), message["decision"], by=by)
+        except DecisionError as error:
+            return {**_refused(error.code, error.message), "field": error.field}
+        return {"type": "accepted", "tool_call_id": call_id}
+
+
+def _refused(code: str, message: str) -> dict[str, Any]:
+    return {"type": "refused", "code": code, "message": message}
+
+
+class Following:
+    """Runs the client of an environment as a task of whatever loop uses the environment.
+
+    Args:
+        environment: What it follows.
+        client: The client.
+
+    Raises:
+        RegistrationError: It is no client.
+    """
+
+    def __init__(self, environment: Followed, client: Any) -> None:
+        if not hasattr(client, "follow"):
+            raise RegistrationError(f"{type(client).__name__} is no client: it has no 'follow'")
+        check_callback(client.follow, 1, "'follow' of the client")
+        self.client: EnvironmentClient = client
+        self._environment = environment
+        self._link = Link(environment)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def decides(self) -> bool:
+        """Whether questions are left to the client."""
+        return getattr(self.client, "decides", True) is not False
+
+    def start(self) -> None:
+        """Start the task where a loop runs, unless it runs, or has run to its end, already."""
+        if running_loop() is None:
+            return
+        if self._task is None or self._task.get_loop().is_closed():
+            self._task = asyncio.ensure_future(self._follow())
+
+    async def _follow(self) -> None:
+        outcome = await contained(self.client.follow(self._link))
+        if isinstance(outcome.error, asyncio.CancelledError):
+            raise outcome.error
+        if outcome.error is not None:
+            self._environment.feed.publish(
+                "warning", code="client", message=f"the client failed: {describe(outcome.error)}"
+            )
+
+    def stop(self) -> None:
+        """End the task at once."""
+        if self._task is not None and not self._task.get_loop().is_closed():
+            self._task.cancel()
+
+    async def end(self) -> None:
+        """Let the client read the last messages, and end the task."""
+        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
+            await within(LoopClock(), _END, self._task)
+        self.stop()
+
+
+class MemoryClient:
+    """Keeps all messages in a list; for tests and for interfaces in the same process.
+
+    Args:
+        decides: Whether questions are left to it.
+    """
+
+    def __init__(self, *, decides: bool = True) -> None:
+        self.decides = decides
+        self.messages: list[dict[str, Any]] = []
+        self.link: Link | None = None
+
+    async def follow(self, link: Link) -> None:
+        """Keep what comes."""
+        self.link = link
+        async for message in link.messages():
+            self.messages.append(message)
+            self.received(message)
+
+    def received(self, message: dict[str, Any]) -> None:
+        """Look at a message; for classes that derive from this one."""

@@ -1,0 +1,331 @@
+"""Runs a call that has its ticket: in turn, with its resources, and stopped if it has to be.
+
+A tool that is to stop gets the signal first. After the grace period a coroutine is cancelled, and
+the processes that a thread has started are killed. A thread itself cannot be stopped: the call then
+ends without it, and `ran` says `maybe`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.attempts.leak_detection import Started
+from flowengine.engines.attempts.processes import ProcessRunner
+from flowengine.sdk.process_identity import as_text, this_process
+from flowengine.sdk.process_tree import Family
+from flowengine.sdk.threads import on_thread
+from flowengine.sdk.tool_calls import ToolResult
+from flowengine.tool_environment.abort import Aborted
+from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.context import Progress, ToolContext
+from flowengine.tool_environment.gate import Ticket
+from flowengine.tool_environment.outcomes import Outcome, contained, within
+from flowengine.tool_environment.outcomes import call as call_plugin
+from flowengine.tool_environment.results import Content, NoData, content_of, error_text
+
+if TYPE_CHECKING:
+    from flowengine.tool_environment.host import Host
+
+
+async def execute(host: Host, call: Call, ticket: Ticket) -> ToolResult:
+    """Run a call to its end.
+
+    Args:
+        host: The environment's parts.
+        call: The call.
+        ticket: The gate's.
+
+    Returns:
+        What came of it.
+    """
+    options = ticket.definition.options
+    place = host.turns.queue(
+        call.tool,
+        exclusive=not options.supports_parallel_execution,
+        limit=options.max_running,
+    )
+    try:
+        if not place.granted.done():
+            granted = asyncio.wrap_future(place.granted)
+            if not await call.unless_stopped(granted):
+                return not_begun(call)
+        if call.stop is not None:
+            return not_begun(call)
+        return await _with_resources(host, call, ticket)
+    finally:
+        host.turns.give_back(place)
+
+
+def not_begun(call: Call) -> ToolResult:
+    """Return the result of a call that was stopped before it began."""
+    return ToolResult(
+        tool_call_id=call.id,
+        tool_name=call.tool,
+        status=call.stop or "aborted",
+        success=False,
+        ran="no",
+        message="aborted before it began; nothing was done",
+    )
+
+
+async def _with_resources(host: Host, call: Call, ticket: Ticket) -> ToolResult:
+    declared = ticket.definition.options.resources
+    if not declared:
+        return await _run(host, call, ticket, {})
+    opening = asyncio.ensure_future(
+        contained(host.resources.ensure(declared, call.tool, holder=call.id))
+    )
+    opened = await call.unless_stopped(opening)
+    if not opened:
+        opening.cancel()
+    outcome = await opening
+    if outcome.error is not None:
+        if not opened or call.stop is not None:
+            return not_begun(call)
+        return _failed(host, call, outcome.error, ran="no")
+    resources, after = outcome.value
+    try:
+        if not opened:
+            return not_begun(call)
+        return await _run(host, call, ticket, resources)
+    finally:
+        await _uncut(contained(host.resources.release(after)))
+
+
+async def _run(host: Host, call: Call, ticket: Ticket, resources: dict[str, Any]) -> ToolResult:
+    call.move("execution", call=call.view())
+    call.running = True
+    progress = Progress(
+        lambda report, dropped: host.feed.publish(
+            "progress", tool_call_id=call.id, tool_name=call.tool, report=report, dropped=dropped
+        )
+    )
+    mark = f"{host.execution_id}:{call.id}@{as_text(this_process())}"
+    context = ToolContext(
+        tool_call_id=call.id,
+        execution_id=host.execution_id,
+        signal=call.controller.signal,
+        produced=call.produced,
+        parallel=ticket.definition.options.supports_parallel_execution,
+        state=host.state_of(call.tool),
+        resources=resources,
+        processes=ProcessRunner(host.artifacts, mark, host.mask, grace=host.bounds.grace),
+        progress=progress,
+    )
+    await _tell(host, "start", call.view())
+    attempt = _Attempt(host, call, ticket, context)
+    try:
+        result = await attempt.run()
+    finally:
+        progress.close()
+        call.running = False
+    await _tell(host, "end", call.view(), result.model_copy(deep=True))
+    return result
+
+
+async def _tell(host: Host, which: str, *args: Any) -> None:
+    """Call an execution callback; what it does changes nothing."""
+    callback = getattr(host.callbacks, which)
+    if callback is None:
+        return
+    args = tuple(type(each).model_validate(host.mask(each.model_dump())) for each in args)
+    outcome = await contained(call_plugin(callback, *args))
+    if outcome.error is not None:
+        host.warn("callback", f"the callback '{which}' raised {error_text(outcome.error)}")
+
+
+class _Attempt:
+    """One run of a tool."""
+
+    def __init__(self, host: Host, call: Call, ticket: Ticket, context: ToolContext) -> None:
+        self._host = host
+        self._call = call
+        self._ticket = ticket
+        self._context = context
+        self._started = Started()
+        self._on_thread = False
+        """Whether a thread runs that nobody can stop."""
+
+    async def run(self) -> ToolResult:
+        call = self._call
+        work = asyncio.ensure_future(contained(self._invoke()))
+        timeout = self._ticket.definition.options.timeout
+        withdraw = None
+        if timeout is not None:
+            withdraw = self._host.clock.call_later(timeout, lambda: call.halt("timed_out"))
+        try:
+            await call.unless_stopped(work)
+            if work.done() and call.end():
+                return self._ended(work.result())
+            return self._stopped(await self._stop(work))
+        except asyncio.CancelledError:  # the loop ends
+            call.halt("aborted")
+            work.cancel()
+            self._kill_processes()
+            raise
+        finally:
+            if withdraw is not None:
+                withdraw()
+
+    async def _invoke(self) -> Any:
+        definition = self._ticket.definition
+        named = definition.signature.convert(self._ticket.args)
+        if definition.options.isolated:
+            from flowengine.tool_environment.isolation import run_isolated
+
+            return await run_isolated(
+                definition.function, named, self._context.processes, self._host.artifacts
+            )
+        if definition.signature.context is not None:
+            named[definition.signature.context] = self._context
+        execute = self._call.instance.execute  # type: ignore[union-attr]
+        if inspect.iscoroutinefunction(execute):
+            with self._started:
+                return await execute(**named)
+        if inspect.isasyncgenfunction(execute):
+            with self._started:
+                return _joined([self._item(item) async for item in execute(**named)])
+        self._on_thread = True
+        outcome = await on_thread(lambda: self._on_a_thread(execute, named))
+        if outcome.error is not None:
+            raise outcome.error
+        value = outcome.value
+        return await value if inspect.isawaitable(value) else value
+
+    def _on_a_thread(self, execute: Any, named: dict[str, Any]) -> Outcome:
+        try:
+            with self._started:
+                value = execute(**named)
+                if inspect.isgenerator(value):
+                    value = _joined([self._item(item) for item in value])
+            return Outcome(value)
+        except BaseException as error:
+            return Outcome(error=error)
+        finally:
+            self._on_thread = False
+
+    def _item(self, item: Any) -> Any:
+        """Take an item of a generator, which is to end if the call is stopped."""
+        if isinstance(item, str):
+            self._context.write(item)
+        self._context.signal.check()
+        return item
+
+    # Ends
+
+    async def _stop(self, work: asyncio.Future[Outcome]) -> Outcome | None:
+        """Stop the tool; None: it still runs, or nobody knows how it ended."""
+        host = self._host
+        if not await within(host.clock, host.bounds.grace, work):
+            if self._on_thread:
+                await on_thread(self._kill_processes)
+            else:
+                work.cancel()
+            if not await within(host.clock, host.bounds.grace, work) or self._on_thread:
+                work.cancel()
+                self._warn_of_running()
+                return None
+        if self._started:
+            await on_thread(self._kill_processes)
+        outcome = work.result()
+        return None if isinstance(outcome.error, asyncio.CancelledError | Aborted) else outcome
+
+    def _kill_processes(self) -> None:
+        """Kill what the tool has started by itself, with all that came of it."""
+        if self._started:
+            for process in self._started.left()[0]:
+                Family(None, process.pid).kill()
+
+    def _warn_of_running(self) -> None:
+        call = self._call
+        self._host.warn(
+            "still_running",
+            f"tool '{call.tool}' did not stop, and still runs",
+            tool_call_id=call.id,
+            tool_name=call.tool,
+        )
+
+    def _ended(self, outcome: Outcome) -> ToolResult:
+        host, call = self._host, self._call
+        if outcome.error is not None:
+            return _failed(host, call, outcome.error, ran="yes")
+        try:
+            content = content_of(outcome.value, call.tool, host.artifacts, host.mask)
+        except NoData as error:
+            return _failed(host, call, error, ran="yes", text=str(error))
+        return ToolResult(
+            tool_call_id=call.id,
+            tool_name=call.tool,
+            status="ok",
+            success=True,
+            content=content.value,
+            images=content.images,
+            artifacts=list(map(dict, content.artifacts)),
+            args=call.changed,
+        )
+
+    def _stopped(self, outcome: Outcome | None) -> ToolResult:
+        host, call = self._host, self._call
+        status = call.stop or "aborted"
+        content = Content(None, [], [])
+        if outcome is not None and outcome.error is None:
+            try:
+                content = content_of(outcome.value, call.tool, host.artifacts, host.mask)
+            except NoData:
+                outcome = None
+        if content.value is None and call.produced:
+            content = content._replace(value=host.mask("".join(call.produced)))
+        options = self._ticket.definition.options
+        why = "aborted" if status == "aborted" else f"timed out after {options.timeout:g} s"
+        what = "it had ended" if outcome is not None else "it may have acted in part"
+        return ToolResult(
+            tool_call_id=call.id,
+            tool_name=call.tool,
+            status=status,
+            success=False,
+            ran="maybe" if outcome is None else "yes",
+            content=content.value,
+            images=content.images,
+            artifacts=list(map(dict, content.artifacts)),
+            args=call.changed,
+            message=f"{why} while it ran: {what}",
+        )
+
+
+def _joined(items: list[Any]) -> Any:
+    """Return what a generator gave: one text, if all of it is text."""
+    if items and all(isinstance(item, str) for item in items):
+        return "".join(items)
+    return items
+
+
+def _failed(
+    host: Host, call: Call, error: BaseException, *, ran: Any, text: str | None = None
+) -> ToolResult:
+    message = host.mask(text or error_text(error))
+    partial = host.mask("".join(call.produced)) if call.produced else None
+    return ToolResult(
+        tool_call_id=call.id,
+        tool_name=call.tool,
+        status="error",
+        success=False,
+        ran=ran,
+        content=partial,
+        message=message,
+        args=call.changed,
+    )
+
+
+async def _uncut(work: Any) -> None:
+    """Await something that a cancellation must not cut short."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError

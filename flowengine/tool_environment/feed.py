@@ -1,0 +1,189 @@
+"""Numbered messages about calls, kept for whoever follows.
+
+Followers read at their own pace: nobody who publishes waits for them. What is kept is bounded, so a
+follower that falls behind is told how many messages it has missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from flowengine.tool_environment.outcomes import set_soon
+
+Message = dict[str, Any]
+MOST = 2_000
+"""Messages that are kept."""
+LARGEST = 8 * 1024 * 1024
+"""Characters of all messages that are kept."""
+LONGEST_TEXT = 64 * 1024
+"""Characters of one text in a message; of a longer one the middle is left out."""
+
+
+class _Kept(NamedTuple):
+    number: int
+    text: str
+
+
+class Feed:
+    """The messages of one environment.
+
+    Args:
+        mask: Replaces secrets.
+        most: How many messages are kept.
+        largest: How many characters are kept.
+    """
+
+    def __init__(
+        self, mask: Callable[[Any], Any], *, most: int = MOST, largest: int = LARGEST
+    ) -> None:
+        self._mask = mask
+        self._most, self._largest = most, largest
+        self._lock = threading.Lock()
+        self._kept: deque[_Kept] = deque()
+        self._size = 0
+        self._closed = False
+        self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._listeners: list[Callable[[Message], object]] = []
+        self.number = 0
+        """Of the last message."""
+
+    def publish(self, kind: str, **fields: Any) -> None:
+        """Publish a message, on any thread.
+
+        Args:
+            kind: What it tells: `call_registered`, `progress`, `finished`, …
+            **fields: Plain data and models.
+        """
+        plain = {name: _plain(value) for name, value in fields.items()}
+        with self._lock:
+            if self._closed:
+                return
+            self.number += 1
+            message: Message = {"number": self.number, "type": kind, **self._mask(plain)}
+            text = json.dumps(_cut(message), default=_encoded)
+            self._kept.append(_Kept(self.number, text))
+            self._size += len(text)
+            while len(self._kept) > self._most or (
+                self._size > self._largest and len(self._kept) > 1
+            ):
+                self._size -= len(self._kept.popleft().text)
+            waiting, self._waiting = self._waiting, {}
+            listeners = list(self._listeners)
+        for event, loop in waiting.items():
+            set_soon(loop, event)
+        for listener in listeners:
+            _tell(listener, text)
+
+    def listen(self, listener: Callable[[Message], object]) -> Callable[[], None]:
+        """Call a function with each message from now on, on the thread that publishes it.
+
+        Args:
+            listener: Must be quick; what it raises is ignored.
+
+        Returns:
+            A function that ends it.
+        """
+        self._listeners.append(listener)
+
+        def end() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return end
+
+    async def follow(self, after: int = 0) -> AsyncIterator[str]:
+        """Yield messages as JSON, as they come, until the feed is closed.
+
+        Messages that are no longer kept are replaced by one of type `dropped`, with their `count`.
+
+        Args:
+            after: Number of the last message that is known already.
+        """
+        while True:
+            with self._lock:
+                waiting = [kept for kept in self._kept if kept.number > after]
+                closed = self._closed
+                event = asyncio.Event()
+                if not waiting and not closed:
+                    self._waiting[event] = asyncio.get_running_loop()
+            if not waiting:
+                if closed:
+                    return
+                try:
+                    await event.wait()
+                finally:
+                    with self._lock:
+                        self._waiting.pop(event, None)
+                continue
+            missed = waiting[0].number - after - 1
+            if missed > 0:
+                yield json.dumps(
+                    {"number": waiting[0].number - 1, "type": "dropped", "count": missed}
+                )
+            for kept in waiting:
+                if kept.number < self._oldest():  # dropped while the reader was busy
+                    break
+                yield kept.text
+                after = kept.number
+
+    def _oldest(self) -> int:
+        with self._lock:
+            return self._kept[0].number if self._kept else 0
+
+    def close(self) -> None:
+        """End the feed: followers get what is kept, and then the end."""
+        with self._lock:
+            self._closed = True
+            waiting, self._waiting = self._waiting, {}
+            self._listeners.clear()
+        for event, loop in waiting.items():
+            set_soon(loop, event)
+
+
+def _tell(listener: Callable[[Message], object], text: str) -> None:
+    try:
+        listener(json.loads(text))
+    except Exception:
+        import logging
+
+        logging.getLogger("flowengine.tools").exception("a listener failed")
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump() if isinstance(value, BaseModel) else value
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value[: LONGEST_TEXT * 3 // 4]).decode()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value)[:LONGEST_TEXT]
+
+
+def _cut(value: Any) -> Any:
+    """Return plain data with the middle of long texts left out."""
+    if isinstance(value, str):
+        return cut_text(value, LONGEST_TEXT)
+    if isinstance(value, dict):
+        return {str(key): _cut(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cut(item) for item in value]
+    return value
+
+
+def cut_text(text: str, longest: int) -> str:
+    """Return a text with its middle left out, and said so, if it is too long."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    left_out = len(text) - 2 * half
+    return f"{text[:half]}\n... {left_out} characters left out ...\n{text[-half:]}"

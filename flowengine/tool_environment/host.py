@@ -1,0 +1,139 @@
+"""What all calls of one environment share."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowengine.sdk import Artifacts, Plain
+from flowengine.sdk.tool_calls import ToolResult
+from flowengine.secrets import Secrets
+from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.clock import Clock
+from flowengine.tool_environment.feed import Feed
+from flowengine.tool_environment.gate import Gate
+from flowengine.tool_environment.ledger import Ledger
+from flowengine.tool_environment.observers import Observers
+from flowengine.tool_environment.registry import InstanceRegistry
+from flowengine.tool_environment.resources import Resources
+from flowengine.tool_environment.state import ToolState
+from flowengine.tool_environment.turns import Turns
+
+REMEMBERED = 10_000
+"""Calls that have ended whose results are kept in memory."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How long things may take, in seconds, and how much may be at once."""
+
+    grace: float = 2.0
+    """That a tool has to stop by itself, and again once it is cancelled."""
+    observer: float = 5.0
+    dispose: float = 1.0
+    question: float | None = None
+    """That a question stays open; None: for ever."""
+    running: int = 16
+    """Calls that run at once."""
+
+
+@dataclass
+class Callbacks:
+    """Called before and after each call that runs."""
+
+    start: Callable[..., Any] | None = None
+    end: Callable[..., Any] | None = None
+
+
+@dataclass
+class Host:
+    """The parts of an environment."""
+
+    execution_id: str
+    clock: Clock
+    bounds: Bounds
+    secrets: Secrets
+    feed: Feed
+    registry: InstanceRegistry
+    observers: Observers
+    resources: Resources
+    turns: Turns
+    gate: Gate
+    artifacts: Artifacts
+    ledger: Ledger | None
+    callbacks: Callbacks = field(default_factory=Callbacks)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    calls: OrderedDict[str, Call] = field(default_factory=OrderedDict)
+    background: set[asyncio.Task[Any]] = field(default_factory=set)
+    states: dict[str, ToolState] = field(default_factory=dict)
+
+    def mask(self, value: Any) -> Any:
+        """Return plain data with the values of secrets replaced."""
+        return self.secrets.mask(value)
+
+    def warn(self, code: str, message: str, **told: Any) -> None:
+        """Publish a warning."""
+        self.feed.publish("warning", code=code, message=message, **told)
+
+    def state_of(self, tool: str) -> ToolState:
+        """Return what a tool keeps from call to call."""
+        with self.lock:
+            found = self.states.get(tool)
+            if found is None:
+                key = self._key("state", tool)
+                values: dict[str, Plain] = {}
+                if self.ledger is not None:
+                    values = self.ledger.get(key) or {}
+                found = self.states[tool] = ToolState(
+                    tool, values, lambda changed: self._put(key, changed)
+                )
+            return found
+
+    def remember(self, call: Call) -> None:
+        """Keep a call, and forget the oldest that have ended."""
+        with self.lock:
+            self.calls[call.id] = call
+            if len(self.calls) > REMEMBERED:
+                oldest = next(iter(self.calls.values()))
+                if oldest.response.done():
+                    del self.calls[oldest.id]
+
+    def keep_running(self, work: Any) -> asyncio.Task[Any]:
+        """Run something beside the call; `dispose` waits for it."""
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self.background.add(task)
+        task.add_done_callback(self.background.discard)
+        return task
+
+    # The ledger
+
+    def began(self, call: Call, digest: str) -> None:
+        """Note that a call is about to run."""
+        self._put(self._key("call", call.id), {"tool": call.tool, "digest": digest})
+
+    def note(
+        self, call_id: str, tool: str, digest: str, result: ToolResult, *, observed: bool
+    ) -> None:
+        """Note what came of a call, and whether the observers were told."""
+        if self.ledger is not None:
+            plain = result.model_dump(mode="json")
+            noted = {"tool": tool, "digest": digest, "result": plain, "observed": observed}
+            self._put(self._key("call", call_id), noted)
+
+    def recorded(self, call_id: str) -> Mapping[str, Any] | None:
+        """Return what an earlier process has noted of a call."""
+        if self.ledger is None:
+            return None
+        found: Mapping[str, Any] | None = self.ledger.get(self._key("call", call_id))
+        return found
+
+    def _put(self, key: str, value: Any) -> None:
+        if self.ledger is not None:
+            self.ledger.put(key, value)
+
+    def _key(self, what: str, name: str) -> str:
+        return f"{self.execution_id}/{what}/{name}"

@@ -1,0 +1,100 @@
+"""Runs a function in a process of its own: whatever happens there, this one lives on.
+
+Run as a program, it is that process: it reads what to call from standard input, and writes what
+came of it to the file that its argument names.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from flowengine.sdk import Artifacts, Processes, ToolError
+
+LAST_WORDS = 500
+"""Characters of what the process wrote last, for the error."""
+
+
+async def run_isolated(
+    function: Callable[..., Any], args: dict[str, Any], processes: Processes, artifacts: Artifacts
+) -> Any:
+    """Call a function of a module in a process of its own.
+
+    Args:
+        function: A function that can be imported.
+        args: Its arguments by name.
+        processes: Starts the process, and ends it with the call.
+        artifacts: Not used by the function; where its output goes if it is large.
+
+    Returns:
+        What it returned.
+
+    Raises:
+        ToolError: The process ended before the function did.
+        BaseException: What the function raised.
+    """
+    asked = pickle.dumps((function.__module__, function.__qualname__, args, sys.path))
+    with tempfile.TemporaryDirectory(prefix="flowengine-tool-") as folder:
+        answer = Path(folder) / "answer"
+        done = await processes.run(
+            [sys.executable, "-m", __name__, os.fspath(answer)],
+            env=dict(os.environ),
+            cwd=os.getcwd(),
+            stdin=asked,
+        )
+        if not answer.exists():
+            said = (done.stderr or done.stdout).strip()[-LAST_WORDS:]
+            raise ToolError(
+                f"the process of the tool ended with exit code {done.exit_code}"
+                + (f": {said}" if said else "")
+            )
+        value, error = pickle.loads(answer.read_bytes())
+    if error is not None:
+        raise error
+    return value
+
+
+def main(answer: str) -> None:
+    """Call what standard input asks for, and write what came of it."""
+    module, name, args, path = pickle.load(sys.stdin.buffer)
+    sys.path[:] = path
+    outcome: tuple[Any, BaseException | None]
+    try:
+        value = getattr(import_module(module), name)(**args)
+        if inspect.iscoroutine(value):
+            import asyncio
+
+            value = asyncio.run(value)
+        outcome = value, None
+    except BaseException as error:
+        outcome = None, _plain(error)
+    data = _pickled(outcome)
+    unfinished = Path(f"{answer}.new")
+    unfinished.write_bytes(data)
+    unfinished.rename(answer)
+
+
+def _pickled(outcome: tuple[Any, BaseException | None]) -> bytes:
+    try:
+        data = pickle.dumps(outcome)
+        pickle.loads(data)
+    except Exception:
+        said = f"{type(outcome[0] if outcome[1] is None else outcome[1]).__qualname__}"
+        return pickle.dumps((None, ToolError(f"{said} cannot be passed to another process")))
+    return data
+
+
+def _plain(error: BaseException) -> BaseException:
+    """Return an exception without what refers to frames."""
+    return error.with_traceback(None)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

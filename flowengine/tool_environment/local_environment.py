@@ -1,0 +1,470 @@
+"""`LocalEnvironment`: approves and runs calls of tools in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flowengine.sdk import Artifacts
+from flowengine.sdk.tool_calls import (
+    ApprovalResponse,
+    BaseEnvironment,
+    EnvironmentResponse,
+    ToolCall,
+)
+from flowengine.secrets import Secrets
+from flowengine.tool_environment.admission import (
+    Admission,
+    error_response,
+    finalise,
+    validated,
+)
+from flowengine.tool_environment.artifacts import TemporaryArtifacts
+from flowengine.tool_environment.authority import Callback, CallbackAuthority, check_callback
+from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.clients import Following
+from flowengine.tool_environment.clock import Clock, LoopClock
+from flowengine.tool_environment.errors import (
+    CallError,
+    EnvironmentClosed,
+    RegistrationError,
+)
+from flowengine.tool_environment.feed import Feed, Message
+from flowengine.tool_environment.gate import Gate
+from flowengine.tool_environment.host import Bounds, Host
+from flowengine.tool_environment.ledger import Ledger
+from flowengine.tool_environment.observers import Observers, check_observer
+from flowengine.tool_environment.outcomes import contained, describe
+from flowengine.tool_environment.pipeline import Pipeline
+from flowengine.tool_environment.questions import AutoApprove, Questions
+from flowengine.tool_environment.registry import InstanceRegistry, ToolRegistry, tool_registry
+from flowengine.tool_environment.resources import Resources
+from flowengine.tool_environment.results import response_of
+from flowengine.tool_environment.turns import Turns
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment import EnvironmentManager
+
+
+class LocalEnvironment(BaseEnvironment):
+    """Approves and runs calls of tools in this process. It starts nothing until it is used.
+
+    Any task, thread or loop may use it; a tool runs on the loop of whoever calls it, a plain
+    function on a thread.
+
+    Args:
+        registry: Where tools are found by name that are not registered here; default: the global
+            one, with the built-in tools.
+        environments: Managed environments that tools may use: name → spec.
+        secrets: Secrets to mask: name → reference, `{"env": VARIABLE}` or `{"file": PATH}`.
+        execution_id: Names the execution; default: a new one.
+        auto_approve: What is approved where nobody can be asked: `asking` (every tool but those
+            that say `approval: required`), `nothing`, `everything`.
+        may_decide: Takes a name and a call, and says whether that one may decide about it.
+        ledger: Keeps results and `ctx.state` for other processes; default: none.
+        bounds: How long things may take.
+        clock: Measures the time.
+        artifacts: Where large results are kept; default: a temporary folder that goes with the
+            environment.
+        manager: Opens managed environments; default: that of the process.
+
+    Attributes:
+        registry: The tools.
+        observers: The observers by name.
+        authority: Who is asked; any object with `approve_tool` can take its place.
+        feed: The messages that clients follow.
+        execution_id: Names the execution.
+    """
+
+    def __init__(
+        self,
+        *,
+        registry: ToolRegistry | None = None,
+        environments: Mapping[str, Mapping[str, Any]] | None = None,
+        secrets: Mapping[str, Any] | None = None,
+        execution_id: str | None = None,
+        auto_approve: AutoApprove = "asking",
+        may_decide: Callable[[str, ToolCall], bool] | None = None,
+        ledger: Ledger | None = None,
+        bounds: Bounds = Bounds(),  # noqa: B008 - it never changes
+        clock: Clock | None = None,
+        artifacts: Artifacts | None = None,
+        manager: EnvironmentManager | None = None,
+    ) -> None:
+        self.execution_id = execution_id or os.urandom(8).hex()
+        self._clock = clock or LoopClock()
+        known = Secrets(secrets or {})
+        self.feed = Feed(known.mask)
+        known_tools = _built_in() if registry is None else registry
+        self.registry: InstanceRegistry = known_tools.create_instance_registry(self)
+        self.observers = Observers()
+        self._own_artifacts = TemporaryArtifacts() if artifacts is None else None
+        self._host = Host(
+            execution_id=self.execution_id,
+            clock=self._clock,
+            bounds=bounds,
+            secrets=known,
+            feed=self.feed,
+            registry=self.registry,
+            observers=self.observers,
+            resources=Resources(environments or {}, self.execution_id, manager),
+            turns=Turns(bounds.running),
+            gate=Gate(),
+            artifacts=artifacts or self._own_artifacts or TemporaryArtifacts(),
+            ledger=ledger,
+        )
+        self.authority: Any = CallbackAuthority()
+        self._questions = Questions(
+            self._host, lambda: self.authority, self._has_client, auto_approve, may_decide
+        )
+        self._pipeline = Pipeline(self._host, self._questions)
+        self._admission = Admission(self._host, self)
+        self._closed = False
+        self._following: Following | None = None
+
+    # Setting up
+
+    async def register_tool(self, tool: Any, *, replace: bool = False) -> str:
+        """Add a tool, and initialise it.
+
+        Args:
+            tool: A function, a class with `execute`, or an instance of one.
+            replace: Whether it takes the place of another one of its name. Not possible while a
+                call of that one runs.
+
+        Returns:
+            Its name.
+
+        Raises:
+            RegistrationError: It is not a tool, the name is taken, or `init` failed. Everything is
+                as before.
+        """
+        from flowengine.tool_environment.tools import define
+
+        self._check_open()
+        definition = define(tool)
+        if replace and any(call.tool == definition.name for call in self._open_calls()):
+            raise RegistrationError(
+                f"a call of tool '{definition.name}' is open, so it cannot be replaced now"
+            )
+        is_new = self.registry.definition(definition.name) is None or replace
+        name = await self.registry.register_tool(definition, replace=replace)
+        if is_new:
+            self.feed.publish("tool_registered", tool_name=name, tool=definition.metadata())
+        return name
+
+    def register_tool_approval_callback(
+        self, callback: Callback, *, timeout: float | None = None
+    ) -> None:
+        """Ask a callback about every call.
+
+        Args:
+            callback: Takes the `ToolCall` and returns an `ApprovalResponse`, a mapping with its
+                fields, or a boolean; may be a coroutine function.
+            timeout: Seconds that it may take; later means no.
+
+        Raises:
+            RegistrationError: It cannot be called with a call.
+        """
+        self.authority = CallbackAuthority(callback, timeout=timeout, clock=self._clock)
+
+    def clear_tool_approval_callback(self) -> None:
+        """Ask nobody any more. A question that is open keeps its callback."""
+        self.authority = CallbackAuthority(clock=self._clock)
+
+    def register_execute_callback(self, start: Any = None, end: Any = None) -> None:
+        """Call functions before and after every call that runs.
+
+        Args:
+            start: Takes the call.
+            end: Takes the call and its result.
+
+        Raises:
+            RegistrationError: One cannot be called so; nothing is changed.
+        """
+        if start is not None:
+            check_callback(start, 1, "the start callback")
+        if end is not None:
+            check_callback(end, 2, "the end callback")
+        self._host.callbacks.start, self._host.callbacks.end = start, end
+
+    def clear_execute_callback(self) -> None:
+        """Call nothing before and after calls any more."""
+        self._host.callbacks.start = self._host.callbacks.end = None
+
+    def register_observer(self, observer: Any) -> None:
+        """Add an observer under its own name.
+
+        Args:
+            observer: Has `name`, `description` and `execute(call, result)`.
+
+        Raises:
+            RegistrationError: It is no observer, or the name is taken.
+        """
+        self.observers[check_observer(observer)] = observer
+
+    def set_client(self, client: Any) -> None:
+        """Let an interface follow the calls, and answer questions.
+
+        Args:
+            client: Has `follow(link)`; None: nobody follows any more.
+
+        Raises:
+            RegistrationError: It has no `follow`.
+        """
+        following = None if client is None else Following(self, client)
+        if self._following is not None:
+            self._following.stop()
+        self.client, self._following = client, following
+        if following is not None:
+            following.start()
+
+    def listen(self, listener: Callable[[Message], object]) -> Callable[[], None]:
+        """Call a function with each message, on the thread that publishes it.
+
+        Args:
+            listener: Must be quick.
+
+        Returns:
+            A function that ends it.
+        """
+        return self.feed.listen(listener)
+
+    # Arguments that arrive in parts
+
+    async def register_request_tool_call(self, call: ToolCall | Mapping[str, Any]) -> ToolCall:
+        """Take a call whose arguments are still arriving.
+
+        Args:
+            call: The call.
+
+        Returns:
+            The call as it stands: it is loading.
+
+        Raises:
+            CallError: It is not valid, its tool is not known, or its id is taken.
+        """
+        self._check_open()
+        made = validated(call)
+        if isinstance(made, str):
+            raise CallError("invalid", made)
+        if made.tool_call_id in self._host.calls:
+            raise CallError("duplicate_call", f"there is already a call '{made.tool_call_id}'")
+        taken = await self._admission.take(made)
+        if isinstance(taken, EnvironmentResponse):
+            assert taken.error is not None
+            raise CallError(taken.error.code, taken.error.message)
+        return taken.view()
+
+    async def update_request_tool_params(
+        self,
+        call: ToolCall | Mapping[str, Any] | str,
+        is_final: bool = False,
+        *,
+        text: str | None = None,
+    ) -> ToolCall:
+        """Take what has arrived of the arguments of a call.
+
+        Args:
+            call: The call with its arguments so far; or, with `text`, its id.
+            is_final: Whether these are all of them: only then can the call run.
+            text: The next piece of the arguments as JSON text.
+
+        Returns:
+            The call as it stands.
+
+        Raises:
+            CallError: It is not known, or its arguments are final already.
+        """
+        self._check_open()
+        args: dict[str, Any] | None = None
+        if isinstance(call, str):
+            call_id = call
+        else:
+            made = validated(call)
+            if isinstance(made, str):
+                raise CallError("invalid", made)
+            call_id, args = made.tool_call_id, made.args
+        found = self._host.calls.get(call_id)
+        if found is None or found.arriving is None:
+            raise CallError("unknown_call", f"no call '{call_id}' is registered")
+        found.arriving.update(None if text is not None else args, text, is_final=is_final)
+        return found.view()
+
+    # Approving and running
+
+    async def approve_tool(self, call: ToolCall | Mapping[str, Any]) -> EnvironmentResponse:
+        """Ask whether a call may run; nothing runs. An approval holds for just this call.
+
+        Args:
+            call: The call.
+
+        Returns:
+            The `ApprovalResponse`, or an error.
+
+        Raises:
+            EnvironmentClosed: The environment was disposed of.
+        """
+        taken = await self._admit(call)
+        if isinstance(taken, EnvironmentResponse):
+            return taken
+        if taken.started:
+            return error_response(taken, "duplicate_call", "the call has begun already")
+        taken.provisional = True
+        finalise(taken)
+        asked = await self._pipeline.ask(taken)
+        if isinstance(asked, ApprovalResponse):
+            return EnvironmentResponse(result=asked)
+        if asked.status == "rejected":
+            rejection = ApprovalResponse(
+                approved=False, feedback=asked.feedback or asked.message, images=[]
+            )
+            return EnvironmentResponse(result=rejection)
+        return response_of(asked)
+
+    async def execute_tool(self, call: ToolCall | Mapping[str, Any] | str) -> EnvironmentResponse:
+        """Approve and run a call, if it was not approved yet.
+
+        Cancelling the awaiting task aborts the call.
+
+        Args:
+            call: The call; or the id of one whose arguments have arrived in parts.
+
+        Returns:
+            The `ToolResult`, or an error. The same call again gets the same response.
+
+        Raises:
+            EnvironmentClosed: The environment was disposed of.
+            CancelledError: The awaiting task was cancelled.
+        """
+        taken = await self._admit(call)
+        if isinstance(taken, EnvironmentResponse):
+            return taken
+        if taken.started:
+            return await asyncio.shield(asyncio.wrap_future(taken.response))
+        taken.started = True
+        finalise(taken)
+        running = asyncio.ensure_future(self._pipeline.run(taken))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            taken.halt("aborted")
+            await asyncio.wait([running])
+            raise
+
+    async def execute_tools(
+        self, calls: Sequence[ToolCall | Mapping[str, Any] | str]
+    ) -> list[EnvironmentResponse]:
+        """Approve and run the calls of one reply; each is decided by itself.
+
+        Args:
+            calls: The calls.
+
+        Returns:
+            Their responses, in the order of the calls.
+        """
+        return list(await asyncio.gather(*map(self.execute_tool, calls)))
+
+    def decide(
+        self, call_id: str, decision: ApprovalResponse | Mapping[str, Any], *, by: str = "person"
+    ) -> None:
+        """Answer an open question; the first decision counts.
+
+        Args:
+            call_id: Id of the call.
+            decision: The decision.
+            by: Who decides.
+
+        Raises:
+            DecisionError: There is no such question, the decision is not valid, or this one may not
+                decide. The question stays as it is.
+        """
+        self._questions.decide(call_id, decision, by)
+
+    def questions(self) -> list[ToolCall]:
+        """Return the calls about which somebody is asked, in the order of their coming."""
+        return [call.view() for call in self._open_calls() if call.question is not None]
+
+    # Stopping
+
+    def abort_step(self) -> None:
+        """Abort all calls that are under way; later ones are not affected. For any thread."""
+        for call in self._open_calls():
+            if call.started or call.is_loading or call.question is not None:
+                call.halt("aborted")
+
+    def abort_call(self, call_id: str) -> bool:
+        """Abort one call, on any thread; return False if it is not under way.
+
+        Args:
+            call_id: Its id.
+        """
+        call = self._host.calls.get(call_id)
+        return call is not None and call.halt("aborted")
+
+    async def dispose(self) -> None:
+        """Abort what runs and waits, and release everything. A second time does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        host = self._host
+        calls = self._open_calls()
+        for call in calls:
+            call.halt("aborted")
+        for call in calls:
+            if call.started:
+                await asyncio.shield(asyncio.wrap_future(call.response))
+            elif call.question is None:
+                self._pipeline.abandon(call)
+        while host.background:
+            await asyncio.wait(set(host.background))
+        for failed in await self.registry.dispose_all(host.clock, host.bounds.dispose):
+            host.warn("dispose", f"dispose of tool '{failed.tool}': {failed.error}")
+        closing = await contained(host.resources.close())
+        if closing.error is not None:
+            host.warn("resources", describe(closing.error))
+        if self._own_artifacts is not None:
+            self._own_artifacts.remove()
+        self.feed.close()
+        if self._following is not None:
+            await self._following.end()
+            self._following = None
+        self.client = None
+        self.observers.clear()
+        self.clear_tool_approval_callback()
+        self.clear_execute_callback()
+
+    async def __aenter__(self) -> LocalEnvironment:
+        self._check_open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.dispose()
+
+    # Inside
+
+    async def _admit(self, given: Any) -> Call | EnvironmentResponse:
+        self._check_open()
+        if self._following is not None:
+            self._following.start()
+        return await self._admission.admit(given)
+
+    def _open_calls(self) -> list[Call]:
+        with self._host.lock:
+            return [call for call in self._host.calls.values() if not call.response.done()]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EnvironmentClosed("the tool environment was disposed of; make a new one")
+
+    def _has_client(self) -> bool:
+        return self._following is not None and self._following.decides
+
+
+def _built_in() -> ToolRegistry:
+    """Return the global registry, with the built-in tools in it."""
+    import flowengine.tool_environment.shell_command  # noqa: F401 - it registers its tool
+
+    return tool_registry

@@ -1,0 +1,124 @@
+"""Runs code of others: neither what it raises nor that it never ends reaches the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from flowengine.sdk.threads import on_thread
+from flowengine.tool_environment.clock import Clock
+
+
+class Outcome(NamedTuple):
+    """How a piece of code ended."""
+
+    value: Any = None
+    error: BaseException | None = None
+    late: bool = False
+    """It did not end in time."""
+
+
+async def contained(work: Awaitable[Any]) -> Outcome:
+    """Await something, and return how it ended, whatever it raised.
+
+    Even `SystemExit`, which would end the loop, and a cancellation that it raised itself.
+    """
+    try:
+        return Outcome(await work)
+    except BaseException as error:
+        return Outcome(error=error)
+
+
+async def call(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """Call a function of somebody else: a coroutine function here, any other one on a thread."""
+    if is_coroutine_function(function):
+        return await function(*args, **named)
+    outcome = await on_thread(lambda: _called(function, args, named))
+    if outcome.error is not None:
+        raise outcome.error
+    return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value
+
+
+def _called(function: Callable[..., Any], args: Any, named: Any) -> Outcome:
+    try:
+        return Outcome(function(*args, **named))
+    except BaseException as error:
+        return Outcome(error=error)
+
+
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Return whether calling it gives a coroutine; also of objects with an async `__call__`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - not whether it is callable
+    )
+
+
+async def bounded(clock: Clock, seconds: float | None, work: Awaitable[Any]) -> Outcome:
+    """Run code in a task of its own, for a limited time.
+
+    Code that does not end in time is cancelled and not waited for.
+
+    Args:
+        clock: Measures the time.
+        seconds: The limit; None: there is none.
+        work: What is to be done.
+
+    Returns:
+        How it ended.
+    """
+    task = asyncio.ensure_future(contained(work))
+    try:
+        in_time = await within(clock, seconds, task)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if in_time:
+        return Outcome(error=asyncio.CancelledError()) if task.cancelled() else task.result()
+    task.cancel()
+    return Outcome(late=True)
+
+
+async def within(clock: Clock, seconds: float | None, work: asyncio.Future[Any]) -> bool:
+    """Wait for work that goes on by itself; return whether it ended in time.
+
+    Args:
+        clock: Measures the time.
+        seconds: The limit; None: there is none.
+        work: A task or future.
+    """
+    if work.done():
+        return True
+    loop = asyncio.get_running_loop()
+    event = asyncio.Event()
+
+    def ended(_: object) -> None:
+        event.set()
+
+    work.add_done_callback(ended)
+    withdraw = None
+    if seconds is not None:
+        withdraw = clock.call_later(seconds, lambda: set_soon(loop, event))
+    try:
+        await event.wait()
+    finally:
+        work.remove_done_callback(ended)
+        if withdraw is not None:
+            withdraw()
+    return work.done()
+
+
+def set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    """Set an event of a loop from any thread; a loop that has ended needs it no more."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(event.set)
+
+
+def describe(error: BaseException) -> str:
+    """Return the type and message of an exception, without a traceback."""
+    try:
+        text = str(error)
+    except Exception:  # code of somebody else, as everything about it
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

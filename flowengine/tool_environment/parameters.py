@@ -1,0 +1,186 @@
+"""Arguments that arrive in parts, and the view that a tool gives of them meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from flowengine.engines.attempts.serialization import copy
+from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.clock import Clock
+from flowengine.tool_environment.errors import CallError
+from flowengine.tool_environment.feed import Feed
+from flowengine.tool_environment.outcomes import bounded, call, describe
+from flowengine.tool_environment.tools import Tool
+
+PER_SECOND = 19
+"""Views a second while arguments arrive; one more shows the final ones."""
+VIEW_TIME = 2.0
+"""Seconds that `load_ui` may take."""
+LARGEST = 16 * 1024 * 1024
+"""Characters of the arguments of one call."""
+
+
+class Arriving:
+    """The arguments of one call while they arrive.
+
+    Args:
+        call: The call.
+        feed: Is told of what is shown.
+        clock: Measures the time between views.
+    """
+
+    def __init__(self, call: Call, feed: Feed, clock: Clock) -> None:
+        self._call = call
+        self._feed = feed
+        self._clock = clock
+        self._pieces: list[str] = []
+        self._size = 0
+        self._times: deque[float] = deque(maxlen=PER_SECOND)
+        self._shown: dict[str, Any] | None = None
+        self._views: deque[dict[str, Any]] = deque()
+        self._showing: asyncio.Task[None] | None = None
+        self._broken = False
+        self._timer: Callable[[], object] | None = None
+        self.fault: str | None = None
+        """Why the final arguments cannot be used."""
+
+    def update(self, args: dict[str, Any] | None, text: str | None, *, is_final: bool) -> None:
+        """Take what has arrived.
+
+        Args:
+            args: All arguments so far; None: they come as text.
+            text: The next piece of the arguments as JSON text.
+            is_final: Whether that is all.
+
+        Raises:
+            CallError: The arguments are final already.
+        """
+        made = self._call
+        if not made.is_loading:
+            raise CallError(
+                "late_update", f"call {made.id}: its arguments are final and cannot be changed"
+            )
+        if text is not None:
+            self._add(text)
+        elif args is not None:
+            made.args = copy(args)
+            self._pieces.clear()
+        if is_final:
+            self._finish()
+        elif self._may_show():
+            self._show()
+
+    def _add(self, text: str) -> None:
+        self._size += len(text)
+        if self._size > LARGEST:
+            self.fault = f"the arguments have more than {LARGEST} characters"
+            self._pieces.clear()
+        else:
+            self._pieces.append(text)
+
+    def _finish(self) -> None:
+        made = self._call
+        if self._timer is not None:
+            self._timer()
+            self._timer = None
+        if self._pieces and self.fault is None:
+            made.args, self.fault = _parse("".join(self._pieces))
+        if made.args != self._shown:
+            self._show(final=True)
+        made.is_loading = False
+        made.move("parameters_final", call=made.view())
+
+    # Showing
+
+    def _may_show(self) -> bool:
+        """Return whether a view is due; if it is too early, one follows later by itself."""
+        now = self._clock.monotonic()
+        if len(self._times) < PER_SECOND or now - self._times[0] >= 1:
+            return True
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            wait = 1 - (now - self._times[0])
+            self._timer = self._clock.call_later(
+                wait, lambda: loop.call_soon_threadsafe(self._show_late)
+            )
+        return False
+
+    def _show_late(self) -> None:
+        self._timer = None
+        if self._call.is_loading:
+            self._show()
+
+    def _show(self, *, final: bool = False) -> None:
+        made = self._call
+        if self._pieces and not final and self.fault is None:
+            made.args = _partial("".join(self._pieces), made.args)
+        self._times.append(self._clock.monotonic())
+        self._shown = copy(made.args)
+        made.move("parameters_updated", call=made.view())
+        if made.instance is not None and _has_view(made.instance) and not self._broken:
+            self._views.append(self._shown)
+            if self._showing is None or self._showing.done():
+                self._showing = asyncio.ensure_future(self._show_all(made.instance))
+
+    async def _show_all(self, instance: Tool) -> None:
+        while self._views and not self._broken:
+            partial = self._views.popleft()
+            outcome = await bounded(self._clock, VIEW_TIME, call(instance.load_ui, copy(partial)))
+            if outcome.late or outcome.error is not None:
+                self._broken = True
+                error = outcome.error
+                why = "it did not end in time" if error is None else describe(error)
+                self._feed.publish(
+                    "warning",
+                    code="load_ui",
+                    tool_call_id=self._call.id,
+                    tool_name=self._call.tool,
+                    message=f"load_ui of '{self._call.tool}': {why}",
+                )
+            elif outcome.value is not None:
+                self._publish(outcome.value)
+
+    def _publish(self, view: Any) -> None:
+        from flowengine.tool_environment.observers import as_data
+
+        data, note = as_data(view)
+        self._feed.publish(
+            "view", tool_call_id=self._call.id, tool_name=self._call.tool, view=data, note=note
+        )
+
+    async def end(self) -> None:
+        """Wait until all views are shown."""
+        if self._showing is not None:
+            await asyncio.wait([self._showing])
+
+
+def _has_view(instance: Tool) -> bool:
+    load_ui = getattr(type(instance), "load_ui", None)
+    return load_ui is not None and load_ui is not Tool.load_ui
+
+
+def _parse(text: str) -> tuple[dict[str, Any], str | None]:
+    """Return the arguments that a whole text gives, or what is wrong with it."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        end = text[-60:]
+        return {}, f"the arguments are no complete JSON ({error}); they end with: {end}"
+    if not isinstance(found, dict):
+        return {}, f"the arguments must be a JSON object, not {type(found).__name__}"
+    return found, None
+
+
+def _partial(text: str, before: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that the beginning of a text gives."""
+    from pydantic_core import from_json
+
+    try:
+        found = from_json(text, allow_partial="trailing-strings")
+    except ValueError:
+        return before
+    return found if isinstance(found, dict) else before

@@ -1,0 +1,229 @@
+"""Asks whether a call may run, and takes the first valid decision, whoever it comes from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal
+
+from flowengine.engines.attempts.serialization import copy
+from flowengine.sdk.tool_calls import ApprovalResponse, Status
+from flowengine.tool_environment.authority import (
+    AUTO,
+    CallbackAuthority,
+    Misread,
+    no,
+    parse_decision,
+)
+from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.errors import DecisionError
+from flowengine.tool_environment.outcomes import contained, describe, within
+from flowengine.tool_environment.signatures import Fault
+from flowengine.tool_environment.tools import Definition
+
+if TYPE_CHECKING:
+    from flowengine.tool_environment.host import Host
+
+
+AutoApprove = Literal["nothing", "asking", "everything"]
+BY_TOOL = "tool"
+"""Who approves a call of a tool that needs no approval."""
+
+
+class Questions:
+    """Asks about the calls of one environment.
+
+    Args:
+        host: The environment's parts.
+        authority: Returns who is asked.
+        has_client: Returns whether a client answers questions.
+        auto: What is approved by itself where nobody can be asked.
+        may_decide: Says whether somebody may decide about a call; None: everybody may.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        authority: Callable[[], Any],
+        has_client: Callable[[], bool],
+        auto: AutoApprove,
+        may_decide: Callable[[str, Any], bool] | None,
+    ) -> None:
+        self._host = host
+        self._authority = authority
+        self._has_client = has_client
+        self._auto = auto
+        self._may_decide = may_decide
+        self._warned = False
+
+    async def ask(self, call: Call, definition: Definition) -> ApprovalResponse | Status:
+        """Ask about a call, and wait for the decision.
+
+        Returns:
+            The decision; or `aborted` or `expired`, if there is none.
+        """
+        if definition.options.approval == "none":
+            decision = ApprovalResponse(approved=True, by=BY_TOOL)
+            call.move("approval", call=call.view(), asked=False)
+            self._tell(call, decision)
+            return decision
+        question: Future[ApprovalResponse] = Future()
+        question.set_running_or_notify_cancel()  # nobody who stops waiting cancels it
+        call.question = question
+        call.move("approval", call=call.view(), asked=True, tool=definition.metadata())
+        asking = self._start(call, definition)
+        try:
+            waiting = asyncio.ensure_future(asyncio.wrap_future(question))
+            expiring = asyncio.ensure_future(
+                within(self._host.clock, self._host.bounds.question, waiting)
+            )
+            try:
+                if not await call.unless_stopped(expiring):
+                    return "aborted"
+            finally:
+                expiring.cancel()
+                waiting.cancel()
+            if not question.done():
+                return "expired"
+            decision = question.result()
+        finally:
+            with self._host.lock:
+                call.question = None
+            if asking is not None:
+                asking.cancel()
+        self._tell(call, decision)
+        return decision
+
+    def _start(self, call: Call, definition: Definition) -> asyncio.Task[None] | None:
+        """Ask the authority, unless only a client or another process can decide."""
+        authority = self._authority()
+        if isinstance(authority, CallbackAuthority) and authority.callback is None:
+            if self._approves_itself(definition):
+                self._warn_of_auto()
+                call.decide(ApprovalResponse(approved=True, by=AUTO))
+            return None
+        return asyncio.ensure_future(self._ask_authority(authority, call, definition))
+
+    def _approves_itself(self, definition: Definition) -> bool:
+        if self._auto == "everything":
+            return True
+        if self._auto == "nothing" or definition.options.approval == "required":
+            return False
+        return not self._has_client()
+
+    async def _ask_authority(self, authority: Any, call: Call, definition: Definition) -> None:
+        host = self._host
+        view = call.view()
+        view.args = host.mask(view.args)
+        outcome = await contained(authority.approve_tool(view))
+        if outcome.error is not None:
+            if isinstance(outcome.error, asyncio.CancelledError) and call.question is None:
+                return
+            decision = no(f"the authority raised {describe(outcome.error)}")
+        else:
+            try:
+                decision = parse_decision(outcome.value)
+                self._check_edit(call, definition, decision)
+            except (Misread, DecisionError) as error:
+                decision = no(f"the authority gave no valid decision: {error}")
+        if decision.decision == "defer":
+            host.feed.publish("deferred", tool_call_id=call.id, tool_name=call.tool)
+            return
+        by = decision.by or type(authority).__name__
+        call.decide(decision.model_copy(update={"by": by}))
+
+    def _check_edit(self, call: Call, definition: Definition, decision: ApprovalResponse) -> None:
+        """Check changed arguments, and put back what was masked for whoever changed them.
+
+        Raises:
+            DecisionError: They do not fit the schema of the tool.
+        """
+        if decision.args is None:
+            return
+        decision.args = _unmasked(decision.args, self._host.mask(copy(call.args)), call.args)
+        try:
+            definition.signature.convert(decision.args)
+        except Fault as error:
+            raise DecisionError("invalid_decision", f"args: {error}", field="args") from None
+
+    def decide(self, call_id: str, given: Any, by: str) -> None:
+        """Take a decision from outside; the first one counts.
+
+        Args:
+            call_id: Id of the call.
+            given: An `ApprovalResponse`, or a mapping with its fields.
+            by: Who decides.
+
+        Raises:
+            DecisionError: There is no such open question, the decision is not valid, or this one
+                may not decide.
+        """
+        try:
+            self._decide(call_id, given, by)
+        except DecisionError as error:
+            self._host.feed.publish(
+                "decision_refused",
+                tool_call_id=call_id,
+                by=by,
+                code=error.code,
+                message=error.message,
+            )
+            raise
+
+    def _decide(self, call_id: str, given: Any, by: str) -> None:
+        call = self._host.calls.get(call_id)
+        if call is None:
+            raise DecisionError("unknown_call", f"there is no call '{call_id}'")
+        if call.question is None or call.definition is None:
+            how = f", it is {call.stop}" if call.stop else ""
+            raise DecisionError("not_open", f"call '{call_id}' has no open question{how}")
+        if self._may_decide is not None and not self._may_decide(by, call.view()):
+            raise DecisionError("not_allowed", f"{by} may not decide about call '{call_id}'")
+        try:
+            decision = parse_decision(given)
+        except Misread as error:
+            raise DecisionError(
+                "invalid_decision", f"the decision is not valid: {error}", field=error.field
+            ) from None
+        self._check_edit(call, call.definition, decision)
+        if decision.decision == "defer":
+            return
+        if not call.decide(decision.model_copy(update={"by": by})):
+            raise DecisionError("not_open", f"call '{call_id}' is decided already")
+
+    def _tell(self, call: Call, decision: ApprovalResponse) -> None:
+        self._host.feed.publish(
+            "decided",
+            tool_call_id=call.id,
+            tool_name=call.tool,
+            decision=decision.decision,
+            by=decision.by,
+            feedback=decision.feedback,
+            args=decision.args,
+            auto_approve=self._auto if decision.by == AUTO else None,
+        )
+
+    def _warn_of_auto(self) -> None:
+        if not self._warned:
+            self._warned = True
+            self._host.warn(
+                "auto_approval",
+                "calls are approved without asking anybody: no approval callback is registered",
+            )
+
+
+def _unmasked(edited: Any, masked: Any, original: Any) -> Any:
+    """Return edited arguments with the original in place of what was masked and not changed."""
+    if edited == masked:
+        return copy(original)
+    if isinstance(edited, dict) and isinstance(masked, dict) and isinstance(original, dict):
+        return {
+            key: _unmasked(value, masked[key], original[key])
+            if key in masked and key in original
+            else value
+            for key, value in edited.items()
+        }
+    if isinstance(edited, list) and isinstance(masked, list) and len(edited) == len(masked):
+        return [_unmasked(*each) for each in zip(edited, masked, original, strict=True)]
+    return edited

@@ -1,0 +1,252 @@
+"""Registries of tools: one knows definitions, and that of an environment has live tools."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from flowengine.tool_environment.clock import Clock, LoopClock
+from flowengine.tool_environment.errors import RegistrationError
+from flowengine.tool_environment.outcomes import bounded, call, describe
+from flowengine.tool_environment.tools import Definition, Tool, define
+
+
+class ToolRegistry:
+    """Knows tools by name."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._definitions: dict[str, Definition] = {}
+
+    def register_tool(self, tool: Any, *, replace: bool = False) -> None:
+        """Add a tool.
+
+        Args:
+            tool: A function, a class with `execute`, or an instance of one.
+            replace: Whether it takes the place of another one of its name.
+
+        Raises:
+            RegistrationError: It is not a tool, or the name is taken.
+        """
+        definition = define(tool)
+        with self._lock:
+            check_free(self._definitions, definition, replace=replace)
+            self._definitions[definition.name] = definition
+
+    def clone_tool(self, name: str) -> Tool | None:
+        """Return a new instance of a tool, or None if there is no such tool.
+
+        Args:
+            name: Its name.
+        """
+        definition = self._definitions.get(name)
+        return None if definition is None else definition.make()
+
+    def definition(self, name: str) -> Definition | None:
+        """Return what is known of a tool, or None.
+
+        Args:
+            name: Its name.
+        """
+        return self._definitions.get(name)
+
+    def names(self) -> list[str]:
+        """Return the names of all tools, sorted."""
+        return sorted(self._definitions)
+
+    def create_instance_registry(self, environment: Any) -> InstanceRegistry:
+        """Return a registry of live tools for an environment; it starts empty.
+
+        Tools of this registry are found by name in it, and registered when they are first called.
+
+        Args:
+            environment: Given to the tools' `init`.
+        """
+        return InstanceRegistry(environment, self)
+
+
+def check_free(
+    definitions: Mapping[str, Definition], definition: Definition, *, replace: bool
+) -> None:
+    """Refuse a name that another tool has.
+
+    Raises:
+        RegistrationError: The name is taken.
+    """
+    there = definitions.get(definition.name)
+    if there is not None and there.source is not definition.source and not replace:
+        raise RegistrationError(
+            f"there is already a tool '{definition.name}'",
+            hint="give it another name, or pass replace=True",
+        )
+
+
+class NotDisposed(NamedTuple):
+    """A tool whose `dispose` failed."""
+
+    tool: str
+    error: str
+
+
+class InstanceRegistry:
+    """The tools of one environment: registered here, and initialised.
+
+    Args:
+        environment: Given to `init`.
+        known: Where tools are found that were not registered here.
+    """
+
+    def __init__(self, environment: Any, known: ToolRegistry) -> None:
+        self._environment = environment
+        self._known = known
+        self._lock = threading.RLock()
+        self._definitions: dict[str, Definition] = {}
+        self._live: dict[str, Tool] = {}
+        self._prepared: dict[str, dict[str, Any]] = {}
+        """Tool → the attributes that its `init` has set."""
+        self._registering: dict[str, Future[None]] = {}
+        """Tools whose `init` runs."""
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        """The live tools by name, in the order of registration."""
+        return dict(self._live)
+
+    def definition(self, name: str) -> Definition | None:
+        """Return what is known of a registered tool, or None."""
+        return self._definitions.get(name)
+
+    def names(self) -> list[str]:
+        """Return the names of the tools that can be called, sorted."""
+        return sorted({*self._definitions, *self._known.names()})
+
+    async def register_tool(self, tool: Any, *, replace: bool = False) -> str:
+        """Add a tool, and initialise it.
+
+        Args:
+            tool: A function, a class with `execute`, or an instance of one.
+            replace: Whether it takes the place of another one of its name.
+
+        Returns:
+            Its name.
+
+        Raises:
+            RegistrationError: It is not a tool, the name is taken, or `init` failed. Everything is
+                as before.
+        """
+        definition = define(tool)
+        name = definition.name
+        while True:
+            with self._lock:
+                check_free(self._definitions, definition, replace=replace)
+                there = self._definitions.get(name)
+                if there is not None and there.source is definition.source:
+                    return name
+                under_way = self._registering.get(name)
+                if under_way is None:
+                    ended = self._registering[name] = Future()
+                    ended.set_running_or_notify_cancel()
+                    break
+            await asyncio.wrap_future(under_way)  # then look again
+        try:
+            replaced = await self._add(definition)
+        finally:
+            with self._lock:
+                del self._registering[name]
+            ended.set_result(None)
+        if replaced is not None:
+            await bounded(LoopClock(), None, disposed(replaced))
+        return name
+
+    async def _add(self, definition: Definition) -> Tool | None:
+        """Initialise a tool and add it; return the instance whose place it takes."""
+        name = definition.name
+        instance = definition.make()
+        before = dict(vars(instance))
+        instance.environment = self._environment
+        init = getattr(instance, "init", None)
+        if init is not None and getattr(type(instance), "init", None) is not Tool.init:
+            outcome = await bounded(LoopClock(), None, call(init, self._environment))
+            if outcome.error is not None:
+                why = describe(outcome.error)
+                raise RegistrationError(f"tool '{name}' was not registered: init: {why}")
+        prepared = {
+            key: value
+            for key, value in vars(instance).items()
+            if key not in before or before[key] is not value
+        }
+        with self._lock:
+            replaced = self._live.pop(name, None)
+            self._definitions[name] = definition
+            self._live[name] = instance
+            self._prepared[name] = prepared
+        return replaced
+
+    async def find(self, name: str) -> Definition | None:
+        """Return a tool by name; one that is only known is registered now."""
+        found = self._definitions.get(name)
+        if found is None:
+            known = self._known.definition(name)
+            if known is None:
+                return None
+            await self.register_tool(known)
+            found = self._definitions.get(name)
+        return found
+
+    def clone_tool(self, name: str) -> Tool | None:
+        """Return a new instance of a tool, with what its `init` has set; None: no such tool.
+
+        Args:
+            name: Its name.
+        """
+        definition = self._definitions.get(name)
+        if definition is None:
+            return None
+        clone = definition.make()
+        for key, value in self._prepared[name].items():
+            setattr(clone, key, value)
+        return clone
+
+    def get_tool_metadata(self) -> list[dict[str, Any]]:
+        """Return what is known of each registered tool as plain data."""
+        return [definition.metadata() for definition in list(self._definitions.values())]
+
+    async def dispose_all(
+        self, clock: Clock | None = None, bound: float | None = None
+    ) -> list[NotDisposed]:
+        """Dispose each live tool once, the last registered first.
+
+        Args:
+            clock: Measures the bound.
+            bound: Seconds that each has.
+
+        Returns:
+            Those that failed, and why.
+        """
+        with self._lock:
+            live = list(self._live.items())
+            self._live.clear()
+            self._definitions.clear()
+            self._prepared.clear()
+        failed = []
+        for name, instance in reversed(live):
+            outcome = await bounded(clock or LoopClock(), bound, disposed(instance))
+            if outcome.late:
+                failed.append(NotDisposed(name, f"did not end within {bound:g} s"))
+            elif outcome.error is not None:
+                failed.append(NotDisposed(name, describe(outcome.error)))
+        return failed
+
+
+async def disposed(instance: Any) -> None:
+    """Call the `dispose` of an instance, if it has its own."""
+    dispose = getattr(instance, "dispose", None)
+    if dispose is not None and getattr(type(instance), "dispose", None) is not Tool.dispose:
+        await call(dispose)
+
+
+tool_registry = ToolRegistry()
+"""The registry that environments use if they are given no other."""

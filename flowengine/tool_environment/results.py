@@ -1,0 +1,122 @@
+"""Makes one result of whatever a tool returned, raised, or had produced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any, NamedTuple
+
+from flowengine.engines.attempts.serialization import to_plain
+from flowengine.sdk import Artifacts, File, Plain, StepError
+from flowengine.sdk.tool_calls import (
+    EnvironmentResponse,
+    Image,
+    ResponseError,
+    ToolResult,
+    media_type,
+)
+from flowengine.tool_environment.feed import cut_text
+from flowengine.tool_environment.outcomes import describe
+
+LARGEST = 100_000
+"""Characters of content that a model is sent; more of it is kept as a file."""
+
+
+class Content(NamedTuple):
+    """What a tool returned, as data."""
+
+    value: Plain
+    images: list[Image]
+    artifacts: list[File]
+
+
+class NoData(Exception):
+    """What a tool returned has no form as data."""
+
+
+def content_of(
+    returned: Any, tool: str, artifacts: Artifacts, mask: Callable[[Any], Any]
+) -> Content:
+    """Turn what a tool returned into data.
+
+    Args:
+        returned: Anything.
+        tool: Name of the tool.
+        artifacts: Where to keep what is too large.
+        mask: Replaces secrets.
+
+    Returns:
+        Plain data, images, kept files.
+
+    Raises:
+        NoData: It has no form as data; the message names the tool and the type.
+    """
+    image = _image(returned)
+    if image is not None:
+        return Content(None, [image], [])
+    try:
+        value = mask(to_plain(returned))
+    except StepError as error:
+        kind = type(returned)
+        raise NoData(
+            f"tool '{tool}' returned a {kind.__module__}.{kind.__qualname__}: {error.message}"
+        ) from None
+    if isinstance(value, bytes):
+        return _from_bytes(value, tool, artifacts)
+    if isinstance(value, str):
+        text, name = value, f"{tool}.txt"
+    else:
+        text, name = json.dumps(value, ensure_ascii=False, default=_encoded), f"{tool}.json"
+    if len(text) <= LARGEST:
+        return Content(value, [], [])
+    file = artifacts.put(text.encode(errors="replace"), name)
+    return Content(cut_text(text, LARGEST), [], [file])
+
+
+def _from_bytes(data: bytes, tool: str, artifacts: Artifacts) -> Content:
+    try:
+        text = data.decode() if len(data) <= LARGEST else None
+    except UnicodeDecodeError:
+        text = None
+    if text is not None:
+        return Content(text, [], [])
+    file = artifacts.put(data, f"{tool}.bin")
+    return Content(f"{file['size']} bytes, kept as the file {file['name']}", [], [file])
+
+
+def _image(value: Any) -> Image | None:
+    if isinstance(value, Image):
+        return value
+    if isinstance(value, bytes | bytearray) and media_type(bytes(value[:16])) is not None:
+        return Image.model_validate(bytes(value))
+    if type(value).__module__.partition(".")[0] == "PIL" and hasattr(value, "save"):
+        file = BytesIO()
+        value.save(file, format="PNG")
+        return Image.model_validate(file.getvalue())
+    return None
+
+
+def _encoded(value: Any) -> str:
+    return f"{len(value)} bytes" if isinstance(value, bytes) else str(value)
+
+
+def error_text(error: BaseException) -> str:
+    """Return what the model is told of an exception: its type and message, and no traceback."""
+    if isinstance(error, StepError):
+        return f"{error.name or type(error).__name__}: {error.message}"
+    return cut_text(describe(error), LARGEST)
+
+
+def response_of(result: ToolResult, code: str | None = None) -> EnvironmentResponse:
+    """Return a result as a response: an error unless the call is ok.
+
+    Args:
+        result: The result.
+        code: Of the error; default: the status.
+    """
+    if result.success:
+        return EnvironmentResponse(result=result)
+    message = result.message or result.status
+    error = ResponseError(code=code or result.status, message=message, result=result)
+    return EnvironmentResponse(error=error)

@@ -1,0 +1,99 @@
+"""What a tool's function takes: its schema, as a model is sent it, and how to convert arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from flowengine.errors import InputError, UsageError
+from flowengine.sdk import StepError
+from flowengine.sdk.python_functions.conversion import conversion
+from flowengine.sdk.python_functions.live_signature import (
+    given_parameters,
+    read_function,
+    resolved_hints,
+)
+from flowengine.tool_environment.context import ToolContext
+from flowengine.tool_environment.errors import RegistrationError
+from flowengine.validation import check_numbers, shared
+
+CONTEXT = "ctx"
+"""A parameter of this name takes the context, and so does one annotated with `ToolContext`."""
+
+
+class Fault(Exception):
+    """Arguments do not fit; the message lists every fault."""
+
+
+class Signature(NamedTuple):
+    """What a function takes."""
+
+    schema: dict[str, Any]
+    """JSON Schema of the arguments, an object."""
+    description: str
+    """What its docstring says of it."""
+    convert: Callable[[Mapping[str, Any]], dict[str, Any]]
+    """Returns checked and converted arguments, or raises `Fault`."""
+    context: str | None
+    """The parameter that takes the context."""
+
+
+def read(
+    function: Callable[..., Any], name: str, declared: Mapping[str, Any] | None = None
+) -> Signature:
+    """Read the signature of a function.
+
+    Args:
+        function: What is called.
+        name: Name of the tool, for messages.
+        declared: The schema that the tool declares itself; default: that of the type hints.
+
+    Returns:
+        What it takes.
+
+    Raises:
+        RegistrationError: Its arguments cannot be given by name, or have no JSON Schema.
+    """
+    try:
+        context = _context_of(function)
+        around = () if context is None else (context,)
+        found = read_function(function, environments=around)
+        typed = conversion(function, skip=around) if declared is None else None
+        schema = dict(found.args or {"type": "object"}) if declared is None else dict(declared)
+        validator = shared(schema)
+    except (UsageError, InputError) as error:
+        raise RegistrationError(f"tool '{name}': {error.message}", hint=error.hint) from None
+
+    def convert(args: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            check_numbers(dict(args), "arguments")
+            checked: dict[str, Any] = validator.check(dict(args), "the arguments do not fit")
+            return checked if typed is None else typed(checked)
+        except (InputError, StepError) as error:
+            raise Fault(error.message) from None
+
+    return Signature(schema, found.description, convert, context)
+
+
+def _context_of(function: Callable[..., Any]) -> str | None:
+    hints = resolved_hints(function)
+    for parameter in given_parameters(function):
+        hint = hints.get(parameter.name, inspect.Parameter.empty)
+        if hint is ToolContext:
+            return parameter.name
+        if parameter.name == CONTEXT and hint is inspect.Parameter.empty:
+            return parameter.name
+    return None
+
+
+def faults(error: ValidationError) -> str:
+    """Return every fault that pydantic has found, each with its field."""
+    told = []
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
+        place = ".".join(map(str, each["loc"]))
+        text = each["msg"].removeprefix("Value error, ")
+        told.append(f"'{place}': {text}" if place else text)
+    return "; ".join(told)

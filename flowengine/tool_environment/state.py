@@ -1,0 +1,62 @@
+"""`ctx.state`: plain data that a tool keeps from call to call of one execution."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+from flowengine.engines.attempts.serialization import copy, to_plain
+from flowengine.sdk import Plain, StepError
+from flowengine.tool_environment.errors import StateError
+
+
+class ToolState(MutableMapping[str, Any]):
+    """A mapping from text to plain data. Values go in and come out as copies.
+
+    To change a value inside of a value, read it, change it, and store it again.
+
+    Args:
+        tool: Name of the tool, for messages.
+        values: What it held before.
+        changed: Called with all values after each change.
+    """
+
+    def __init__(
+        self, tool: str, values: dict[str, Plain], changed: Callable[[dict[str, Plain]], object]
+    ) -> None:
+        self._tool = tool
+        self._values = values
+        self._changed = changed
+        self._lock = threading.RLock()
+
+    def __getitem__(self, key: str) -> Any:
+        return copy(self._values[key])
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if not isinstance(key, str):
+            raise StateError(f"{self._tool}: the key {key!r} of ctx.state is not text")
+        try:
+            plain = to_plain(value)
+        except StepError as error:
+            raise StateError(
+                f"{self._tool}: ctx.state['{key}'] was not set: {error.message}",
+                hint="keep what is live in a resource, and plain data in ctx.state",
+            ) from None
+        with self._lock:
+            self._values[key] = plain
+            self._changed(self._values)
+
+    def __delitem__(self, key: str) -> None:
+        with self._lock:
+            del self._values[key]
+            self._changed(self._values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._values))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"ToolState({self._values!r})"

@@ -1,0 +1,90 @@
+"""What the model is told of a call: the tool message, and images that go with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from flowengine.sdk.tool_calls import EnvironmentResponse, Image, ToolCall, ToolResult
+
+_NOT_RUN = {
+    "rejected": "The call was rejected. Nothing was done.",
+    "expired": "Nobody decided about the call in time. Nothing was done.",
+    "invalid": "The call is invalid and was not run.",
+}
+
+
+def tool_message(call: ToolCall, response: EnvironmentResponse) -> dict[str, Any]:
+    """Return the message that answers a call, in the shape of chat completions.
+
+    The text says what happened. Where there are images, the content is a list of parts.
+
+    Args:
+        call: The call.
+        response: What came of it.
+    """
+    result = response.tool_result
+    texts = [_what_happened(response)]
+    images: list[Image] = []
+    if result is not None:
+        texts += _additions(result)
+        images = [*result.images, *result.feedback_images]
+    text = "\n\n".join(part for part in texts if part)
+    content: Any = text
+    if images:
+        content = [{"type": "text", "text": text}] if text else []
+        content += [{"type": "image_url", "image_url": {"url": each.url}} for each in images]
+    return {
+        "role": "tool",
+        "tool_call_id": call.tool_call_id,
+        "name": call.tool_name,
+        "content": content,
+    }
+
+
+def _what_happened(response: EnvironmentResponse) -> str:
+    result = response.tool_result
+    if result is None:
+        return f"Error: {response.error.message}" if response.error is not None else ""
+    content = _text(result.content)
+    if result.success:
+        return content
+    if result.status in _NOT_RUN:
+        told = _NOT_RUN[result.status]
+        why = result.message or ""
+        return f"{told} {why}" if result.status == "invalid" else told
+    if result.status == "aborted" and result.ran == "no":
+        return "The call was aborted before it began. Nothing was done."
+    told = {
+        "error": f"Error: {result.message}",
+        "aborted": "The call was aborted while it ran; it may have acted in part.",
+        "timed_out": "The call ran into its time limit and was stopped; it may have acted in part.",
+        "uncertain": "The process ended during the call: nobody knows whether it acted.",
+    }[result.status]
+    return f"{told}\n\nWhat it had produced:\n{content}" if content else told
+
+
+def _additions(result: ToolResult) -> list[str]:
+    texts = []
+    if result.args is not None:
+        args = json.dumps(result.args, ensure_ascii=False, default=str)
+        texts.append(f"The arguments were changed before it ran: {args}")
+    if result.feedback:
+        texts.append(f"Comment of the person who decided: {result.feedback}")
+    texts += [
+        f"Kept as a file of {file['size']} bytes: {file['name']}" for file in result.artifacts
+    ]
+    texts += [
+        f"{observed.observer_name}: {_text(observed.observer_result)}"
+        for observed in result.observer_results.values()
+        if observed.in_conversation and observed.error is None
+    ]
+    return texts
+
+
+def _text(content: Any) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return json.dumps(content, ensure_ascii=False, default=str)

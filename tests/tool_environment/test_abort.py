@@ -1,0 +1,468 @@
+"""Abort: what listens, what does not, and what the model is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.sdk.process_tree import processes
+from flowengine.tool_environment import DecisionError, ToolCall, ToolContext, tool, tool_message
+from flowengine.tool_environment.host import Bounds
+from tests.tool_environment.world import (
+    HANG,
+    Asked,
+    Counting,
+    FakeClock,
+    Seen,
+    Slow,
+    call,
+    echo,
+    made,
+    run,
+    until,
+)
+
+
+def test_running_tools_get_the_signal_and_end_as_aborted() -> None:
+    async def main() -> None:
+        clock, slow = FakeClock(), Slow()
+        async with await made(slow.tool, clock=clock) as env:
+            running = asyncio.ensure_future(env.execute_tool(call("slow")))
+            await slow.began.wait()
+            clock.advance(5)
+            env.abort_step()
+            response = await running  # no time passes: it listens
+            assert response.status == "aborted"
+            assert response.ran == "yes"
+
+    run(main())
+
+
+def test_abort_from_another_thread() -> None:
+    async def main() -> None:
+        slow = Slow()
+        async with await made(slow.tool) as env:
+            running = asyncio.ensure_future(env.execute_tool(call("slow")))
+            await slow.began.wait()
+            thread = threading.Thread(target=env.abort_step)
+            thread.start()
+            assert (await running).status == "aborted"
+            thread.join()
+
+    run(main())
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_coroutine_that_does_not_listen_is_cancelled(deaf: bool) -> None:
+    began = asyncio.Event()
+    never = asyncio.Event()
+
+    @tool
+    async def stubborn() -> None:
+        """Wait for ever."""
+        began.set()
+        while True:
+            try:
+                await never.wait()
+                return
+            except asyncio.CancelledError:
+                if not deaf:
+                    raise
+
+    async def main() -> None:
+        clock = FakeClock()
+        env = await made(stubborn, echo, clock=clock, bounds=Bounds(grace=3))
+        seen = Seen(env)
+        running = asyncio.ensure_future(env.execute_tool(call("stubborn")))
+        await began.wait()
+        env.abort_step()
+        await clock.until(running.done)
+        response = await running
+        assert (response.status, response.ran) == ("aborted", "maybe")
+        assert ("still_running" in seen.codes()) is deaf
+        assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
+        never.set()
+        await env.dispose()
+
+    run(main())
+
+
+def test_a_thread_that_does_not_listen_is_left_behind_and_told() -> None:
+    began, never = threading.Event(), threading.Event()
+
+    @tool
+    def stubborn() -> None:
+        """Wait for ever."""
+        began.set()
+        never.wait()
+
+    async def main() -> None:
+        clock = FakeClock()
+        env = await made(stubborn, echo, clock=clock)
+        seen = Seen(env)
+        running = asyncio.ensure_future(env.execute_tool(call("stubborn")))
+        await asyncio.to_thread(began.wait)
+        env.abort_step()
+        await clock.until(running.done)
+        response = await running
+        assert (response.status, response.ran) == ("aborted", "maybe")
+        assert seen.codes() == ["still_running"]
+        assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
+        await env.dispose()
+        never.set()
+
+    run(main())
+
+
+def test_a_thread_that_listens_ends_by_itself() -> None:
+    began = threading.Event()
+
+    @tool
+    def polite(ctx: ToolContext) -> str:
+        """Wait for the signal."""
+        began.set()
+        ctx.signal.wait()
+        ctx.signal.check()
+        return "never"
+
+    async def main() -> None:
+        async with await made(polite) as env:
+            running = asyncio.ensure_future(env.execute_tool(call("polite")))
+            await asyncio.to_thread(began.wait)
+            env.abort_step()
+            response = await running
+            assert (response.status, response.ran) == ("aborted", "maybe")
+
+    run(main())
+
+
+# Processes
+
+TREE = "sleep 1000 & setsid sleep 1000 & nohup sleep 1000 >/dev/null 2>&1 & echo ready; wait"
+
+
+def sleeping(mark: str) -> list[int]:
+    found = []
+    for process in processes():
+        try:
+            with open(f"/proc/{process.pid}/environ", "rb") as file:
+                if f"MARK_OF_TEST={mark}".encode() in file.read().split(b"\0"):
+                    found.append(process.pid)
+        except OSError:
+            continue
+    return found
+
+
+def wait_for(mark: str, number: int) -> None:
+    """Wait until so many processes are there, at least; none: until none is left."""
+    end = time.monotonic() + HANG
+    while len(sleeping(mark)) < number if number else sleeping(mark):
+        assert time.monotonic() < end, "it never came to that"
+
+
+@pytest.mark.parametrize("how", ["abort", "timeout", "dispose"])
+@pytest.mark.parametrize("kind", ["context", "thread"])
+def test_the_whole_tree_of_processes_is_stopped(kind: str, how: str) -> None:
+    mark = os.urandom(8).hex()
+    variables = {"PATH": os.environ["PATH"], "MARK_OF_TEST": mark}
+
+    @tool(name="tree", timeout=100)
+    async def by_context(ctx: ToolContext) -> None:
+        """Start processes."""
+        await ctx.processes.run(["sh", "-c", TREE], env=variables, cwd=os.getcwd())
+
+    @tool(name="tree", timeout=100)
+    def by_itself() -> None:
+        """Start processes."""
+        subprocess.run(["sh", "-c", TREE], env=variables, check=False, stdout=subprocess.DEVNULL)
+
+    async def main() -> None:
+        clock = FakeClock()
+        env = await made(
+            by_context if kind == "context" else by_itself,
+            echo,
+            clock=clock,
+            bounds=Bounds(grace=0.2),
+        )
+        running = asyncio.ensure_future(env.execute_tool(call("tree")))
+        await asyncio.to_thread(wait_for, mark, 4)
+        ending = None
+        if how == "abort":
+            env.abort_step()
+        elif how == "timeout":
+            clock.advance(100)
+        else:
+            ending = asyncio.ensure_future(env.dispose())
+        await clock.until(running.done, step=0.01)
+        response = await running
+        assert response.status == ("timed_out" if how == "timeout" else "aborted")
+        await asyncio.to_thread(wait_for, mark, 0)
+        if ending is None:
+            assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
+            await env.dispose()
+        else:
+            await clock.until(ending.done)
+
+    run(main())
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
+    with EnvironmentManager(tmp_path / "managed") as found:
+        yield found
+
+
+@pytest.mark.parametrize("kind", ["bash", "shell"])
+def test_an_aborted_command_keeps_what_it_printed(kind: str, manager: EnvironmentManager) -> None:
+    mark = os.urandom(8).hex()
+    command = f"export MARK_OF_TEST={mark}; echo one; echo two; echo three; {TREE}"
+
+    async def main() -> None:
+        spec = {"kind": kind, "provider": "host", "limits": {"best_effort": True}}
+        env = await made(manager=manager, environments={"shell": spec})
+        seen = Seen(env)
+        one = call("execute_command", command=command)
+        running = asyncio.ensure_future(env.execute_tool(one))
+        await until(lambda: "ready" in str(seen.of("progress")) or running.done())
+        env.abort_step()
+        response = await running
+        assert response.status == "aborted"
+        lines = str(tool_message(one, response)["content"])
+        for line in ("one", "two", "three"):
+            assert line in lines
+        if kind == "shell":  # what a command leaves running there is a job of the shell
+            await env.dispose()
+        await asyncio.to_thread(wait_for, mark, 0)
+        await env.dispose()
+
+    run(main())
+
+
+def test_a_generator_keeps_what_it_gave() -> None:
+    began = threading.Event()
+    go_on = threading.Event()
+
+    @tool
+    def letters() -> Iterator[str]:
+        """Give letters."""
+        yield "a"
+        yield "b"
+        began.set()
+        go_on.wait()
+        yield "c"
+        raise AssertionError
+
+    async def main() -> None:
+        async with await made(letters) as env:
+            running = asyncio.ensure_future(env.execute_tool(call("letters")))
+            await asyncio.to_thread(began.wait)
+            env.abort_step()
+            go_on.set()
+            response = await running
+            assert response.status == "aborted"
+            assert response.tool_result is not None
+            assert response.tool_result.content in {"ab", "abc"}
+
+    run(main())
+
+
+# When it comes
+
+
+def test_abort_while_a_question_is_open_withdraws_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        count = Counting(tmp_path)
+        defer = Asked({"approved": False, "decision": "defer"})
+        async with await made(count.tool, callback=defer) as env:
+            running = asyncio.ensure_future(env.execute_tool(call("count", "1")))
+            await until(env.questions)
+            env.abort_step()
+            response = await running
+            assert (response.status, response.ran) == ("aborted", "no")
+            assert env.questions() == []
+            with pytest.raises(DecisionError, match="aborted") as raised:
+                env.decide("1", {"approved": True})
+            assert raised.value.code == "not_open"
+            assert count.n == 0
+
+    run(main())
+
+
+def test_an_abort_does_not_hit_later_calls() -> None:
+    signals: list[bool] = []
+
+    @tool
+    async def looks(ctx: ToolContext) -> None:
+        """Look at the signal."""
+        signals.append(ctx.signal.aborted)
+
+    async def main() -> None:
+        async with await made(looks) as env:
+            env.abort_step()
+            env.abort_step()
+            assert (await env.execute_tool(call("looks"))).status == "ok"
+            approved = call("looks")
+            await env.approve_tool(approved)
+            env.abort_step()
+            assert (await env.execute_tool(approved)).status == "ok"
+            assert signals == [False, False]
+
+    run(main())
+
+
+def test_an_abort_hits_a_call_whose_arguments_are_arriving(tmp_path: Path) -> None:
+    async def main() -> None:
+        count = Counting(tmp_path)
+        async with await made(count.tool) as env:
+            one = call("count")
+            await env.register_request_tool_call(one)
+            env.abort_step()
+            response = await env.execute_tool(one)
+            assert (response.status, response.ran) == ("aborted", "no")
+            assert count.n == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "thread"])
+def test_finish_and_abort_race_a_thousand_times_with_one_outcome(kind: str) -> None:
+    acted: list[str] = []
+
+    @tool(name="act", supports_parallel_execution=True)
+    async def on_the_loop(ctx: ToolContext, turns: int) -> None:
+        """Act after some turns of the loop."""
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        acted.append(ctx.tool_call_id)
+
+    @tool(name="act", supports_parallel_execution=True)
+    def on_a_thread(ctx: ToolContext, turns: int) -> None:
+        """Act."""
+        acted.append(ctx.tool_call_id)
+
+    async def main() -> None:
+        chance = random.Random(7)
+        statuses: set[str | None] = set()
+        form = on_the_loop if kind == "coroutine" else on_a_thread
+        async with await made(form, bounds=Bounds(grace=0.5)) as env:
+            for number in range(1000):
+                name = str(number)
+                one = call("act", name, turns=chance.randrange(12))
+                running = asyncio.ensure_future(env.execute_tool(one))
+                for _ in range(chance.randrange(40)):
+                    await asyncio.sleep(0)
+                env.abort_call(name)
+                response = await running
+                statuses.add(response.status)
+                assert response.status in {"ok", "aborted"}, response
+                if response.status == "ok":
+                    assert acted.count(name) == 1
+                elif name in acted:
+                    assert response.ran in {"yes", "maybe"}
+                if response.ran == "no":
+                    assert name not in acted
+                assert acted.count(name) <= 1
+        assert statuses == {"ok", "aborted"}
+
+    run(main())
+
+
+def test_who_stops_waiting_aborts_the_call() -> None:
+    async def main() -> None:
+        slow = Slow()
+        async with await made(slow.tool) as env:
+            seen = Seen(env)
+            running = asyncio.ensure_future(env.execute_tool(call("slow", "1")))
+            await slow.began.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            assert seen.of("result")[0]["result"]["status"] == "aborted"
+
+    run(main())
+
+
+def test_the_model_is_told_which_it_was(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock, slow, count = FakeClock(), Slow(timeout=10.0), Counting(tmp_path)
+
+        def answer(one: ToolCall) -> Any:
+            if one.tool_call_id == "rejected":
+                return False
+            return {"approved": False, "decision": "defer"} if one.tool_name == "count" else True
+
+        told = {}
+        async with await made(slow.tool, count.tool, callback=Asked(answer), clock=clock) as env:
+            one = call("count", "rejected")
+            told["rejected"] = tool_message(one, await env.execute_tool(one))
+            one = call("count", "before")
+            running = asyncio.ensure_future(env.execute_tool(one))
+            await until(env.questions)
+            env.abort_step()
+            told["before"] = tool_message(one, await running)
+            for name in ("while", "time"):
+                slow.began.clear()
+                one = call("slow", name)
+                running = asyncio.ensure_future(env.execute_tool(one))
+                await slow.began.wait()
+                if name == "while":
+                    env.abort_step()
+                else:
+                    clock.advance(10)
+                told[name] = tool_message(one, await running)
+        texts = {name: str(message["content"]) for name, message in told.items()}
+        assert len(set(texts.values())) == 4
+        nothing = {name for name, text in texts.items() if "Nothing was done" in text}
+        assert nothing == {"rejected", "before"}
+
+    run(main())
+
+
+def test_what_the_process_died_in_is_uncertain_and_does_not_run_again(tmp_path: Path) -> None:
+    from flowengine.tool_environment import SqliteLedger
+
+    script = f"""
+import asyncio, os
+from flowengine.tool_environment import LocalEnvironment, SqliteLedger, tool
+
+@tool
+def act() -> None:
+    open({str(tmp_path / "acted")!r}, "a").write("x")
+    os._exit(9)
+
+async def main():
+    env = LocalEnvironment(ledger=SqliteLedger({str(tmp_path / "ledger.db")!r}), execution_id="x")
+    await env.register_tool(act)
+    await env.execute_tool({{"tool_call_id": "1", "tool_name": "act"}})
+
+asyncio.run(main())
+"""
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
+    assert done.returncode == 9
+
+    @tool
+    def act() -> None:
+        """Act."""
+        raise AssertionError
+
+    async def main() -> None:
+        ledger = SqliteLedger(tmp_path / "ledger.db")
+        async with await made(act, ledger=ledger, execution_id="x") as env:
+            response = await env.execute_tool(call("act", "1"))
+            assert (response.status, response.ran) == ("uncertain", "maybe")
+            assert (tmp_path / "acted").read_text() == "x"
+        ledger.close()
+
+    run(main())

@@ -1,0 +1,183 @@
+"""Who runs beside whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flowengine.tool_environment import ToolContext, tool
+from flowengine.tool_environment.host import Bounds
+from tests.tool_environment.world import call, made, run, until
+
+
+class Beside:
+    """Tools that note who runs at the same time, and go on when the test says so."""
+
+    def __init__(self) -> None:
+        self.running: set[str] = set()
+        self.most = 0
+        self.started: list[str] = []
+        self.beside: dict[str, set[str]] = {}
+        self.parallel: dict[str, bool] = {}
+        self.go_on: dict[str, asyncio.Event] = {}
+
+    def tool(self, name: str, **options: Any) -> Callable[..., Any]:
+        @tool(name=name, **options)
+        async def work(ctx: ToolContext, fails: bool = False) -> str:
+            """Work."""
+            own = ctx.tool_call_id
+            self.started.append(own)
+            self.parallel[own] = ctx.parallel
+            self.running.add(own)
+            self.most = max(self.most, len(self.running))
+            for each in self.running:
+                self.beside.setdefault(each, set()).update(self.running - {each})
+            try:
+                await self.go_on.setdefault(own, asyncio.Event()).wait()
+                if fails:
+                    raise ValueError
+            finally:
+                self.running.discard(own)
+            return own
+
+        return work
+
+    async def until(self, *running: str) -> None:
+        """Wait until just these run."""
+        await until(lambda: self.running == set(running))
+        for _ in range(20):  # nobody else begins
+            await asyncio.sleep(0)
+        assert self.running == set(running)
+
+    def end(self, *names: str) -> None:
+        for name in names:
+            self.go_on.setdefault(name, asyncio.Event()).set()
+
+
+def test_parallel_tools_run_beside_each_other_and_others_one_by_one() -> None:
+    async def main() -> None:
+        world = Beside()
+        both = [world.tool("p", supports_parallel_execution=True), world.tool("s")]
+        async with await made(*both) as env:
+            running = asyncio.ensure_future(env.execute_tools([call("p", "1"), call("p", "2")]))
+            await world.until("1", "2")
+            world.end("1", "2")
+            await running
+            running = asyncio.ensure_future(env.execute_tools([call("s", "3"), call("s", "4")]))
+            await world.until("3")
+            world.end("3")
+            await world.until("4")
+            world.end("4")
+            await running
+        assert world.parallel == {"1": True, "2": True, "3": False, "4": False}
+
+    run(main())
+
+
+def test_a_mixed_reply_keeps_both_rules_and_the_order_of_results() -> None:
+    async def main() -> None:
+        world = Beside()
+        both = [world.tool("p", supports_parallel_execution=True), world.tool("s")]
+        async with await made(*both) as env:
+            running = asyncio.ensure_future(
+                env.execute_tools([call("p", "1"), call("s", "2"), call("p", "3")])
+            )
+            await world.until("1")  # the third does not overtake the second
+            world.end("1")
+            await world.until("2")
+            world.end("2")
+            await world.until("3")
+            world.end("3")
+            responses = await running
+            contents = [each.tool_result and each.tool_result.content for each in responses]
+            assert contents == ["1", "2", "3"]
+            assert world.beside["2"] == set()
+
+    run(main())
+
+
+def test_each_call_is_aborted_by_itself() -> None:
+    async def main() -> None:
+        world = Beside()
+        async with await made(
+            world.tool("p", supports_parallel_execution=True), bounds=Bounds(grace=0.01)
+        ) as env:
+            running = asyncio.ensure_future(env.execute_tools([call("p", "1"), call("p", "2")]))
+            await world.until("1", "2")
+            assert env.abort_call("1")
+            await world.until("2")
+            world.end("2")
+            one, other = await running
+            assert (one.status, other.status) == ("aborted", "ok")
+            assert not env.abort_call("1")
+            assert not env.abort_call("nope")
+
+    run(main())
+
+
+def test_the_number_at_once_is_bounded_first_come_first_served() -> None:
+    async def main() -> None:
+        world = Beside()
+        names = [str(number) for number in range(100)]
+        async with await made(
+            world.tool("p", supports_parallel_execution=True), bounds=Bounds(running=4)
+        ) as env:
+            running = asyncio.ensure_future(
+                env.execute_tools([call("p", name, fails=name == "7") for name in names])
+            )
+            for at in range(len(names)):
+                await world.until(*names[at : at + 4])
+                world.end(names[at])
+            responses = await running
+            assert world.most == 4
+            assert world.started == names
+            assert [each.status for each in responses].count("error") == 1
+
+    run(main())
+
+
+def test_the_limit_of_one_tool_does_not_hold_up_another() -> None:
+    async def main() -> None:
+        world = Beside()
+        tools = [
+            world.tool("one", supports_parallel_execution=True, max_running=1),
+            world.tool("any", supports_parallel_execution=True),
+        ]
+        async with await made(*tools) as env:
+            calls = [call("one", "1"), call("one", "2"), call("any", "3")]
+            running = asyncio.ensure_future(env.execute_tools(calls))
+            await world.until("1", "3")
+            world.end("1")
+            await world.until("2", "3")
+            world.end("2", "3")
+            await running
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["abort", "cancel"])
+def test_who_leaves_the_queue_keeps_nobody_waiting(how: str) -> None:
+    async def main() -> None:
+        world = Beside()
+        async with await made(world.tool("s")) as env:
+            tasks = [
+                asyncio.ensure_future(env.execute_tool(call("s", name))) for name in ("1", "2", "3")
+            ]
+            await world.until("1")
+            if how == "abort":
+                env.abort_call("2")
+                response = await tasks[1]
+                assert (response.status, response.ran) == ("aborted", "no")
+            else:
+                tasks[1].cancel()
+                await asyncio.wait([tasks[1]])
+            world.end("1")
+            await world.until("3")
+            world.end("3")
+            assert (await tasks[2]).status == "ok"
+            assert "2" not in world.started
+
+    run(main())

@@ -1,0 +1,168 @@
+"""The data that is exchanged, and what counts as an environment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+from pydantic import ValidationError
+
+from flowengine.errors import UsageError
+from flowengine.sdk.process_tree import processes
+from flowengine.tool_environment import (
+    ApprovalResponse,
+    BaseEnvironment,
+    Environment,
+    EnvironmentResponse,
+    LocalEnvironment,
+    ObserverResult,
+    ResponseError,
+    ToolCall,
+    ToolResult,
+    check_environment,
+)
+from tests.tool_environment.world import Asked, Counting, call, echo, made, run
+
+
+class TwoMethods:
+    """All that an environment needs."""
+
+    async def approve_tool(self, call: ToolCall) -> EnvironmentResponse:
+        return EnvironmentResponse(result=ApprovalResponse(approved=True))
+
+    async def execute_tool(self, call: ToolCall) -> EnvironmentResponse:
+        return EnvironmentResponse(
+            result=ToolResult(
+                tool_call_id=call.tool_call_id,
+                tool_name=call.tool_name,
+                success=True,
+                status="ok",
+                content="done",
+            )
+        )
+
+
+def test_an_object_with_two_methods_is_an_environment() -> None:
+    fake = TwoMethods()
+
+    assert isinstance(fake, Environment)
+    assert check_environment(fake) is fake
+    assert isinstance(LocalEnvironment(), Environment)
+    assert isinstance(LocalEnvironment(), BaseEnvironment)
+
+
+@pytest.mark.parametrize("method", ["approve_tool", "execute_tool"])
+def test_what_lacks_a_method_is_refused_and_the_method_named(method: str) -> None:
+    class Lacking(TwoMethods):
+        pass
+
+    setattr(Lacking, method, None)
+
+    with pytest.raises(UsageError, match=method):
+        check_environment(Lacking())
+
+
+def test_a_call_as_a_literal_validates_and_makes_round_trips() -> None:
+    literal = {
+        "type": "toolCall",
+        "tool_call_id": "call_1",
+        "tool_name": "read_file",
+        "args": {"path": "a.txt", "lines": [1, 2], "deep": {"x": None, "y": 1.5}},
+    }
+
+    made = ToolCall.model_validate(literal)
+
+    assert (made.is_approval_pending, made.is_loading) == (False, False)
+    assert ToolCall.model_validate_json(made.model_dump_json()) == made
+    packed = msgpack.packb(made.model_dump())
+    assert ToolCall.model_validate(msgpack.unpackb(packed)) == made
+
+
+def test_defaults_are_each_instances_own() -> None:
+    one, other = ApprovalResponse(approved=True), ApprovalResponse(approved=True)
+    result = ToolResult(tool_call_id="1", tool_name="t", status="ok", success=True)
+
+    assert (one.images, one.feedback) == ([], None)
+    assert one.images is not other.images
+    assert result.observer_results == {}
+    assert ObserverResult(observer_name="o").observer_result is None
+
+
+def test_a_response_is_a_result_or_an_error_and_never_both() -> None:
+    result = ToolResult(tool_call_id="1", tool_name="t", status="ok", success=True)
+    error = ResponseError(code="error", message="no")
+
+    with pytest.raises(ValidationError):
+        EnvironmentResponse(result=result, error=error)
+    with pytest.raises(ValidationError):
+        EnvironmentResponse()
+
+
+@pytest.mark.parametrize("status", ["invalid", "rejected", "expired"])
+def test_what_never_ran_cannot_say_that_it_ran(status: Any) -> None:
+    with pytest.raises(ValidationError):
+        ToolResult(tool_call_id="1", tool_name="t", status=status, success=False, ran="yes")
+    with pytest.raises(ValidationError):
+        ToolResult(tool_call_id="1", tool_name="t", status=status, success=True, ran="no")
+
+
+def test_faults_come_back_as_responses(tmp_path: Any) -> None:
+    def raising() -> None:
+        raise ValueError("x")
+
+    async def main() -> list[EnvironmentResponse]:
+        count = Counting(tmp_path)
+        env = await made(
+            echo, raising, count.tool, callback=Asked(lambda call: call.tool_name != "count")
+        )
+        async with env:
+            return [
+                await env.execute_tool(call("echo", text="a")),
+                await env.execute_tool(call("raising")),
+                await env.execute_tool(call("count")),
+                await env.execute_tool(call("nope")),
+            ]
+
+    ok, raised, rejected, unknown = run(main())
+
+    assert ok.error is None
+    assert (ok.status, ok.ran) == ("ok", "yes")
+    assert (raised.status, raised.ran) == ("error", "yes")
+    assert (rejected.status, rejected.ran) == ("rejected", "no")
+    assert (unknown.status, unknown.ran) == ("invalid", "no")
+    for response in (raised, rejected, unknown):
+        assert response.result is None
+        assert response.error is not None
+        assert response.tool_result is not None
+        assert response.tool_result.success is False
+    assert EnvironmentResponse.model_validate_json(raised.model_dump_json()) == raised
+    assert EnvironmentResponse.model_validate(json.loads(ok.model_dump_json())) == ok
+
+
+def test_a_new_environment_starts_nothing() -> None:
+    async def main() -> None:
+        threads, tasks = threading.active_count(), len(asyncio.all_tasks())
+        before = {process.pid for process in processes()}
+
+        env = LocalEnvironment()
+
+        assert threading.active_count() == threads
+        assert len(asyncio.all_tasks()) == tasks
+        assert {process.pid for process in processes()} <= before | {
+            process.pid for process in processes() if process.parent not in before
+        }
+        assert env.client is None
+        assert env.registry.tools == {}
+        assert dict(env.observers) == {}
+        assert env.authority is not None
+        assert env.questions() == []
+        await env.register_tool(echo)
+        response = await env.execute_tool(call("echo", text="a"))
+        assert response.status == "ok"
+        await env.dispose()
+
+    run(main())

@@ -1,0 +1,172 @@
+"""What the tests of the tool environment share: a clock, tools, a recording callback."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from flowengine.tool_environment import (
+    LocalEnvironment,
+    ToolCall,
+    ToolContext,
+    tool,
+)
+
+_Result = TypeVar("_Result")
+HANG = 60
+"""Seconds that only bound a hang."""
+
+
+class FakeClock:
+    """Time that moves only when it is told to."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
+        self._withdrawn: set[int] = set()
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+        number = next(self._numbers)
+        heapq.heappush(self._timers, (self._now + seconds, number, call))
+        return lambda: self._withdrawn.add(number)
+
+    def advance(self, seconds: float) -> None:
+        end = self._now + seconds
+        while self._timers and self._timers[0][0] <= end:
+            self._now, number, call = heapq.heappop(self._timers)
+            if number not in self._withdrawn:
+                call()
+        self._now = end
+
+    async def until(self, condition: Callable[[], object], step: float = 0.1) -> None:
+        """Let time pass in steps until something is so."""
+        async with asyncio.timeout(HANG):
+            while not condition():
+                await asyncio.sleep(0)
+                self.advance(step)
+
+    def waits(self) -> bool:
+        return any(number not in self._withdrawn for _, number, _ in self._timers)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(HANG):
+        while not condition():  # noqa: ASYNC110 - of many things that tell nobody
+            await asyncio.sleep(0)
+
+
+class Asked:
+    """An approval callback that records and approves."""
+
+    def __init__(self, answer: Any = True) -> None:
+        self.calls: list[ToolCall] = []
+        self.answer = answer
+
+    async def __call__(self, call: ToolCall) -> Any:
+        self.calls.append(call.model_copy(deep=True))
+        return self.answer(call) if callable(self.answer) else self.answer
+
+
+class Seen:
+    """The messages of an environment."""
+
+    def __init__(self, environment: LocalEnvironment) -> None:
+        self.messages: list[dict[str, Any]] = []
+        environment.listen(self.messages.append)
+
+    def types(self, call: str | None = None) -> list[str]:
+        return [
+            each["type"]
+            for each in self.messages
+            if call is None or each.get("tool_call_id") in {None, call}
+        ]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [each for each in self.messages if each["type"] == kind]
+
+    def codes(self) -> list[str]:
+        return [each["code"] for each in self.of("warning")]
+
+
+@tool
+def echo(text: str) -> str:
+    """Return the text."""
+    return text
+
+
+class Counting:
+    """`count()` raises a counter in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "count"
+        self.file.write_text("0")
+        file = self.file
+
+        @tool
+        def count() -> str:
+            """Count one more."""
+            n = int(file.read_text()) + 1
+            file.write_text(str(n))
+            return str(n)
+
+        self.tool = count
+
+    @property
+    def n(self) -> int:
+        return int(self.file.read_text())
+
+
+class Slow:
+    """`slow()` waits until it is told, or aborted."""
+
+    def __init__(self, **options: Any) -> None:
+        self.began = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+        @tool(**options)
+        async def slow(ctx: ToolContext) -> str:
+            """Wait."""
+            self.began.set()
+            aborted = asyncio.ensure_future(ctx.signal.async_wait())
+            told = asyncio.ensure_future(self.go_on.wait())
+            await asyncio.wait([aborted, told], return_when=asyncio.FIRST_COMPLETED)
+            aborted.cancel()
+            told.cancel()
+            return "aborted" if ctx.signal.aborted else "done"
+
+        self.tool = slow
+
+
+_numbers = itertools.count(1)
+
+
+def call(name: str, id: str | None = None, /, **args: Any) -> ToolCall:
+    return ToolCall(tool_call_id=id or f"c{next(_numbers)}", tool_name=name, args=args)
+
+
+async def made(*tools: Any, callback: Any = None, **options: Any) -> LocalEnvironment:
+    """An environment with tools, and a callback that approves unless another one is given."""
+    environment = LocalEnvironment(**options)
+    environment.register_tool_approval_callback(callback or Asked())
+    for each in tools:
+        await environment.register_tool(each)
+    return environment
+
+
+def run(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run a test's coroutine; the time only bounds a hang."""
+
+    async def bounded() -> _Result:
+        async with asyncio.timeout(HANG):
+            return await work
+
+    return asyncio.run(bounded())
