@@ -93,9 +93,24 @@ def _may_pass(error: BaseException) -> bool:
     if _named(error, "APIConnectionError", "TransportError", "ConnectionError"):
         return not isinstance(error.__cause__, TypeError | ValueError | KeyError)
     status = _status(error)
+    if _unreadable(error):
+        return True
     if status is not None:
         return status in _PASSING_STATUS or status >= 500
     return isinstance(error, OSError)
+
+
+def _unreadable(error: BaseException) -> bool:
+    """Return whether an answer came that is no JSON; to the library, that may be a bad request."""
+    chain = list(_chain(error))
+    refused = any(_named(one, "HTTPStatusError") for one in chain)
+    return not refused and any(_named(one, "JSONDecodeError") for one in chain)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _is_context_window(error: BaseException, words: str) -> bool:
@@ -139,17 +154,16 @@ def _asked_wait(error: BaseException) -> float | None:
     return None
 
 
-def _headers(error: BaseException | None) -> Iterator[Mapping[str, str]]:
-    while error is not None:
-        response = getattr(error, "response", None)
+def _headers(error: BaseException) -> Iterator[Mapping[str, str]]:
+    for one in _chain(error):
+        response = getattr(one, "response", None)
         for holder in (
-            getattr(error, "litellm_response_headers", None),
-            getattr(error, "headers", None),
+            getattr(one, "litellm_response_headers", None),
+            getattr(one, "headers", None),
             getattr(response, "headers", None),
         ):
             if isinstance(holder, Mapping):
                 yield {str(name).lower(): str(value) for name, value in holder.items()}
-        error = error.__cause__ or error.__context__
 
 
 def _number(text: str | None) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from json import dumps
 from typing import Any
 
 import pytest
@@ -200,6 +201,28 @@ def test_what_a_provider_keeps_is_marked_and_stays_the_same(wire: Wire) -> None:
     last = second["messages"][-1]["content"][-1]
     assert last["type"] == "tool_result"
     assert "cache_control" in str(last)
+
+
+def test_a_conversation_with_gemini(wire: Wire) -> None:
+    candidate = {"content": {"role": "model", "parts": [{"text": "3"}]}, "finishReason": "STOP"}
+    reply = {"candidates": [candidate], "usageMetadata": {"totalTokenCount": 0}}
+    wire.answer(Answer((dumps(reply).encode(),), 200, {"Content-Type": "application/json"}))
+    settings = {"api_key": "key", "api_base": f"{wire.url}/v1beta"}
+
+    answered = ask(wire, "gemini/gemini-2.5-flash", messages=HISTORY, settings=settings)
+
+    [sent] = wire.requests
+    assert sent.path == "/v1beta/models/gemini-2.5-flash:generateContent"
+    assert sent.body["system_instruction"] == {"parts": [{"text": HISTORY[0]["content"]}]}
+    call = {"name": "math__add", "args": {"a": 1, "b": 2}}
+    result = {"name": "math__add", "response": {"content": "3"}}
+    assert sent.body["contents"] == [
+        {"role": "user", "parts": [{"text": "What is 1 + 2?"}]},
+        {"role": "model", "parts": [{"function_call": call}]},
+        {"role": "user", "parts": [{"function_response": result}]},
+    ]
+    assert answered.message["content"] == "3"
+    assert answered.usage.estimated
 
 
 def test_what_a_provider_said_of_its_thoughts_goes_back_to_it_alone(wire: Wire) -> None:
