@@ -198,6 +198,8 @@ def locks_are_held_by_those_who_say_so(simulator: Simulated) -> None:
     for name, lock in locks.items():
         assert lock["holders"], "a lock that nobody holds is gone"
         assert all(units[n]["lock"] == name and units[n]["held"] for n in lock["holders"])
+        sharing = {"shares" in units[n] for n in lock["holders"]}
+        assert len(sharing) == 1, "either all holders share a lock, or none does"
         assert all(units[n]["lock"] == name for n in lock["queue"])
         assert all(units[n]["phase"] == "lock" for n in lock["queue"])
     for number, unit in units.items():

@@ -54,6 +54,7 @@ class _Draws:
         self.ask()
         self.read()
         self.ask_before_calls()
+        self.share()
         for number, whole in enumerate([main, *flows.values()]):
             if random.Random(f"{self.count} {number}").random() < 0.2:
                 whole["opens"] = {"box": {"scope": "execution", **ASKED}}
@@ -101,6 +102,19 @@ class _Draws:
             if draw.random() < 0.15 and not one.keys() & {"group", "parallel", "args"}:
                 args = {} if one.get("action") == "flow" else {"n": draw.randint(0, 3)}
                 one.update(calls("tool", args, **draw.choice([{}, {"expires": "1h"}])))
+
+    def share(self) -> None:
+        """Make some of the locks so far shared, and some those of one run of a flow."""
+        draw = random.Random(f"shares {self.count}")
+        for one in self.steps:
+            lock = one.get("lock")
+            if lock is None or lock["scope"] != "execution":
+                continue
+            if draw.random() < 0.4:
+                even = x(lambda names: names["state"]["k"] % 2 == 0)
+                lock["shared"] = v(draw.choice([True, even]))
+            if draw.random() < 0.4:
+                lock["scope"] = "run"
 
     def idle(self) -> Described:
         return self.random.choice([{}, {}, {"idle": "1m"}])

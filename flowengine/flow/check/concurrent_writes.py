@@ -89,7 +89,7 @@ def check_items(flow: CompiledFlow) -> Iterator[Finding]:
 def _is_map(flow: CompiledFlow, step: Step) -> bool:
     """Return whether a step is a map whose items may be at work at the same time."""
     spec = flow["steps"][step]
-    if "map" not in spec or "lock" in spec:
+    if "map" not in spec or ("lock" in spec and "shared" not in spec["lock"]):
         return False
     return spec["map"].get("concurrency") != ["const", 1] or _may_wait(flow, step)
 

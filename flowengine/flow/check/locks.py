@@ -44,23 +44,32 @@ def locks_over(flow: CompiledFlow, step: Step) -> set[str]:
         Keys.
     """
     specs = (flow["steps"][one] for one in (step, *nets.enclosing(flow, step)))
-    return {key for spec in specs if (key := _key(spec)) and spec["lock"].get("permits", 1) == 1}
+    alone = (spec for spec in specs if "lock" in spec and excludes(spec))
+    return {key for spec in alone if (key := _key(flow, spec))}
 
 
-def _key(spec: StepSpec) -> str | None:
-    """Return the key of a step's lock, if it has one that is constant; with its scope, if wider."""
+def excludes(spec: StepSpec) -> bool:
+    """Return whether nobody else ever has the lock of a step while that has it."""
+    return spec["lock"].get("permits", 1) == 1 and "shared" not in spec["lock"]
+
+
+def _key(flow: CompiledFlow, spec: StepSpec) -> str | None:
+    """Return the key of a step's lock, if it has one that is constant; with its scope, if other."""
     lock = spec.get("lock", {})
     tag, value = lock.get("key", ("", None))
     if tag != "const":
         return None
-    scope = lock.get("scope", "execution")
+    scope: str = lock.get("scope", "execution")
+    if scope == "run":
+        number = flow["bodies"][spec["body"]].get("flow", 0)
+        scope = f"run of {(flow['flows'][number - 1] if number else flow)['id']}"
     return str(value) if scope == "execution" else f"{value} ({scope})"
 
 
 def _permits(flow: CompiledFlow) -> Iterator[Finding]:
     first: dict[str, Step] = {}
     for number, spec in enumerate(flow["steps"]):
-        key = _key(spec)
+        key = _key(flow, spec)
         if key is None:
             continue
         other = flow["steps"][first.setdefault(key, number)]
@@ -76,7 +85,7 @@ def _orders(flow: CompiledFlow) -> Orders:
     orders: Orders = {}
     entered = _held_at_entry(flow)
     for number, spec in enumerate(flow["steps"]):
-        key = _key(spec)
+        key = _key(flow, spec)
         held = _held(flow, number, entered)
         if key is None or key in held:
             continue  # a lock that is held around is taken again inside; nobody waits for it
@@ -87,7 +96,7 @@ def _orders(flow: CompiledFlow) -> Orders:
 
 def _held(flow: CompiledFlow, step: Step, entered: list[dict[str, Step]]) -> dict[str, Step]:
     """Return the keys that are held around a step, each with who holds it."""
-    around = [(_key(flow["steps"][one]), one) for one in nets.enclosing(flow, step)]
+    around = [(_key(flow, flow["steps"][one]), one) for one in nets.enclosing(flow, step)]
     held = {key: one for key, one in around if key is not None}
     body = flow["steps"][step].get("body", -1)
     of = flow["bodies"][body].get("flow", 0) if body >= 0 else 0
@@ -104,7 +113,7 @@ def _held_at_entry(flow: CompiledFlow) -> list[dict[str, Step]]:
         for step in calls:
             spec = flow["steps"][step]
             inside = entered[flow["bodies"][spec["child"]].get("flow", 0)]
-            own = _key(spec)
+            own = _key(flow, spec)
             held = {**_held(flow, step, entered), **({} if own is None else {own: step})}
             for key in held.keys() - inside.keys():
                 inside[key] = held[key]

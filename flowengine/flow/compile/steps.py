@@ -339,6 +339,11 @@ class Steps:
             spec = LockSpec(key=key, permits=given.permits, hold=given.hold)
             if given.scope != "execution":
                 spec["scope"] = given.scope
+            if isinstance(given.shared, str):
+                number = self.expressions.condition(given.shared, (*given.loc, "shared"), view)
+                spec["shared"] = ["expr", number]
+            elif given.shared:
+                spec["shared"] = ["const", True]
             info.spec["lock"] = spec
 
     # Going out

@@ -12,6 +12,7 @@ from flowengine.flow.models.types import (
     AsSchema,
     BareName,
     Condition,
+    ConditionOrBoolean,
     Duration,
     DurationOrExpression,
     Expression,
@@ -248,17 +249,45 @@ class Lock(Part):
 
     NOUN = "'lock'"
     MAIN = "key"
+    RULES_AS_SCHEMA = (
+        {"not": {"required": ["shared", "permits"]}},
+        {
+            "not": {
+                "required": ["shared", "scope"],
+                "properties": {"scope": {"enum": ["flow", "global"]}},
+            }
+        },
+    )
 
     key: Template = Field(description="What is locked.", examples=["printer"])
-    scope: Literal["execution", "flow", "global"] = Field(
-        default="execution", description="Among which executions.", examples=["execution"]
+    scope: Literal["run", "execution", "flow", "global"] = Field(
+        default="execution",
+        description="Who has it together: this run of the flow, the execution, all executions of "
+        "the flow, or all.",
+        examples=["run"],
     )
     permits: Positive = Field(default=1, description="How many may hold it at once.", examples=[2])
+    shared: ConditionOrBoolean = Field(
+        default=False,
+        description="Whether it may be held together with others that share it.",
+        examples=["${{ call.parallel }}"],
+    )
     hold: bool = Field(
         default=False,
         description="Whether a wait or approval keeps the lock while it waits.",
         examples=[True],
     )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that only locks within an execution are shared, by as many as want to."""
+        yield from super().problems(given)
+        if "shared" in given and "permits" in given:
+            message = "a lock that is shared has no 'permits'"
+            yield Problem("permits", "E103", message, "any number may share it; leave it out")
+        if "shared" in given and given.get("scope") in ("flow", "global"):
+            message = f"a lock of scope {given['scope']!r} cannot be shared"
+            yield Problem("shared", "E103", message, "use the scope 'run' or 'execution'")
 
 
 _TEXT = {"$ref": "#/$defs/Text"}

@@ -51,7 +51,7 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     node = m.node(act)
     spec = m.flow_of(names.frame).state
     who = writer(act, names.unit)
-    kept_back = who is not act and not node.each and node.lock is None
+    kept_back = who is not act and not node.each and not locks.excludes(m, names.unit)
     under = locks.locks_around(m, act, names.unit)
     for key, value in values:
         if replaces(spec[key]):

@@ -90,8 +90,11 @@ class LockSpec(TypedDict, total=False):
     """Never at the same time as another holder of the same key in the same scope."""
 
     key: Value
-    scope: Literal["execution", "flow", "global"]
+    scope: Literal["run", "execution", "flow", "global"]
+    """`run`: of the flow that the step is in; absent: `execution`."""
     permits: int
+    shared: Value
+    """Beside other holders that share it, if true; absent: false."""
     hold: bool
 
 

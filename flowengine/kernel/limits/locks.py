@@ -3,6 +3,9 @@
     want ─► free? ─► held ─► given back ─► the next in the queue has it
              └─ no ─► queued, in order of arrival
 
+A lock has one holder that excludes all others (or as many as it permits), or any number that share
+it. Who is queued is never overtaken, also by one that could share it with the holders.
+
 A unit has the lock of its step over all attempts of a round and over its writes; a wait or approval
 only from its decision on, unless it says `hold`. A lock that a scope around a step holds already is
 taken again inside that scope: it is a lock of its own there, named by who holds the outer one.
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Lock, Unit
 
 
+WITHIN = frozenset({"execution", "run"})
+"""Scopes of locks that no other execution can hold."""
+
+
 def take(m: Machine, unit: Unit, then: Entry) -> bool:
     """Take the lock of a unit's step, or queue for it.
 
@@ -46,18 +53,22 @@ def take(m: Machine, unit: Unit, then: Entry) -> bool:
     act = m.act_of(unit)
     node = m.node(act)
     assert node.lock is not None
-    key = _key(evaluate(Names(m, act, unit), node.lock["key"]), node.id)
+    names = Names(m, act, unit)
+    key = _key(evaluate(names, node.lock["key"]), node.id)
     scope = node.lock.get("scope", "execution")
     outer = _taken_around(m, act, key, scope)
     if scope != "execution":
         unit["across"] = scope
-        if not outer:
-            _claim(m, unit, shared_name(m, scope, key), node.lock.get("permits", 1), then)
-            return False
-    name = f"{outer}:{key}"
+    if scope not in WITHIN and not outer:
+        _claim(m, unit, shared_name(m, scope, key), node.lock.get("permits", 1), then)
+        return False
+    if "shared" in node.lock and _shares(evaluate(names, node.lock["shared"]), node.id):
+        unit["shares"] = True
+    whose = str(outer) if outer or scope == "execution" else f"{m.frame_of(act)}/"
+    name = f"{whose}:{key}"
     locks = m.state.setdefault("locks", {})
     lock = locks.setdefault(name, {"holders": [], "queue": {}})
-    if not lock["queue"] and len(lock["holders"]) < node.lock.get("permits", 1):
+    if not lock["queue"] and _has_room(m, lock, unit):
         lock["holders"].append(unit["id"])
         unit["lock"], unit["held"] = name, True
         return True
@@ -104,6 +115,30 @@ def _key(value: Plain, step: str) -> str:
     return str(value)
 
 
+def _shares(value: Plain, step: str) -> bool:
+    is_bool = isinstance(value, bool)
+    message = f"'shared' of the lock of {step!r} is {value!r}, which is neither true nor false"
+    require(is_bool, "ValidationError", message)
+    return bool(value)
+
+
+def excludes(m: Machine, unit: Unit | None) -> bool:
+    """Return whether the lock of a unit's step keeps all others out, if it has one."""
+    return unit is not None and m.node(m.act_of(unit)).lock is not None and "shares" not in unit
+
+
+def _has_room(m: Machine, lock: Lock, unit: Unit) -> bool:
+    """Return whether a unit may have a lock beside its holders, who all share it or none does."""
+    holders = lock["holders"]
+    if not holders:
+        return True
+    if "shares" in m.state["units"][holders[0]] or "shares" in unit:
+        return "shares" in m.state["units"][holders[0]] and "shares" in unit
+    spec = m.node(m.act_of(unit)).lock
+    assert spec is not None
+    return len(holders) < spec.get("permits", 1)
+
+
 def leave(m: Machine, unit: Unit) -> None:
     """Give back the lock of a unit, or its place in the queue, if it has one."""
     name = unit.pop("lock", None)
@@ -121,6 +156,7 @@ def leave(m: Machine, unit: Unit) -> None:
         lock["holders"].remove(unit["id"])
     else:
         del lock["queue"][unit["id"]]
+    unit.pop("shares", None)
     _grant(m, lock)
     if not lock["holders"]:
         del m.state["locks"][name]
@@ -132,9 +168,7 @@ def _grant(m: Machine, lock: Lock) -> None:
     """Give a lock to those who are first in its queue, as far as it has permits."""
     while lock["queue"]:
         unit = m.state["units"][next(iter(lock["queue"]))]
-        spec = m.node(m.act_of(unit)).lock
-        assert spec is not None
-        if len(lock["holders"]) >= spec.get("permits", 1):
+        if not _has_room(m, lock, unit):
             return
         del lock["queue"][unit["id"]]
         lock["holders"].append(unit["id"])
@@ -143,15 +177,18 @@ def _grant(m: Machine, lock: Lock) -> None:
 
 
 def locks_around(m: Machine, act: Activation, unit: Unit | None) -> list[str]:
-    """Return the locks under which a place writes: its unit's, and those of the scopes around."""
+    """Return the locks under which a place writes alone: its unit's, those of the scopes around."""
     units = [*([] if unit is None else [unit]), *m.enclosing(act)]
-    return [one["lock"] for one in units if one.get("held")]
+    return [one["lock"] for one in units if one.get("held") and "shares" not in one]
 
 
 def _taken_around(m: Machine, act: Activation, key: str, scope: str) -> int:
     """Return the innermost unit around that holds a lock of this key and scope, or 0."""
+    run = m.frame_of(act)
     for outer in m.enclosing(act):
         same = outer.get("across", "execution") == scope
+        if scope == "run" and m.frame_of(m.act_of(outer)) != run:
+            return 0  # a lock around the run is none of it
         if same and outer.get("held") and outer["lock"].partition(":")[2] == key:
             return outer["id"]
     return 0
@@ -174,12 +211,18 @@ def _closes_circle(m: Machine, unit: Unit, wanted: str) -> bool:
 def _never_free(
     m: Machine, name: str, mine: set[int], waiting: dict[int, list[str]], seen: set[str]
 ) -> bool:
-    """Return whether all holders of a lock wait, in the end, for one of `mine`."""
+    """Return whether a lock's holders wait, in the end, for one of `mine`.
+
+    All of them have to for that: one place is enough. Of those that share it one is enough, because
+    who waits for it needs all of them to leave.
+    """
     if name in seen:
         return False
     seen.add(name)
-    return all(
+    holders = m.state["locks"][name]["holders"]
+    waits = (
         holder in mine
         or any(_never_free(m, other, mine, waiting, seen) for other in waiting.get(holder, ()))
-        for holder in m.state["locks"][name]["holders"]
+        for holder in holders
     )
+    return any(waits) if "shares" in m.state["units"][holders[0]] else all(waits)

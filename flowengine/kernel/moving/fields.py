@@ -77,7 +77,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "saw": "saw",
         **_plain("id", "act", "item", "phase", "round", "last", "outputs", "seen", "max", "attempt",
                  "tries", "args", "input", "secrets", "key", "timer", "wait", "asks", "scope",
-                 "cleanup", "lock", "across", "held", "budget", "responded"),
+                 "cleanup", "lock", "across", "shares", "held", "budget", "responded"),
     },
     "Lock": _plain("holders", "queue"),
     "Done": {

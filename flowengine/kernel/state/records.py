@@ -234,6 +234,8 @@ class Unit(TypedDict, total=False):
     """The lock that it has, or for which it is queued; see `locks`."""
     across: str
     """The scope of that lock, if it is not `execution`."""
+    shares: bool
+    """It shares the lock with others, or will."""
     held: bool
     """It has the lock. (In the phase `held` it is its failure that is held back.)"""
     budget: int
