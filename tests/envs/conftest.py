@@ -18,7 +18,8 @@ from flowengine_envs.python import Python, PythonSandbox
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
-from flowengine_envs.shell import Shell, ShellProvider
+from flowengine_envs.shell import ShellProvider
+from flowengine_envs.shell_session import Shell
 from tests.envs.containers import skip_without_docker
 from tests.envs.opening import opened
 

@@ -27,8 +27,9 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.environments import Sandbox, background
 from flowengine.sdk.models import Secret
-from flowengine_envs.shell import Shell, ShellProvider
+from flowengine_envs.shell import ShellProvider
 from flowengine_envs.shell_result import ShellResult
+from flowengine_envs.shell_session import Shell
 from tests.envs.opening import on_host, opened
 
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from flowengine_envs.shell import Shell
 from flowengine_envs.shell_result import ShellResult
+from flowengine_envs.shell_session import Shell
 
 LONG = ": 123456789\n" * 60_000
 

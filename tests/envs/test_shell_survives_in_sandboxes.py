@@ -11,7 +11,8 @@ from flowengine.sdk import ValidationError
 from flowengine.sdk.environments import Sandbox
 from flowengine.sdk.models import Secret
 from flowengine_envs.python import Python
-from flowengine_envs.shell import Shell, ShellProvider
+from flowengine_envs.shell import ShellProvider
+from flowengine_envs.shell_session import Shell
 from tests.envs.opening import opened
 from tests.envs.test_shell_in_sandboxes import live, runs
 

@@ -9,8 +9,9 @@ import pytest
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.bash import Bash, BashProvider
-from flowengine_envs.shell import Shell, ShellProvider
+from flowengine_envs.shell import ShellProvider
 from flowengine_envs.shell_result import ShellResult
+from flowengine_envs.shell_session import Shell
 from tests.envs.opening import on_host, opened
 
 MIB = 1 << 20
