@@ -230,10 +230,13 @@ class Edges:
             info.spec["split"] = SplitSpec(kind="one", to=END)
             return
         following = self.plan.steps[steps[index + 1]]
-        info.spec["split"] = SplitSpec(kind="one", to=following.number)
-        self._check_fall(info, following)
+        if self._may_fall(info, following):
+            info.spec["split"] = SplitSpec(kind="one", to=following.number)
+        else:  # nobody knows whether it is meant to lead there
+            self.gaps.bodies.add(info.spec["body"])
 
-    def _check_fall(self, info: Info, following: Info) -> None:
+    def _may_fall(self, info: Info, following: Info) -> bool:
+        """Return whether it is clear that a step leads to the next one; report it if not."""
         # A handler of the step itself that leads there is the same edge.
         others = [one for one in self.named.get(following.number, ()) if one is not info]
         if others:
@@ -243,10 +246,11 @@ class Edges:
         elif following.model.join is not None or following.model.trigger is not None:
             why = "has a join" if following.model.join is not None else "has a trigger"
         else:
-            return
+            return True
         message = f"{info.id!r} falls through into {following.id!r}, which {why}"
         hint = f"say 'next: {following.id}' or 'next: end'"
         self.report.at("E203", message, (*info.loc, "id"), hint)
+        return False
 
     # Handlers, joins and cancels
 

@@ -35,6 +35,7 @@ _PATH = re.compile(r"\s*((?:inputs|steps|state)(?:\.\w+)+)()\s*")
 """A text that is nothing but a path into what a flow declares."""
 _BRACES = re.compile(r"(?<!\$)\{\{([^{}]+)\}\}|\$\{([^{}]+)\}(?!\})")
 """Expressions as other tools write them: `{{ x }}` and `${x}`."""
+_FILTER = re.compile(r"\s*(?<!\|)\|(?!\|)\s*")
 FIELDS = ["output", "status", "outcome", "error", "activations", "rounds", "attempts", "items",
           "agent", "started_at", "ended_at"]  # fmt: skip
 """What can be named of a step."""
@@ -184,13 +185,15 @@ class Expressions:
         path = _PATH.fullmatch(text)
         found = [path] if path else list(_BRACES.finditer(text))
         for match in found:
-            source = (match[1] or match[2]).strip()
+            source, filtered = _without_filters((match[1] or match[2]).strip())
             root = source.partition(".")[0]
             checked = check(source, view.names(source)) if root in {*view.roots, "steps"} else None
             if checked is not None and checked.references and not checked.problems:
                 message = f"this is text, not an expression: {match[0]!r} stays as it is"
                 offset, length = match.start(), len(match[0])
                 hint = f"write '${{{{ {source} }}}}'"
+                if filtered:
+                    hint += "; there are no filters, but functions, as in '${{ size(x) }}'"
                 self.report.inside("W307", message, loc, offset, length, hint)
 
     def _secret(self, name: str, piece: Piece, loc: Loc) -> str:
@@ -244,3 +247,9 @@ def together(parts: dict[str, Typed]) -> Typed:
     if all(part.constant for part in parts.values()):
         return constant({key: part.value[1] for key, part in parts.items()})
     return Typed(["map", {key: part.value for key, part in parts.items()}], {"type": "object"})
+
+
+def _without_filters(source: str) -> tuple[str, bool]:
+    """Return what other tools hand through filters (`x | upper`), and whether there are any."""
+    value, *filters = _FILTER.split(source)
+    return value, bool(filters)

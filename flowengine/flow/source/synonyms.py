@@ -159,7 +159,19 @@ _TOOL = {
     **_words("with defaults", "write 'bind: {name: value}'", "bind"),
     **_words("in environment sandbox", "write 'environments: [NAME]'", "environments"),
 }  # fmt: skip
+_ENVIRONMENT = {
+    **_words("sandbox runtime backend driver engine isolation",
+             "write 'provider: docker', 'namespace' or 'host'", "provider"),
+    **_words("type", "write 'kind: shell', 'python', …", "kind"),
+    **_words("image container", "write 'config: {image: NAME}'", "config"),
+    **_words("options settings with", "write 'config: {…}'", "config"),
+    **_words("params parameters arguments inputs", "write 'args: {properties: {…}}'", "args"),
+    **_words("network permissions", "write 'policy: {network: none}'", "policy"),
+    **_words("resources cpus memory disk", "write 'limits: {memory: 2GiB, cpus: 2}'", "limits"),
+    **_words("timeout", "write 'limits: {time: 30s}', for each call", "limits"),
+}  # fmt: skip
 _OF: dict[str, dict[str, Meant]] = {
+    "Environment": _ENVIRONMENT,
     "Step": _STEP,
     "ParallelStep": _STEP,
     "FlowModel": _FLOW,
