@@ -285,7 +285,7 @@ def end(
 
 def _leave(m: Machine, scope: Scope, error: ErrorData | None, outputs: Any, outcome: str) -> None:
     """End a subflow: its step has its outputs, or an error of the same type as the one inside."""
-    unit = m.state["units"][scope["unit"]]
+    unit, result = m.state["units"][scope["unit"]], _flow(m, scope).result
     scope["error"] = error
     remove_scope(m, scope)
     if error is not None:
@@ -295,6 +295,9 @@ def _leave(m: Machine, scope: Scope, error: ErrorData | None, outputs: Any, outc
         m.agenda.append(entries.attempt_failed(unit["id"], {**error, **whose}))
         return
     stop_timeout(m, unit)
+    if result is not None:
+        unit["facts"] = {name: value for name, value in outputs.items() if name != result}
+        outputs = outputs[result]
     then = entries.ended(unit["id"], outputs, outcome)
     if not cleaning.first(m, "unit", unit, then):
         m.agenda.append(then)

@@ -55,6 +55,14 @@ if TYPE_CHECKING:
         ToolError,
         ValidationError,
     )
+    from flowengine.sdk.generated_flows import (
+        Declarations,
+        Declared,
+        DeclaredTool,
+        GeneratedFlow,
+        Given,
+        Mark,
+    )
     from flowengine.sdk.step_kind import (
         CallSignature,
         Effect,
@@ -69,6 +77,9 @@ __all__ = [
     "CallSignature",
     "Command",
     "Completed",
+    "Declarations",
+    "Declared",
+    "DeclaredTool",
     "Effect",
     "Environment",
     "EnvironmentBusy",
@@ -81,9 +92,12 @@ __all__ = [
     "ExecutionContext",
     "ExitCode",
     "File",
+    "GeneratedFlow",
+    "Given",
     "HttpError",
     "ImageUnavailable",
     "LimitExceeded",
+    "Mark",
     "NotAFile",
     "PathEscape",
     "Plain",
@@ -121,6 +135,10 @@ _HOMES = {
             "StepContext",
         ),
         "sdk.context",
+    ),
+    **dict.fromkeys(
+        ("Declarations", "Declared", "DeclaredTool", "GeneratedFlow", "Given", "Mark"),
+        "sdk.generated_flows",
     ),
     **dict.fromkeys(
         ("CallSignature", "Effect", "SignatureError", "StepKind", "Synonym", "Tool"),

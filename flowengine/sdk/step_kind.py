@@ -9,9 +9,10 @@ from flowengine.kernel.graph.compiled import Plain
 
 if TYPE_CHECKING:
     from flowengine.sdk.context import StepContext
+    from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
 
 Effect = Literal["pure", "idempotent", "once"]
-Place = Literal["step", "tool"]
+Place = Literal["step", "tool", "generated"]
 
 
 class SignatureError(Exception):
@@ -54,6 +55,8 @@ class CallSignature(NamedTuple):
     checker looks for an environment that fits, so callers need not name it."""
     files: Sequence[str] = ()
     """What it was read from: a stored flow is compiled again when one of them changes."""
+    description: str = ""
+    """What it does, for who may call it."""
 
 
 class Synonym(NamedTuple):
@@ -88,8 +91,8 @@ class StepKind:
     # What the checker and the compiler ask. A class is imported for it only where a flow uses it.
 
     places: ClassVar[tuple[Place, ...]] = ("step", "tool")
-    """Where its name stands in a flow file: as the action of a step, as the kind of a tool. A kind
-    with no place is used by the `tools` it brings."""
+    """Where its name stands in a flow file: as the action of a step, as the kind of a tool; or only
+    in flows that kinds generate. A kind with no place is used by the `tools` it brings."""
     effect: ClassVar[Effect] = "once"
     """What may be repeated after a crash in the middle, unless the step or tool says it."""
     idempotent_if: ClassVar[str] = ""
@@ -115,6 +118,11 @@ class StepKind:
     Then `signature` says what is called, and `input` is `{"args": …}`, beside it `bind` if the flow
     fixes arguments, and `configuration` if the configuration has more than constants. An
     environment with the name of an argument takes its place: `context.resources` has it."""
+
+    outcomes: ClassVar[Sequence[str]] = ("ok",)
+    """How a step that runs a generated flow can end, but for errors."""
+    raises: ClassVar[Mapping[str, str]] = {}
+    """Its other outcomes → the errors that they raise unless `next` routes them."""
 
     session: ClassVar[str | None] = None
     """A kind of environment. A tool of this step kind is then a server of tools, called as
@@ -186,6 +194,24 @@ class StepKind:
         return CallSignature()
 
     @classmethod
+    def generate(
+        cls, configuration: Mapping[str, Plain], declarations: Declarations
+    ) -> GeneratedFlow | None:
+        """Return a flow that a use of this kind runs; default: None, `execute` does the work.
+
+        A kind that generates flows `takes_arguments`: they are inputs of the flow. Nothing may be
+        executed or asked of a network here, as in `signature`.
+
+        Args:
+            configuration: As it stands in the file, in long form.
+            declarations: What the file declares.
+
+        Returns:
+            The flow; None also if what is wrong was reported by `declarations`.
+        """
+        return None
+
+    @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:
         """Return what a picture of the flow shows behind the name of the kind; default: nothing.
 
@@ -219,6 +245,19 @@ class StepKind:
 
         Raises:
             NotImplementedError: The kind does not say how.
+        """
+        raise NotImplementedError
+
+    def adapt(self, context: StepContext, task: Mapping[str, Plain], result: object) -> Plain:
+        """Make what a call in a flow of this kind returned into the output of its step.
+
+        Args:
+            context: The attempt.
+            task: What the step's mark says.
+            result: What the call returned: any value, plain data or not.
+
+        Returns:
+            Plain data.
         """
         raise NotImplementedError
 

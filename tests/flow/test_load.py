@@ -216,6 +216,7 @@ def test_every_word_that_is_not_built_yet_is_refused(part: str, key: str) -> Non
         "Alternative": f"steps:\n  - {{id: a, wait: {{all: [{{id: b, {key}: {value}}}]}}}}\n",
         "Environment": f"environments: {{e: {{kind: files, {key}: {value}}}}}\n{GREET}",
         "Start": f"start: [{{signal: b, {key}: {value}}}]\n{GREET}",
+        "Agent": f"agents: {{a: {{instructions: b, {key}: {value}}}}}\n{GREET}",
         "AskFirst": f"environments: {{e: {{kind: files, approval: {{{key}: x}}}}}}\n{GREET}",
         "AskBeforeCall": f"tools: {{t: {{shell: [t], approval: {{{key}: x}}}}}}\n{GREET}",
         "Approval": f"steps:\n  - {{id: a, approval: {{title: b, {key}: {value}}}}}\n",

@@ -36,6 +36,8 @@ assistant = acme_kinds:Assistant
 transcript = acme_kinds:Transcript
 acp = acme_kinds:Server
 table = acme_kinds:Table
+panel = acme_kinds:Panel
+panel_line = acme_kinds:PanelLine
 """
 
 
@@ -379,6 +381,99 @@ def test_the_checker_knows_what_a_package_says(
         compile_text(AGENT.replace(old, new, 1), folder=folder)
 
     assert message in str(refused.value)
+
+
+PANEL = """flowengine: 1
+id: f
+inputs: {x: {type: integer}}
+tools:
+  plus: {python: 'work:plus', bind: {b: '${{ inputs.x }}'}}
+  also: {python: 'work:plus', bind: {b: 2}}
+steps:
+  - id: ask
+    panel: {tools: ['*s', also], greeting: 'Hi ${{ inputs.x }}'}
+    with: {n: 1}
+    next: {outcome: {agreed: end, split: apart}}
+  - {id: apart, output: '${{ steps.ask.outcome }}'}
+outputs: {said: '${{ steps.ask.output }}', line: '${{ steps.ask.agent }}'}
+"""
+
+
+@pytest.fixture
+def panel(folder: Path) -> Path:
+    (folder / "work.py").write_text("def plus(n: int, b: int) -> int:\n    return n + b\n")
+    path = folder / "flow.yaml"
+    path.write_text(PANEL)
+    return path
+
+
+def test_a_kind_of_a_package_generates_a_flow(folder: Path, panel: Path) -> None:
+    with flowengine.Engine(None, workdir=folder) as engine:
+        agreed = engine.run(panel, {"x": 2})
+        split = engine.run(panel, {"x": 3})
+        addresses = [one["address"] for one in engine.show(split.execution)["steps"]]
+
+    assert agreed.outputs == {"said": [30, 30], "line": "Hi 2!"}
+    assert split.outputs == {"said": [40, 30], "line": "Hi 3!"}
+    assert addresses == ["ask", "ask/ask.plus", "ask/ask.also", "ask/done", "apart"]
+
+
+def test_an_outcome_of_a_generated_flow_raises_unless_it_is_routed(
+    folder: Path, panel: Path
+) -> None:
+    panel.write_text(PANEL.replace("    next: {outcome: {agreed: end, split: apart}}\n", ""))
+
+    with flowengine.Engine(None, workdir=folder) as engine:
+        error = engine.run(panel, {"x": 3}).error
+
+    assert error is not None
+    assert (error["type"], error["data"]) == ("Split", [40, 30])
+    assert error["message"] == "'ask' ended in Split: they do not agree"
+
+
+def test_a_generated_flow_is_linked_once(panel: Path) -> None:
+    panel_of = "{tools: ['*s', also], greeting: 'Hi ${{ inputs.x }}'}"
+    step = f"  - {{id: more, panel: {panel_of}, with: {{n: 2}}}}\n"
+    panel.write_text(PANEL.replace("outputs:", f"{step}outputs:"))
+
+    flows = compile_file(panel).flow["flows"]
+
+    assert [one["id"] for one in flows] == ["panel"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("'*s'", "'x*'", "flow.yaml:9:12: error[E401]: no tool fits 'x*'"),
+        ("{n: 1}", "{m: 1}", "'panel' takes no argument 'm'"),
+        ("agreed: end, ", "", "flow.yaml:11:12: error[E209]: 'next' of 'ask'"),
+        ("panel: {", "panel_line: {", "unknown key 'panel_line' in a step"),
+        ("Hi ${{ inputs.x", "Hi ${{ inputs.y", "'inputs.y' is not declared"),
+        ("${{ inputs.x }}'}}\n  also", "${{ inputs.z }}'}}\n  also", "'inputs.z' is not declared"),
+    ],
+)
+def test_what_is_wrong_with_a_generated_flow_is_reported_where_it_is_declared(
+    panel: Path, old: str, new: str, message: str
+) -> None:
+    assert old in PANEL
+    panel.write_text(PANEL.replace(old, new))
+
+    with pytest.raises(FlowFileError) as refused:
+        compile_file(panel)
+
+    assert message in str(refused.value)
+
+
+def test_another_flow_cannot_run_what_needs_the_inputs_of_the_files_own(panel: Path) -> None:
+    inner = PANEL.partition("steps:\n")[2].partition("    next:")[0]
+    flows = "flows:\n  g:\n    steps:\n" + inner.replace("  - id", "      - id").replace(
+        "    panel", "        panel"
+    ).replace("    with", "        with")
+    text = PANEL.replace("outputs:", f"{flows}outputs:").replace("Hi ${{ inputs.x }}", "Hi")
+    panel.write_text(text)
+
+    with pytest.raises(FlowFileError, match="uses inputs of the flow of its own file"):
+        compile_file(panel)
 
 
 def test_a_kind_is_imported_only_where_a_flow_uses_it(site: Path, folder: Path) -> None:

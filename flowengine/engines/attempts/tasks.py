@@ -52,6 +52,7 @@ class Task:
         self._kind_name = step["kind"]
         self._constants: Mapping[str, Plain] = step.get("task", {})
         self._environments = step.get("environments", False)
+        self._adapter = step.get("adapter")
         given = step.get("input")
         if self._environments:
             given = given[1]["input"]  # type: ignore[index] # those have one
@@ -93,7 +94,7 @@ class Task:
                 value, started = noticing(work, context, copy(run.input))
                 if started is not None:
                     judge(started, context)
-                return self._result(value)
+                return self._result(value, context)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
@@ -186,12 +187,13 @@ class Task:
                 await context.judge(started)
             raise
         await context.judge(started)
-        return self._result(value)
+        return self._result(value, context)
 
     def _ready(self) -> StepKind:
         if self._kind is None:
             schema = self._constants.get("schema")
-            returns = self._constants.get("returns")
+            # What an adapter makes of a result has a form of its own.
+            returns = self._constants.get("returns") if self._adapter is None else None
             self._args = None if schema is None else shared(schema)
             self._returns = None if returns is None else shared(returns)
             kind = registry.kind(self._kind_name)
@@ -232,7 +234,10 @@ class Task:
             self._configuration.check(given, self._kind_name)
             self._fixed_fits = self._fixed_fits or is_fixed
 
-    def _result(self, value: Any) -> Kept:
+    def _result(self, value: Any, context: AttemptContext) -> Kept:
+        if self._adapter is not None:
+            adapt = registry.kind(self._adapter["kind"]).adapt
+            value = adapt(context, self._adapter["task"], value)
         try:
             kept = keep(value)
         except ValidationError as error:

@@ -62,6 +62,10 @@ class Callee:
     """Arguments that may get an environment by their type."""
     flow: Definition | None = None
     """The flow that it runs."""
+    given: dict[str, Typed] = field(default_factory=dict)
+    """Of a generated flow: inputs that get values from where it is declared."""
+    description: str = ""
+    """What it does, as far as its kind knows."""
     home: Home | None = None
     """Of a declaration of another file."""
     names_inputs: bool = False

@@ -93,6 +93,8 @@ class Calls:
         self.report = report
         self.flows: list[tuple[StepSpec, Definition]] = []
         """The steps that run a flow, with the flow."""
+        self.handed_on: list[tuple[StepSpec, Definition, Request]] = []
+        """Those of which it is a generated one, which may be handed inputs of this flow."""
         self._tried_again: list[tuple[Request, Callee]] = []
         """Those with a retry."""
 
@@ -152,7 +154,13 @@ class Calls:
         self.flows.append((spec, callee.flow))
         spec["kind"] = "flow"
         bind = callee.bind or {}
-        values = given.having(bind, bind).value
+        arguments = given.having(bind, bind)
+        if callee.flow.generated is not None:
+            arguments = together({"_args": arguments, **callee.given})
+            spec["kind"] = callee.kind
+            spec["raises"] = dict(callee.step_kind.raises)
+            self.handed_on.append((spec, callee.flow, request))
+        values = arguments.value
         if request.detach and callee.approval is not None:
             spec["args"], values = values, self._approved(request, view).value
         if request.detach:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from flowengine.flow.compile.expressions import Expressions
-from flowengine.flow.compile.scopes import base_of
+from flowengine.flow.compile.scopes import base_of, state_of
 from flowengine.flow.compile.types import Schema
 from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import Definition, File, Files
@@ -35,6 +35,9 @@ class OtherFlows(Protocol):
 
     def effect(self, definition: Definition) -> Effect:
         """Return what a crash in a flow may repeat."""
+
+    def generate(self, kind: str, config: Any, file: File, loc: Loc) -> Definition | None:
+        """Return the flow that a step kind generates; None if what is wrong was reported."""
 
     def secret(self, file: File, name: str) -> str:
         """Return by which name the compiled flow has a secret of a file."""
@@ -72,6 +75,20 @@ class DeclarationScope:
             expressions = Expressions(file.report, secrets, self.expressions, True)
             self._beside[file] = DeclarationScope(file, self.user, expressions, self.others)
         return self._beside[file]
+
+    @property
+    def own_view(self) -> View:
+        """What a value sees that is declared for a step of the flow: in its own flow, state too."""
+        if self.user is not self.file.flow:
+            return self.view
+        return self.view.having({"state": state_of(self.user)})
+
+    def sees_inputs_of(self, file: File) -> bool:
+        """Return whether the flow that uses the declarations has the inputs of a file's own flow.
+
+        A flow that was generated from a file's declarations is handed those that it needs.
+        """
+        return self.user is file.flow or (self.user.generated is not None and self.file is file)
 
     @contextmanager
     def noting_inputs(self) -> Iterator[set[str]]:

@@ -130,7 +130,7 @@ class Environments:
         if found is None:
             return None
         file = there.scope.file
-        if inner in there._names_inputs and self.scope.user is not file.flow:
+        if inner in there._names_inputs and not self.scope.sees_inputs_of(file):
             self.scope.refuse_inputs(file, file.model.environments[inner], name, loc)
         self._check_arguments(name, found.args, arguments, loc)
         model = there.model.environments[inner]

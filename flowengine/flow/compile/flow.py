@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowengine import registry
@@ -27,6 +27,7 @@ from flowengine.flow.compile.tools import Tools
 from flowengine.flow.compile.types import (
     EXECUTION,
     TEXT,
+    UNKNOWN,
     Schema,
     as_declared,
     differs,
@@ -66,7 +67,11 @@ class Compiler:
         """Those that may be null although it succeeded."""
         self.edges.write()
         self.scopes = Scopes(self.plan)
-        scope = DeclarationScope(file, model, self.expressions, others)
+        declared = self.expressions
+        if model.generated is not None:
+            declared = Expressions(file.report, secrets, self.expressions, in_other_file)
+            declared.used = self.expressions.used
+        scope = DeclarationScope(file, model, declared, others)
         self.tools = Tools(scope, Environments(scope))
         self.calls = Calls(model, self.expressions, self.tools, report)
         self.actions = Actions(model, self.expressions, self.calls, report)
@@ -112,6 +117,8 @@ class Compiler:
             flow["counts_alone"] = True
         if model.budget is not None:
             flow["budget"] = _budget(model.budget)
+        if model.generated is not None:
+            flow["result"] = "output"
         if model.is_own:
             start = model.file.model.start
             if start:
@@ -275,6 +282,41 @@ class Compiler:
         if self.model.limits.has("idle") and "triggered" not in flow:
             message = "'idle' has no meaning in a flow without a 'trigger'"
             self.report.at("E103", message, ("limits", "idle"), "leave it out", key=True)
+
+    def inputs_named(self) -> set[str]:
+        """Return the inputs of its file's own flow that declarations in a generated flow name."""
+        declared = self.model.file.flow.inputs
+        named = self.expressions.used["inputs"] - self.model.inputs.keys()
+        return set(declared) if "*" in named else named & declared.keys()
+
+    def hand_on_inputs(self, named: Mapping[Definition, set[str]]) -> None:
+        """Take inputs of the file's own flow, and hand them on to what is generated from it.
+
+        Args:
+            named: Which of them generated flows need.
+        """
+        own = self.model.file.flow
+        if self.model in named:
+            more = {name: own.inputs[name] for name in sorted(named[self.model])}
+            self.plan.flow["inputs"] |= more
+        for spec, flow, request in self.calls.handed_on:
+            needed = sorted(named[flow])
+            if not needed:
+                continue
+            if self.model is not own and (flow.file is not own.file or self.model not in named):
+                message = f"{flow.id!r} uses inputs of the flow of its own file, which is not this"
+                hint = "run it from there, or give it 'context' in place of inputs"
+                self.report.at("E301", message, (*request.loc, request.action), hint)
+                continue
+            view = View({"inputs": UNKNOWN})
+            tag, values = spec["args"]
+            parts = (
+                {key: ["const", one] for key, one in values.items()} if tag == "const" else values
+            )
+            for name in needed:
+                number = self.expressions.add(f"inputs.{name}", view, request.loc)
+                parts[name] = ["expr", number]
+            spec["args"] = ["map", parts]
 
     def check_handlers(self, plans: Plans) -> None:
         """Check the handlers of its steps; the flows that it runs are compiled by now."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from flowengine.flow.structural_hash import CONDITIONS, OPAQUE
 from flowengine.kernel.graph.specs import CompiledFlow
 
-OWN = ("inputs", "state", "limits", "counts_alone", "budget")
+OWN = ("inputs", "state", "limits", "counts_alone", "budget", "result")
 """Sections that hold no numbers of expressions."""
 RANGES = ("steps", "bodies", "expressions")
 """What is written one behind the other."""

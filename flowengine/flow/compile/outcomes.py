@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from flowengine import registry
 from flowengine.flow.compile.step_info import Info
 from flowengine.flow.models import Approval, Choice, Wait
+from flowengine.flow.models.kinds import generates
 
 FAILED = "failed"
 """The outcome of a step that goes on although it has failed."""
@@ -41,6 +43,9 @@ def outcomes(info: Info) -> Outcomes:
             plain, raising = of_approval(info.given)
         elif isinstance(info.given, Wait):
             plain, raising = of_wait(info.given, timed=model.timeout is not None)
+        elif generates(info.action):
+            kind = registry.kind_class(info.action)
+            plain, raising = list(kind.outcomes), dict(kind.raises)
     if model.when is not None:
         plain = [*plain, "skipped"]
     if model.on_error == "continue":

@@ -9,8 +9,10 @@ from typing import Any
 from flowengine.flow.check.locks import check_locks
 from flowengine.flow.check.recursion import check_recursion
 from flowengine.flow.compile.flow import Compiler
+from flowengine.flow.compile.generated import Generated, looking_at
 from flowengine.flow.compile.link import link
 from flowengine.flow.compile.step_info import Info
+from flowengine.flow.compile.tools import Tools
 from flowengine.flow.compile.types import UNKNOWN, Schema, closed
 from flowengine.flow.loading.files import Definition, File, Files, known_names
 from flowengine.flow.models import Loc
@@ -35,6 +37,9 @@ class Compilation:
         self._parts: dict[Definition, Compiler] = {}
         """In the order in which they were begun."""
         self._at_work: set[Definition] = set()
+        self.named: set[tuple[File, str, str]] = set()
+        self._generated = Generated(self)
+        self._tools: dict[File, Tools] = {}
         self.secrets: dict[str, Any] = {}
         """Every secret that the compiled flow may name, with its reference."""
 
@@ -61,12 +66,33 @@ class Compilation:
         """Check all that the first file declares, and what it runs."""
         for definition in (self.first.flow, *self.first.flows.values()):
             self.part(definition)
+        for name in self.first.model.agents:
+            self.generate("agent", {"name": name}, self.first, ("agents", name))
+        self._hand_on_inputs()
         for part in list(self._parts.values()):
             part.check_handlers(lambda flow: self.part(flow).plan)
             part.calls.check_retries(self.effect)
         if not self.files.diagnostics.errors:
             self._check_together()
         self._unused()
+
+    def _hand_on_inputs(self) -> None:
+        """Give generated flows the inputs of their file's own flow that declarations name.
+
+        What a generated flow calls may be one as well, and needs inputs through it.
+        """
+        parts = list(self._parts.values())
+        named = {one.model: one.inputs_named() for one in parts if one.model.generated is not None}
+        grown = True
+        while grown:
+            before = sum(map(len, named.values()))
+            for part in parts:
+                for _, flow, _ in part.calls.handed_on:
+                    if part.model in named and flow.file is part.model.file:
+                        named[part.model] |= named[flow]
+            grown = sum(map(len, named.values())) > before
+        for part in parts:
+            part.hand_on_inputs(named)
 
     def _check_together(self) -> None:
         """Check what concerns several flows: locks, and flows that run themselves."""
@@ -114,6 +140,9 @@ class Compilation:
         own = {
             section: {name for part in parts for name in part.used(section)}
             for section in ("tools", "flows", "environments", "signals", "secrets")
+        }
+        own["agents"] = {
+            name for one, section, name in self.named if one is file and section == "agents"
         }
         own["flows"] |= {tool.flow for tool in file.model.tools.values() if tool.flow is not None}
         for section, names in own.items():
@@ -186,6 +215,26 @@ class Compilation:
             hint = did_you_mean(name, known) or "name an entry of 'flows', or the path of a file"
             file.report.at("E401", f"there is no flow {name!r}", loc, hint)
         return None
+
+    def generate(self, kind: str, config: Any, file: File, loc: Loc) -> Definition | None:
+        """Return the flow that a step kind generates; None if what is wrong was reported.
+
+        Args:
+            kind: The step kind.
+            config: What stands behind its key, in long form.
+            file: The file in which it stands.
+            loc: Where.
+        """
+        found = self._generated.flow(kind, config, file, loc)
+        if found is not None:
+            self.part(found)
+        return found
+
+    def tools_of(self, file: File) -> Tools:
+        """Return the tools of a file as its own flow sees them, compiled for looking at."""
+        if file not in self._tools:
+            self._tools[file] = Tools(*looking_at(file, self))
+        return self._tools[file]
 
     def secret(self, file: File, name: str) -> str:
         """Return by which name the compiled flow has a secret of a file."""

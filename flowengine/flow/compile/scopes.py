@@ -42,6 +42,15 @@ def base_of(model: Definition) -> dict[str, Schema]:
     }
 
 
+def state_of(model: Definition) -> Schema:
+    """Return the schema of a flow's state."""
+    state = {
+        name: {k: v for k, v in schema.items() if k != "reducer"}
+        for name, schema in model.state.items()
+    }
+    return _declared(model, "state", state)
+
+
 def _declared(model: Definition, section: str, schemas: dict[str, Schema]) -> Schema:
     """Return the schema of a section; what was left out as wrong may be anything."""
     loc = (*model.loc, section)
@@ -68,11 +77,7 @@ class Scopes:
         self._pasts: dict[int, Past] = {}
         model = plan.model
         self.base = base_of(model)
-        state = {
-            name: {k: v for k, v in schema.items() if k != "reducer"}
-            for name, schema in model.state.items()
-        }
-        self.state = _declared(model, "state", state)
+        self.state = state_of(model)
 
     # Views
 

@@ -20,9 +20,11 @@ from flowengine.flow.compile.expressions import Typed, together
 from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema
 from flowengine.flow.compile.views import View
 from flowengine.flow.models import Loc
+from flowengine.flow.models.kinds import generates
 from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.declared_numbers import floats
+from flowengine.sdk.generated_flows import Given
 from flowengine.sdk.step_kind import CallSignature, SignatureError
 
 INTERPRETERS = {
@@ -58,7 +60,7 @@ class StepKinds:
         *,
         args: Schema | None = None,
         in_: Mapping[str, Any] | None = None,
-    ) -> Callee:
+    ) -> Callee | None:
         """Return what a use of a step kind compiles to.
 
         Args:
@@ -70,7 +72,7 @@ class StepKinds:
             in_: The environment in which it works, if the step says it.
 
         Returns:
-            It, compiled for this one use.
+            It, compiled for this one use; None if it would run a flow that cannot be generated.
         """
         found = Callee(kind, {}, UNKNOWN, args)
         try:
@@ -78,6 +80,8 @@ class StepKinds:
         except FlowEngineError as error:
             self.report.at("E401", error.message, loc, error.hint, key=True)
             return found
+        if generates(kind):
+            return self._generated(found, config, loc)
         view = view.having({"idempotency_key": TEXT})
         if isinstance(config, dict):
             found.returns = dict(step_kind.output_of(config))
@@ -112,6 +116,26 @@ class StepKinds:
         if found.args is not None:
             found.task["schema"] = found.args
 
+    def _generated(self, found: Callee, config: Any, loc: Loc) -> Callee | None:
+        """Take over the flow that a kind generates, and what it is given from its file."""
+        flow = self.scope.others.generate(found.kind, config, self.scope.file, loc)
+        if flow is None or flow.generated is None:
+            return None
+        found.task = dict(config) if isinstance(config, dict) else {}
+        self._signature(found, config, loc)
+        found.flow, found.returns = flow, dict(flow.generated.returns)
+        with self.scope.noting_inputs() as named:
+            found.given = {name: self._given(one) for name, one in flow.generated.given.items()}
+        found.names_inputs = bool(named)
+        return found
+
+    def _given(self, given: Given | Mapping[str, Given]) -> Typed:
+        """Compile what a generated flow is given from its file."""
+        if not isinstance(given, Given):
+            return together({name: self._given(one) for name, one in given.items()})
+        there = self.scope.of_file(given.home.file)  # type: ignore[attr-defined]
+        return there.expressions.value(given.value, given.loc, there.own_view)
+
     # What is called with arguments
 
     def _signature(self, found: Callee, config: Mapping[str, Any], loc: Loc) -> None:
@@ -121,6 +145,7 @@ class StepKinds:
             return
         args, returns = signature.args, signature.returns
         found.task |= signature.task
+        found.description = signature.description
         if found.args is None:
             found.args = args
         required = (args or {}).get("required", ())

@@ -5,6 +5,7 @@ See docs/language.md: Steps.
 
 from __future__ import annotations
 
+import json
 from functools import reduce
 from operator import or_
 
@@ -108,7 +109,7 @@ class Steps:
         item, over = self._map(info, outer)
         round_ = self._loop_start(info, item)
         self._lock(info, round_)
-        raw = self.actions.write(info, round_)
+        raw = self._marked(info, self.actions.write(info, round_))
         doubts = self._doubts_of_flow(info)
         if info.children:
             self.scopes.locals[info.spec["child"]] = _locals(round_)
@@ -189,6 +190,25 @@ class Steps:
         give(hidden, ["const", None], environments)
         self.plan.body(0)["opens"] = len(self.plan.flow["steps"])
         self.plan.flow["steps"].append(hidden)
+
+    def _marked(self, info: Info, raw: Schema) -> Schema:
+        """Write what a step of a generated flow is beside what the language can say.
+
+        Returns:
+            The type of its raw result.
+        """
+        generated = self.plan.model.generated
+        mark = None if generated is None else generated.marks.get(info.id)
+        if mark is None:
+            return raw
+        if mark.plumbing:
+            info.spec["plumbing"] = True
+        if mark.reads:
+            info.spec["reads"] = sorted({*info.spec.get("reads", ()), *mark.reads})
+        if mark.adapter is None:
+            return raw
+        info.spec["adapter"] = {"kind": self.plan.model.by, "task": dict(mark.adapter)}
+        return UNKNOWN
 
     # Coming in
 
@@ -400,7 +420,8 @@ class Steps:
         info = self.plan.steps[number]
         if self.plan.by_id[info.id] != number:
             return NULL  # another step has its id, which was reported
-        source = f"steps.{info.id}.output"
+        path = f"[{json.dumps(info.id)}]" if "." in info.id else f".{info.id}"
+        source = f"steps{path}.output"
         return Typed(["expr", self.expressions.add(source, view, info.loc)], UNKNOWN)
 
     def _effect_of_group(self, info: Info) -> str:

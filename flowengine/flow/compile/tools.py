@@ -85,7 +85,8 @@ class Tools:
             inner = server_name
         if inner in file.model.tools:
             callee = self.of_file(file).declared(inner, tool)
-            if callee is not None and callee.names_inputs and self.scope.user is not file.flow:
+            seen = self.scope.sees_inputs_of(file)
+            if callee is not None and callee.names_inputs and not seen:
                 self.scope.refuse_inputs(file, file.model.tools[inner], name, loc)
             return callee
         if ("tools", inner) in file.model.unread:
@@ -148,6 +149,14 @@ class Tools:
         args = self._with_bound(model, kind)
         view = self.view.having({"args": args or UNKNOWN})
         found = self.kinds.compile(kind, config, (*model.loc, kind), view, args=args)
+        if found is None:
+            return None
+        if found.flow is not None:
+            hint = "its arguments and result are those of what it runs"
+            keys = ("args", "returns", "idempotency_key", "environments")
+            self._has_none(model, f"a tool that is an {kind}", keys, hint)
+            self._describe(found, model)
+            return found
         if model.returns is not None:
             found.returns = found.task["returns"] = model.returns
         self._environments(found, model)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import NotFound
 from flowengine.flow.loading.load import load_source
@@ -17,6 +17,9 @@ from flowengine.flow.source.diagnostics import Diagnostics, Lines, Origin, did_y
 from flowengine.flow.source.report import Report
 from flowengine.flow.source.yaml_source import Source, read
 from flowengine.python_modules import find_module
+
+if TYPE_CHECKING:
+    from flowengine.sdk.generated_flows import GeneratedFlow
 
 
 class Definition:
@@ -41,6 +44,10 @@ class Definition:
         self.steps, self.on_error, self.finally_ = body.steps, body.on_error, body.finally_
         self.limits, self.budget = body.limits, body.budget
         self.left_out = model.left_out
+        self.generated: GeneratedFlow | None = None
+        """What a step kind says of it that has generated it."""
+        self.by = ""
+        """That kind."""
 
     @property
     def is_own(self) -> bool:
@@ -50,6 +57,8 @@ class Definition:
     @property
     def data(self) -> Any:
         """What stands in the file, as plain data."""
+        if self.generated is not None:
+            return self.generated.body
         data = self.file.source.data
         for key in self.loc:
             data = data[key]

@@ -14,9 +14,9 @@ from typing import Any
 
 from flowengine.flow.loading.long_form import Expander
 from flowengine.flow.loading.validation import Validator, locate
-from flowengine.flow.models import FlowModel, Loc
-from flowengine.flow.models.types import OPEN, shown
-from flowengine.flow.source.diagnostics import Diagnostics, Origin
+from flowengine.flow.models import FlowModel, GeneratedBody, Loc
+from flowengine.flow.models.types import OPEN, in_generated, shown
+from flowengine.flow.source.diagnostics import Below, Diagnostics, Origin
 from flowengine.flow.source.faults import Faults
 
 VERSION = 1
@@ -51,6 +51,35 @@ def load_source(source: Origin, diagnostics: Diagnostics) -> FlowModel | None:
         locate(model, ())
         model._unread = frozenset(faults.unread)
     return model
+
+
+def load_generated(
+    data: dict[str, Any], source: Origin, loc: Loc, diagnostics: Diagnostics
+) -> GeneratedBody | None:
+    """Return the model of a flow that was generated.
+
+    Args:
+        data: An entry of `flows`, in long form.
+        source: The file of what it was made from.
+        loc: Its place there, below that of what it was made from.
+        diagnostics: Gets everything that is wrong, at that place.
+
+    Returns:
+        The model; None if something is wrong.
+    """
+    faults = Faults(Below(source, loc), diagnostics)
+    token = in_generated.set(True)
+    try:
+        expander = Expander(faults)
+        expanded = expander.part(GeneratedBody, data, ())
+        _check_ids(expanded, faults)
+        body = Validator(expander, GeneratedBody).validate(expanded)
+    finally:
+        in_generated.reset(token)
+    if body is None or faults.unread:
+        return None
+    locate(body, loc)
+    return body
 
 
 def _readable_version(data: dict[str, Any], faults: Faults) -> bool:

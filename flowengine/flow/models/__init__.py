@@ -15,6 +15,7 @@ from flowengine.flow.models.actions import (
     Reminder,
     Wait,
 )
+from flowengine.flow.models.agent import Agent
 from flowengine.flow.models.base import Part
 from flowengine.flow.models.budget import Budget
 from flowengine.flow.models.environment import Environment
@@ -50,6 +51,7 @@ from flowengine.flow.models.step import Compensation, ParallelStep, Pluggable, S
 from flowengine.flow.source.diagnostics import Loc
 
 __all__ = [
+    "Agent",
     "Alternative",
     "Approval",
     "AskBeforeCall",

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from flowengine.flow.models.actions import AskBeforeCall
+from flowengine.flow.models.agent import Agent, ModelName
 from flowengine.flow.models.base import OneOf, Part, Problem
 from flowengine.flow.models.budget import Budget
 from flowengine.flow.models.environment import Environment
@@ -35,6 +36,7 @@ from flowengine.flow.models.types import (
     PositiveOrExpression,
     SecretName,
     SignalName,
+    StepId,
     Template,
     Text,
     ToolId,
@@ -186,6 +188,11 @@ class Tool(Pluggable):
         default=None, description="The time limit of one attempt.", examples=["30s"]
     )
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
+    parallel: bool = Field(
+        default=False,
+        description="Whether an agent's call of it may run beside others of the same reply.",
+        examples=[True],
+    )
 
     @property
     def server(self) -> Server | None:
@@ -204,6 +211,9 @@ class Defaults(Part):
 
     NOUN = "'defaults'"
 
+    model: ModelName | None = Field(
+        default=None, description="The model of agents.", examples=["openai/gpt-4o"]
+    )
     in_: EnvironmentUse = Field(
         default=None, alias="in", description="The environment of `run`.", examples=["host"]
     )
@@ -376,7 +386,7 @@ class GeneratedBody(FlowBody):
     )
 
 
-LIBRARY = ("tools", "environments", "flows")
+LIBRARY = ("agents", "tools", "environments", "flows")
 """What a file without `steps` has for others."""
 
 
@@ -418,6 +428,11 @@ class FlowModel(Part):
         default_factory=dict,
         description="Messages that steps wait for.",
         examples=[{"payment": {"key": "${{ inputs.order }}"}}],
+    )
+    agents: dict[StepId, Agent] = Field(
+        default_factory=dict,
+        description="Models with instructions and tools, which steps run.",
+        examples=[{"researcher": {"instructions": "Find sources.", "tools": ["search"]}}],
     )
     tools: dict[ToolId, Tool] = Field(
         default_factory=dict,

@@ -11,7 +11,8 @@ from typing import Any
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
-from flowengine.sdk.step_kind import Place, Synonym, Tool
+from flowengine.flow.models.types import in_generated
+from flowengine.sdk.step_kind import Place, StepKind, Synonym, Tool
 
 
 def is_kind(name: str, place: Place) -> bool:
@@ -23,7 +24,10 @@ def is_kind(name: str, place: Place) -> bool:
         name: A key of the file.
         place: Whether it would be the action of a step or the kind of a tool.
     """
-    return registry.has_kind(name) and place in _places(name)
+    if not registry.has_kind(name):
+        return False
+    places = _places(name)
+    return place in places or (in_generated.get() and "generated" in places)
 
 
 def kind_names(place: Place) -> list[str]:
@@ -54,6 +58,15 @@ def works_in_environment(name: str) -> bool:
         return registry.has_kind(name) and registry.kind_class(name).in_environment
     except FlowEngineError:
         return False
+
+
+def generates(name: str) -> bool:
+    """Return whether a step kind may generate flows; no if there is no such kind."""
+    try:
+        found = registry.kind_class(name) if registry.has_kind(name) else StepKind
+    except FlowEngineError:
+        return False
+    return found.generate.__func__ is not StepKind.generate.__func__  # type: ignore[attr-defined]
 
 
 def session_of(name: str) -> str | None:

@@ -24,7 +24,7 @@ def _is_fallback(value: Any) -> bool:
     return bool(value == "fallback")
 
 
-AGENTS = NotYet("agents")
+AGENTS = NotYet("scripted agents")
 
 NOT_YET: dict[tuple[str, str], NotYet] = {
     ("FlowModel", "policies"): NotYet("policies"),
@@ -33,21 +33,18 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Budget", "then"): NotYet(
         "continuing with cheaper models, which comes with agents", _is_fallback
     ),
-    ("FlowModel", "agents"): AGENTS,
+    ("Agent", "checks"): NotYet("checks of prompts and answers"),
+    ("Agent", "environments"): NotYet("environments of an agent; a tool may have them"),
+    ("Agent", "context"): NotYet("reducing a conversation that outgrows its model"),
     ("Case", "agents"): AGENTS,
     ("Start", "schedule"): NotYet("starting on a schedule"),
     ("Start", "timezone"): NotYet("starting on a schedule"),
     ("Start", "missed"): NotYet("starting on a schedule"),
-    ("Defaults", "model"): AGENTS,
-    ("Step", "agent"): AGENTS,
-    ("Compensation", "agent"): AGENTS,
     ("Approval", "notify"): NotYet("calling tools when an approval opens"),
     ("AskFirst", "notify"): NotYet("calling tools when an approval opens"),
     ("AskBeforeCall", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),
-    ("Tool", "agent"): AGENTS,
-    ("Tool", "parallel"): AGENTS,
     ("Tool", "limits"): NotYet("limits of a tool"),
 }
 """By the model's name and the key; `ParallelStep` is a `Step` here."""

@@ -11,7 +11,6 @@ from flowengine.flow.models.actions import Approval, Cancel, Wait
 from flowengine.flow.models.base import OneOf, Part, Problem, listed
 from flowengine.flow.models.kinds import is_kind, kind_names, takes_arguments
 from flowengine.flow.models.modifiers import Emit, Fail, Join, Lock, Loop, Map, Next, OnError, Retry
-from flowengine.flow.models.not_yet import refused_keys
 from flowengine.flow.models.types import (
     Arguments,
     Condition,
@@ -30,7 +29,7 @@ from flowengine.flow.models.types import (
 )
 from flowengine.sdk.step_kind import Place
 
-_WITH = ("call", "flow", "agent")
+_WITH = ("call", "flow")
 """Actions of the language that take arguments by `with`."""
 
 
@@ -46,12 +45,12 @@ class Pluggable(Part):
     @classmethod
     def actions(cls) -> tuple[str, ...]:
         """Return the keys of which one says what is done. Imports all step kinds: for messages."""
-        return (*cls.OWN_ACTIONS, *kind_names(cls.PLACE), "agent")
+        return (*cls.OWN_ACTIONS, *kind_names(cls.PLACE))
 
     @classmethod
     def is_action(cls, key: str) -> bool:
         """Return whether a key says what is done."""
-        return key in cls.OWN_ACTIONS or key == "agent" or is_kind(key, cls.PLACE)
+        return key in cls.OWN_ACTIONS or is_kind(key, cls.PLACE)
 
     @classmethod
     def _needs_one_action(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
@@ -303,8 +302,7 @@ class Step(Pluggable):
             message = "an approval has no 'timeout'"
             yield Problem("timeout", "E103", message, "write 'expires' in the approval")
         if "with" in given and not any(key in _WITH or takes_arguments(key) for key in given):
-            refused = refused_keys(cls.__name__)
-            takers = listed(key for key in cls.with_arguments() if key not in refused)
+            takers = listed(cls.with_arguments())
             message = f"'with' has no meaning without {takers}"
             yield Problem("with", "E103", message, "leave it out")
         if "detach" in given and "flow" not in given:

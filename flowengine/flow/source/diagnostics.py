@@ -109,6 +109,45 @@ class Origin(Protocol):
         """Return where a character of the text at a path stands."""
 
 
+class Below:
+    """What stands at a place of a source, or would stand there, as a source of its own.
+
+    Args:
+        source: The whole.
+        loc: The place.
+    """
+
+    def __init__(self, source: Origin, loc: Loc) -> None:
+        self.source = source
+        self.loc = loc
+        self.problems: list[Diagnostic] = []
+        self.readable = True
+
+    @property
+    def data(self) -> Any:
+        """What stands there as plain data; None if nothing does."""
+        data = self.source.data
+        for key in self.loc:
+            try:
+                data = data[key]
+            except (KeyError, IndexError, TypeError):
+                return None
+        return data
+
+    @property
+    def files(self) -> Mapping[str, Lines]:
+        """The files that reports show."""
+        return self.source.files
+
+    def position(self, loc: Loc, *, key: bool = False) -> Position:
+        """Return where something below the place stands."""
+        return self.source.position((*self.loc, *loc), key=key)
+
+    def inside(self, loc: Loc, offset: int, length: int = 1) -> Position:
+        """Return where a character of a text below the place stands."""
+        return self.source.inside((*self.loc, *loc), offset, length)
+
+
 class Diagnostics:
     """Collects diagnostics; iterates in file order, each once."""
 

@@ -54,6 +54,7 @@ def known(
         "rounds": act.get("rounds", 0),
         "attempts": act.get("attempts", 0),
         "agent": None,
+        **act.get("facts", {}),
     }
     if "items" in named:
         fields["items"] = _items(m, act) if has_items(act) and not node.each else None

@@ -134,7 +134,7 @@ class Flow:
     """
 
     __slots__ = ("_added", "budget", "counts_alone", "defaults", "id", "indexes", "inputs",
-                 "limits", "on_error", "outcome", "outputs", "said", "signals", "state",
+                 "limits", "on_error", "outcome", "outputs", "result", "said", "signals", "state",
                  "steps")  # fmt: skip
 
     def __init__(self, spec: Any, steps: tuple[int, int]) -> None:
@@ -151,6 +151,7 @@ class Flow:
         self.limits: dict[str, Any] = {**DEFAULT_LIMITS, **self.said}
         self.counts_alone: bool = spec.get("counts_alone", False)
         self.budget: BudgetSpec | None = spec.get("budget")
+        self.result: str | None = spec.get("result")
         self.indexes: dict[str, int] = {}
         self._added: dict[str, dict[str, Any]] = {}
 

@@ -210,6 +210,8 @@ class StepSpec(TypedDict, total=False):
     """`input` is a map of two: `input`, and under `environments` what is to be had, by name."""
     reads: list[str]
     """State keys that a task may read: handed over by reference, not part of its input."""
+    adapter: dict[str, Plain]
+    """`{"kind", "task"}`: the step kind that makes what a task returned into its output."""
     asks: bool
     """People may be asked before some of these are opened; see `environment_questions`."""
     approval: Value
@@ -301,6 +303,8 @@ class FlowSpec(TypedDict, total=False):
     counts_alone: bool
     """Activations in it count for its own `limits.steps` and not for those of flows around it."""
     budget: BudgetSpec
+    result: str
+    """The output that is that of the step which runs it; the others are fields of `steps.x`."""
 
 
 class CompiledFlow(TypedDict, total=False):
@@ -348,5 +352,7 @@ class CompiledFlow(TypedDict, total=False):
     """As in `FlowSpec`; nothing is around an execution."""
     limits: dict[str, Plain]
     """`activations`, `steps`, `depth` (numbers), `duration`, `finally`, `idle` (durations)."""
+    result: str
+    """As in `FlowSpec`, before it is linked."""
     budget: BudgetSpec
     """Absent: no bound."""

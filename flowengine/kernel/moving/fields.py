@@ -66,8 +66,8 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "done": ("list", "Done"),
         **_plain("id", "scope", "number", "past", "line", "message", "at", "deadline", "units",
                  "over", "keys", "next", "places", "busy", "results", "failed", "bears",
-                 "succeeded", "need", "gone", "rounds", "attempts", "undo", "final", "opens",
-                 "cleanup", "frame", "address", "local", "cut"),
+                 "succeeded", "need", "gone", "rounds", "attempts", "facts", "undo", "final",
+                 "opens", "cleanup", "frame", "address", "local", "cut"),
         "then": "then",
     },
     "Unit": {
@@ -77,7 +77,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "saw": "saw",
         **_plain("id", "act", "item", "phase", "round", "last", "outputs", "seen", "max", "attempt",
                  "tries", "args", "input", "secrets", "key", "timer", "wait", "asks", "scope",
-                 "cleanup", "lock", "across", "shares", "held", "budget", "responded"),
+                 "cleanup", "facts", "lock", "across", "shares", "held", "budget", "responded"),
     },
     "Lock": _plain("holders", "queue"),
     "Done": {

@@ -167,6 +167,8 @@ class Activation(TypedDict, total=False):
     rounds: int
     attempts: int
     """Of the last unit that ended, for `steps.x`."""
+    facts: dict[str, Plain]
+    """What the flow that it ran gave beside its result; of the last unit too."""
     undo: int
     """Set on the activation of a compensation: which undo it is part of."""
     final: int
@@ -216,6 +218,8 @@ class Unit(TypedDict, total=False):
     secrets: list[Plain]
     """Places in `input` where text with secrets goes: `[path, parts]`."""
     key: str | None
+    facts: dict[str, Plain]
+    """What the flow that it ran gave beside its result."""
     saw: dict[str, Plain]
     """State that its attempt reads and that was written since: key → the value that it saw."""
     timer: int

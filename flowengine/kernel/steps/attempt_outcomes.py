@@ -58,7 +58,7 @@ def attempt_ended(
         unpark(m, unit)
     move(unit, "ready")
     if node.raises and outcome in node.raises and not routing.routes(node, outcome):
-        attempt_failed(m, unit, _raised(node.raises[outcome], node, raw))
+        attempt_failed(m, unit, _raised(node.raises[outcome], node, raw, unit.get("facts", {})))
         return
     output = raw
     if node.lock is not None and not _has_lock(m, unit, raw, outcome, past):
@@ -107,8 +107,16 @@ def _ended_again(unit: Unit, raw: Plain, outcome: str, past: int | None) -> Entr
     return entries.group_ended(unit["id"], raw, past)
 
 
-def _raised(type: str, node: Node, raw: Plain) -> StepFailure:
-    """Return the error of an outcome that raises."""
+def _raised(type: str, node: Node, raw: Plain, facts: dict[str, Plain]) -> StepFailure:
+    """Return the error of an outcome that raises.
+
+    Args:
+        type: Its type.
+        node: The step.
+        raw: What its action gave.
+        facts: What the flow that it ran gave beside that; `reason` says why.
+    """
+    why = f": {facts['reason']}" if facts.get("reason") else ""
     by = f" by {raw['by']}" if isinstance(raw, dict) and raw.get("by") else ""
     comment = f": {raw['comment']}" if isinstance(raw, dict) and raw.get("comment") else ""
     what = {
@@ -116,7 +124,7 @@ def _raised(type: str, node: Node, raw: Plain) -> StepFailure:
         "Expired": f"{node.id!r} expired: nobody decided in time",
         "Timeout": f"{node.id!r} timed out: what it waited for did not come",
     }
-    return StepFailure(type, what.get(type, f"{node.id!r} ended in {type}"), raw)
+    return StepFailure(type, what.get(type, f"{node.id!r} ended in {type}{why}"), raw)
 
 
 def _write(m: Machine, act: Activation, unit: Unit, names: Names) -> None:

@@ -110,3 +110,5 @@ def _remove_unit(m: Machine, act: Activation, unit: Unit) -> None:
         provenance.drop(m.state, unit["seen"])
     act["rounds"] = unit["round"]
     act["attempts"] = unit["attempt"]
+    if "facts" in unit:
+        act["facts"] = unit["facts"]

@@ -14,9 +14,13 @@ from typing import Any
 from flowengine.sdk import (
     CallSignature,
     Command,
+    Declarations,
     Effect,
     ExitCode,
+    GeneratedFlow,
+    Given,
     HttpError,
+    Mark,
     Plain,
     StepContext,
     StepKind,
@@ -308,3 +312,77 @@ class Assistant(StepKind):
         )
         said = f"{configuration['instructions']} {ran['stdout'].strip()}"
         return {"text": said, "key": len(key), "attempt": context.attempt}
+
+
+class Panel(StepKind):
+    """Asks each of several tools, as an agent asks its tools: it generates a flow."""
+
+    takes_arguments = True
+    outcomes = ("agreed",)
+    raises = {"split": "Split"}  # noqa: RUF012 - nothing changes it
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        texts: dict[str, Plain] = {"type": "array", "items": {"type": "string"}}
+        return {
+            "type": "object",
+            "properties": {"tools": texts, "greeting": {"type": "string"}},
+            "required": ["tools"],
+            "additionalProperties": False,
+        }
+
+    @classmethod
+    def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
+        args = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+        return CallSignature(args={**args, "additionalProperties": False})
+
+    @classmethod
+    def generate(
+        cls, configuration: Mapping[str, Plain], declarations: Declarations
+    ) -> GeneratedFlow | None:
+        tools = [
+            tool for pattern in configuration["tools"] for tool in declarations.tools(pattern, ())
+        ]
+        steps: list[Plain] = [
+            {
+                "id": f"ask.{tool.name}",
+                "call": tool.name,
+                "with": "${{ inputs._args }}",
+                "set": {"answers": "${{ output }}"},
+            }
+            for tool in tools
+        ]
+        body: dict[str, Plain] = {
+            "inputs": {"_args": {"type": "object"}, "_greeting": {"type": "string"}},
+            "state": {"answers": {"type": "array", "default": [], "reducer": "append"}},
+            "steps": [*steps, {"id": "done", "panel_line": {"text": "${{ inputs._greeting }}"}}],
+            "outputs": {
+                "output": {"value": "${{ state.answers }}"},
+                "agent": {"value": "${{ steps.done.output }}"},
+                "reason": {"value": "they do not agree"},
+            },
+            "outcome": "${{ size(unique(state.answers)) == 1 ? 'agreed' : 'split' }}",
+        }
+        greeting = configuration.get("greeting", "")
+        return GeneratedFlow(
+            id="panel",
+            body=body,
+            home=declarations,
+            given={"_greeting": Given(greeting, ("steps",), declarations)},
+            marks={f"ask.{tool.name}": Mark(adapter={"times": 10}) for tool in tools},
+            returns={"type": "array"},
+        )
+
+    def adapt(self, context: StepContext, task: Mapping[str, Plain], result: object) -> Plain:
+        return task["times"] * result
+
+
+class PanelLine(StepKind):
+    """A line of a panel; no flow file can name it."""
+
+    places = ("generated",)
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        return f"{input['text']}!"

@@ -1,0 +1,117 @@
+"""What ends an agent's work: its answer, one of the case tools, or that nothing moves any more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from flowengine.agents.models.port import Message, ToolOffer
+from flowengine.sdk import Plain
+
+RESOLVED = "case_resolved"
+NOT_RESOLVED = "case_not_resolved"
+CASE_TOOLS = {RESOLVED: "resolved", NOT_RESOLVED: "not_resolved"}
+IDLE = 3
+"""So many replies in a row may bring nothing."""
+REPEATS = 3
+"""So often the same call may fail in the same way; then the model is told, once."""
+
+_FENCED = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+_WORDS = {name: re.compile(rf"(?<![\w`.-]){name}(?![\w`-])") for name in CASE_TOOLS}
+
+GO_ON = (
+    "Go on. When you are done, call case_resolved with the result, or case_not_resolved with the "
+    "reason."
+)
+EMPTY = "Your reply was empty. Go on, or give your answer."
+REPEATED = f"Error: this call has failed {REPEATS} times in the same way: do something else."
+CUT_SHORT = "Your reply was cut off by its length limit. Say it again, shorter."
+
+
+class End(NamedTuple):
+    """How an agent's work ends."""
+
+    outcome: str
+    """`resolved`, `not_resolved`; empty: it goes on."""
+    value: Plain = None
+    reason: str = ""
+
+    @property
+    def data(self) -> Plain:
+        """It as plain data."""
+        return {"outcome": self.outcome, "value": self.value, "reason": self.reason}
+
+
+GOING_ON = End("")
+
+
+def case_offers() -> list[ToolOffer]:
+    """Return the tools that an agent ends its work with."""
+
+    def offer(name: str, what: str, argument: str, about: str) -> ToolOffer:
+        properties: dict[str, Plain] = {argument: {"type": "string", "description": about}}
+        schema: dict[str, Plain] = {
+            "type": "object", "properties": properties, "required": [argument],
+            "additionalProperties": False,
+        }  # fmt: skip
+        return ToolOffer(name, what, schema)
+
+    return [
+        offer(RESOLVED, "Ends the work: the case is resolved.", "result", "The result."),
+        offer(NOT_RESOLVED, "Ends the work: the case cannot be resolved.", "reason", "Why not."),
+    ]
+
+
+def ended_by_call(name: str, arguments: Mapping[str, Plain]) -> End | None:
+    """Return the end that a call is; None: it ends nothing."""
+    if name == RESOLVED:
+        return End("resolved", arguments.get("result", ""))
+    if name == NOT_RESOLVED:
+        return End("not_resolved", None, str(arguments.get("reason", "")))
+    return None
+
+
+def ended_by_word(text: str) -> End | None:
+    """Return the end that a reply names in its text, outside of code; None: it names none."""
+    if NOT_RESOLVED not in text and RESOLVED not in text:
+        return None
+    plain = _FENCED.sub(" ", text)
+    for name, word in sorted(_WORDS.items()):  # case_not_resolved first
+        if word.search(plain):
+            rest = word.sub("", text).strip(" \n:,.-")
+            return End(CASE_TOOLS[name], rest if name == RESOLVED else None, rest)
+    return None
+
+
+def repeated(messages: Sequence[Message], name: str, arguments: Plain) -> tuple[int, bool]:
+    """Return how often in a row the last calls were this one, each failing in the same way.
+
+    Args:
+        messages: The conversation so far.
+        name: Of the tool.
+        arguments: As they would be sent.
+
+    Returns:
+        How often it failed, and whether the model was told so.
+    """
+    results = {
+        one.get("tool_call_id"): one.get("content") for one in messages if one.get("role") == "tool"
+    }
+    count, before, was_told = 0, None, False
+    for call in _calls_backwards(messages):
+        result = results.get(call["id"])
+        same = call["function"]["name"] == name and call["function"]["arguments"] == arguments
+        failed = isinstance(result, str) and result.startswith("Error: ")
+        if same and result == REPEATED:
+            was_told = True
+            continue
+        if not same or not failed or (count and result != before):
+            break
+        count, before = count + 1, result
+    return count, was_told
+
+
+def _calls_backwards(messages: Sequence[Message]) -> Iterable[Message]:
+    for message in reversed(messages):
+        yield from reversed(message.get("tool_calls") or [])

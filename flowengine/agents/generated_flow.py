@@ -1,0 +1,333 @@
+"""The flow that runs agents, in the flow language: what an agent step is compiled to.
+
+    offer ─► AGENT ─► AGENT.calls ─► AGENT, another agent, or the end
+                       each call: dispatch ─► the tool's step, or `told` ─► answer
+
+A model step per agent, a step per tool, an edge per handoff. Everything that is decided while it
+runs is in the outputs of these steps, so it is in the journal; the state is what follows from them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from flowengine.sdk import Plain
+from flowengine.sdk.generated_flows import Mark
+
+RETRY: Mapping[str, Plain] = {
+    "attempts": 3,
+    "delay": "5s",
+    "backoff": 2,
+    "max_delay": "10s",
+    "jitter": 0.2,
+}
+"""Of one call of a model, where the agent says nothing else: pauses of 4 to 10 seconds."""
+TURNS = 30
+OFFER = "_offer"
+STATE = ("messages", "context", "offer", "turns", "idle", "model_at")
+"""What a turn reads."""
+NO_END = {"outcome": "", "reason": "", "value": None}
+
+
+@dataclass(frozen=True)
+class AgentTool:
+    """A tool of an agent, and the step that a call of it is."""
+
+    name: str
+    """As the model is offered it."""
+    description: str
+    parameters: Mapping[str, Plain] | None
+    """JSON Schema of its arguments; None: of a server, known when it is connected."""
+    action: Mapping[str, Plain]
+    """The action of the step, in long form; its arguments are `call.args`."""
+    parallel: bool = False
+    adapter: Mapping[str, Plain] | None = None
+    """What the adapter is told beside what it always is; None: the action is a flow, which gives
+    plain data by itself."""
+    server: str | None = None
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """An agent, whoever declares it."""
+
+    name: str
+    description: str = ""
+    model: str | None = None
+    fallbacks: Sequence[str] = ()
+    tools: Sequence[AgentTool] = ()
+    handoffs: Sequence[str] = ()
+    returns: Mapping[str, Plain] | None = None
+    max_turns: int = TURNS
+    last: str = "fail"
+    retry: Mapping[str, Plain] = field(default_factory=lambda: RETRY)
+    tool_choice: str | None = None
+    parallel_tool_calls: bool = True
+    function_calling: str | None = None
+    settings: Mapping[str, Plain] = field(default_factory=dict)
+    finish: str = "answer"
+    reduce: str | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class AgentFlow:
+    """The generated flow."""
+
+    body: Mapping[str, Plain]
+    marks: Mapping[str, Mark]
+
+
+def agent_flow(agents: Sequence[AgentSpec]) -> AgentFlow:
+    """Return the flow that runs agents.
+
+    Args:
+        agents: Those that can become active; the first one begins.
+    """
+    return _Writer(agents).flow()
+
+
+class _Writer:
+    def __init__(self, agents: Sequence[AgentSpec]) -> None:
+        self.agents = agents
+        self.marks: dict[str, Mark] = {}
+        self._ids = {OFFER, *(agent.name for agent in agents)}
+        offered = [tool.name for agent in agents for tool in agent.tools]
+        self._shared = {name for name in offered if offered.count(name) > 1}
+
+    def flow(self) -> AgentFlow:
+        steps = [self._offer(), *(step for agent in self.agents for step in self._steps(agent))]
+        turns = self.agents[0].max_turns
+        body: dict[str, Plain] = {
+            "inputs": {
+                "_args": {"type": "object"},
+                "_instructions": {"type": "object"},
+            },
+            "state": {
+                "messages": {"type": "array", "default": [], "reducer": "append"},
+                "context": {"type": "object", "default": {}, "reducer": "merge"},
+                "offer": {"type": "object", "default": {}},
+                "turns": {"type": "integer", "default": 0, "reducer": "add"},
+                "model_at": {"type": "integer", "default": 0, "reducer": "add"},
+                "idle": {"type": "integer", "default": 0},
+                "calls": {"type": "array", "default": []},
+                "together": {"type": "integer", "default": 1},
+                "active": {"type": "string", "default": self.agents[0].name},
+                "text": {"type": "string", "default": ""},
+                "end": {"type": "object", "default": NO_END},
+            },
+            "outputs": {
+                "output": {
+                    "value": "${{ state.end.outcome == 'resolved' ? state.end.value : state.text }}"
+                },
+                "agent": {"value": "${{ state.active }}"},
+                "reason": {"value": "${{ state.end.reason }}"},
+            },
+            "outcome": "${{ state.end.outcome == '' ? 'max_turns' : state.end.outcome }}",
+            "limits": {"activations": max(1000, 4 * turns), "steps": max(10_000, 100 * turns)},
+            "steps": steps,
+        }
+        return AgentFlow(body, self.marks)
+
+    def _offer(self) -> Plain:
+        models = {one.name: {"model": one.model, "fallbacks": [*one.fallbacks]}
+                  for one in self.agents}  # fmt: skip
+        self.marks[OFFER] = Mark(plumbing=True)
+        return {
+            "id": OFFER,
+            "agent_offer": {"models": models, "args": "${{ inputs._args }}"},
+            "effect": "idempotent",
+            "set": {
+                "messages": "${{ output.messages }}",
+                "context": "${{ output.context }}",
+                "offer": "${{ output.offer }}",
+            },
+            "next": {"to": self.agents[0].name},
+        }
+
+    def _steps(self, agent: AgentSpec) -> Iterable[Plain]:
+        calls = self._unique(f"{agent.name}.calls")
+        yield self._turn(agent, calls)
+        yield self._calls(agent, calls)
+
+    def _turn(self, agent: AgentSpec, calls: str) -> Plain:
+        over = f"state.turns >= {self.agents[0].max_turns}"
+        ways: list[Plain] = [
+            {"when": "${{ size(output.calls) > 0 }}", "to": calls},
+            {"when": f"${{{{ state.end.outcome != '' || {over} }}}}", "to": "end"},
+            {"else": agent.name},
+        ]
+        step: dict[str, Plain] = {
+            "id": agent.name,
+            "join": {"need": "each"},
+            "agent_turn": {
+                "agent": self._constants(agent),
+                "instructions": f"${{{{ inputs._instructions[{json.dumps(agent.name)}] }}}}",
+                "settings": dict(agent.settings),
+            },
+            "effect": "idempotent",
+            "retry": dict(agent.retry),
+            "set": {
+                "messages": "${{ [output.message] + output.told }}",
+                "calls": "${{ output.calls }}",
+                "together": "${{ output.together }}",
+                "end": "${{ output.end }}",
+                "idle": "${{ output.idle }}",
+                "text": "${{ output.text }}",
+                "active": agent.name,
+                "turns": 1,
+            },
+            "next": {"first": ways},
+        }
+        handlers = self._handlers(agent)
+        if handlers:
+            step["on_error"] = handlers
+        return step
+
+    def _handlers(self, agent: AgentSpec) -> list[Plain]:
+        """Return what happens when a model cannot answer: the next one is asked."""
+        if not agent.fallbacks:
+            return []
+        return [
+            {
+                "type": ["ModelError", "RateLimited", "Timeout", "ContextWindowExceeded"],
+                "when": f"${{{{ state.model_at < {len(agent.fallbacks)} }}}}",
+                "set": {"model_at": 1},
+                "next": agent.name,
+            }
+        ]
+
+    def _constants(self, agent: AgentSpec) -> Plain:
+        """Return what a turn knows of its agent for good."""
+        tools: list[Plain] = [
+            {"name": one.name, "description": one.description, "parameters": one.parameters,
+             "step": self._step_id(agent, one), "parallel": one.parallel}
+            for one in agent.tools if one.server is None
+        ]  # fmt: skip
+        servers: list[Plain] = [
+            {"pattern": one.name, "server": one.server, "step": self._step_id(agent, one)}
+            for one in agent.tools if one.server is not None
+        ]  # fmt: skip
+        others = {one.name: one.description for one in self.agents if one.name in agent.handoffs}
+        return {
+            "name": agent.name,
+            "tools": tools,
+            "servers": servers,
+            "handoffs": others,
+            "returns": agent.returns,
+            "max_turns": self.agents[0].max_turns,
+            "last": self.agents[0].last,
+            "tool_choice": agent.tool_choice,
+            "parallel_tool_calls": agent.parallel_tool_calls,
+            "function_calling": agent.function_calling,
+            "finish": agent.finish,
+        }
+
+    # Calls
+
+    def _calls(self, agent: AgentSpec, calls: str) -> Plain:
+        first = "(output.filter(e, e.handoff != '').map(e, e.handoff) + [''])[0]"
+        ways: list[Plain] = [
+            {
+                "when": "${{ state.end.outcome != '' || "
+                f"state.turns >= {self.agents[0].max_turns} }}}}",
+                "to": "end",
+            }
+        ]
+        ways += [
+            {"when": f"${{{{ {first} == {json.dumps(other)} }}}}", "to": other}
+            for other in self._targets(agent)
+        ]
+        return {
+            "id": calls,
+            "map": {
+                "over": "${{ state.calls }}",
+                "as": "call",
+                "key": "${{ call.place }}",
+                "concurrency": "${{ state.together }}",
+            },
+            "group": self._group(agent),
+            "set": {"messages": "${{ output.messages }}", "context": "${{ output.context }}"},
+            "next": {"first": [*ways, {"else": agent.name}]},
+        }
+
+    def _targets(self, agent: AgentSpec) -> list[str]:
+        known = [one.name for one in self.agents]
+        return [name for name in dict.fromkeys(agent.handoffs) if name in known]
+
+    def _group(self, agent: AgentSpec) -> list[Plain]:
+        told = self._unique(f"{agent.name}.told")
+        answer = self._unique(f"{agent.name}.answer")
+        dispatch = self._unique(f"{agent.name}.dispatch")
+        self.marks |= {one: Mark(plumbing=True) for one in (told, answer, dispatch)}
+        ways: list[Plain] = []
+        tools: list[Plain] = []
+        for tool in agent.tools:
+            step = self._step_id(agent, tool)
+            if any(one["to"] == step for one in ways):
+                continue  # patterns of one server have one step
+            ways.append({"when": f"${{{{ call.step == {json.dumps(step)} }}}}", "to": step})
+            tools.append(self._tool(tool, step, answer))
+        return [
+            {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},
+            *tools,
+            {
+                "id": told,
+                "output": {
+                    "messages": "${{ call.messages }}",
+                    "context": {},
+                    "handoff": "${{ call.handoff }}",
+                },
+                "next": {"to": answer},
+            },
+            {"id": answer, "join": {"need": "each"}, "output": "${{ join.output }}",
+             "next": {"to": "end"}},
+        ]  # fmt: skip
+
+    def _tool(self, tool: AgentTool, step: str, answer: str) -> Plain:
+        head = "'role': 'tool', 'tool_call_id': call.id, 'name': call.name"
+        if tool.adapter is not None:
+            self.marks[step] = Mark(reads=("context",), adapter=dict(tool.adapter))
+            output: Plain = {
+                "messages": f"${{{{ [{{{head}, 'content': result.content}}] + result.more }}}}",
+                "context": "${{ result.context }}",
+                "handoff": "${{ result.handoff }}",
+            }
+        else:
+            text = "type(result) == string ? result : json(result)"
+            output = {
+                "messages": f"${{{{ [{{{head}, 'content': {text}}}] }}}}",
+                "context": {},
+                "handoff": "",
+            }
+        wrong = "'Error: ' + error.type + ': ' + error.message"
+        return {
+            "id": step,
+            **tool.action,
+            "with": "${{ call.args }}",
+            "output": output,
+            "on_error": [
+                {
+                    "output": {
+                        "messages": f"${{{{ [{{{head}, 'content': {wrong}}}] }}}}",
+                        "context": {},
+                        "handoff": "",
+                    }
+                }
+            ],
+            "next": {"to": answer},
+        }
+
+    def _step_id(self, agent: AgentSpec, tool: AgentTool) -> str:
+        """Return the id of a tool's step: its name, where no other agent has it and no agent is."""
+        name = tool.server or tool.name
+        agents = {one.name for one in self.agents}
+        return f"{agent.name}.{name}" if tool.name in self._shared or name in agents else name
+
+    def _unique(self, id: str) -> str:
+        while id in self._ids:
+            id += "_"
+        self._ids.add(id)
+        return id

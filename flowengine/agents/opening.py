@@ -1,0 +1,65 @@
+"""How an agent's work opens: which models answer, and what the conversation begins with."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from flowengine.agents.models.errors import ModelError
+from flowengine.agents.models.port import Message
+from flowengine.sdk import Plain, StepContext
+
+VARIABLE = "FLOWENGINE_MODEL"
+NO_MODEL = (
+    "no model is named: say 'model' of the agent, 'defaults.model', the variable "
+    f"{VARIABLE}, or --model"
+)
+
+
+def opened(context: StepContext, models: Mapping[str, Any], args: Mapping[str, Plain]) -> Plain:
+    """Return what is offered, and the messages that the conversation begins with.
+
+    Args:
+        context: The attempt.
+        models: By agent: its `model`, if it says one, and `fallbacks`.
+        args: What the step was given: `prompt`, `context`, `files`.
+    """
+    chosen = {name: _models(one) for name, one in models.items()}
+    given = args.get("context") or {}
+    return {
+        "offer": {"models": chosen},
+        "messages": _first_messages(args, given),
+        "context": given,
+    }
+
+
+def _models(one: Mapping[str, Any]) -> list[str]:
+    first = one["model"] or os.environ.get(VARIABLE)
+    if not first:
+        raise ModelError(NO_MODEL, retryable=False)
+    return [first, *one["fallbacks"]]
+
+
+def _first_messages(args: Mapping[str, Plain], given: Mapping[str, Plain]) -> list[Message]:
+    prompt = args.get("prompt") or ""
+    parts: list[Plain] = list(prompt) if isinstance(prompt, list) else []
+    texts = [prompt] if isinstance(prompt, str) and prompt else []
+    if given:
+        texts.append("Context:\n" + json.dumps(given, ensure_ascii=False, indent=1))
+    files = args.get("files") or []
+    if files:
+        lines = [_file_line(one) for one in files]
+        texts.append("Files:\n" + "\n".join(lines))
+    if parts:
+        parts += [{"type": "text", "text": text} for text in texts]
+        return [{"role": "user", "content": parts}]
+    return [{"role": "user", "content": "\n\n".join(texts)}] if texts else []
+
+
+def _file_line(file: Plain) -> str:
+    if isinstance(file, dict):
+        size = f", {file['size']} bytes" if "size" in file else ""
+        return f"- {file.get('name') or file.get('path')} ({file.get('path')}{size})"
+    return f"- {file}"

@@ -1,0 +1,122 @@
+"""What a tool returned, as the model is told of it.
+
+A tool may return anything: text, data, bytes, an image, a `Result`, an agent. What enters the
+journal is an envelope of plain data: the content of the tool's message, further messages, changes
+of the context, and to whom the conversation is handed over.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from flowengine.sdk import Plain, StepContext, ToolError
+
+LIMIT = 10_000
+"""Characters of a result that the model is shown."""
+
+
+def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> dict[str, Plain]:
+    """Return what a tool's return means.
+
+    Args:
+        context: The attempt of the call.
+        task: `agents`, those that the conversation can be handed over to; `limit`, the characters
+            of a result that the model is shown.
+        result: What the tool returned.
+
+    Raises:
+        ToolError: A change of the context is not plain data.
+    """
+    made: dict[str, Plain] = {"content": "", "more": [], "context": {}, "handoff": ""}
+    to = None
+    if _is_result(result):
+        made["context"] = _plain_context(result.context_variables or {})
+        image = getattr(result, "image", None)
+        if image:
+            made["more"] = [_image_message(image)]
+        to, result = result.agent, result.value
+    elif _is_agent(result):
+        to, result = result, ""
+    content = as_text(result)
+    if to is not None:
+        content = _handed_over(made, task.get("agents", []), to, content)
+    made["content"] = _cut(context, content, task.get("limit", LIMIT))
+    return made
+
+
+def as_text(value: Any) -> str:
+    """Return a value as the text of a message; never fails."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    try:
+        return json.dumps(value, ensure_ascii=False, default=_as_data)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+def _as_data(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    if hasattr(value, "model_dump"):
+        return value.model_dump()
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    return str(value)
+
+
+def _is_result(value: Any) -> bool:
+    """Return whether a value says what follows from a call, as `Result` does."""
+    return all(hasattr(value, name) for name in ("value", "agent", "context_variables"))
+
+
+def _is_agent(value: Any) -> bool:
+    """Return whether a value is an agent, as `Agent` is."""
+    return all(hasattr(value, name) for name in ("name", "instructions", "functions"))
+
+
+def _plain_context(update: Mapping[str, Any]) -> dict[str, Plain]:
+    for key, value in update.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError, RecursionError):
+            what = type(value).__name__
+            raise ToolError(
+                f"context variable {key!r} is a {what}: only plain data is kept; nothing was "
+                "changed",
+                retryable=False,
+            ) from None
+    return dict(update)
+
+
+def _handed_over(made: dict[str, Plain], known: list[str], to: Any, content: str) -> str:
+    name = getattr(to, "name", to)
+    if name not in known:
+        there = ", ".join(known) or "none"
+        return f"Error: there is no agent {name!r} in this flow to hand over to; there is {there}."
+    made["handoff"] = name
+    return content or f"Handed over to {name}."
+
+
+def _image_message(image: Any) -> dict[str, Plain]:
+    if isinstance(image, bytes | bytearray):
+        image = f"data:image/png;base64,{b64encode(bytes(image)).decode()}"
+    part = {"type": "image_url", "image_url": {"url": image}}
+    return {"role": "user", "content": [{"type": "text", "text": "The image:"}, part]}
+
+
+def _cut(context: StepContext, text: str, limit: int) -> str:
+    """Return a text with its middle left out if it is long; all of it is kept as a file."""
+    if len(text) <= limit:
+        return text
+    file = context.execution.artifacts.put(text.encode(), "result.txt")
+    head, tail = limit * 2 // 3, limit // 3
+    left = len(text) - head - tail
+    note = f"\n[… {left} characters left out; all of it is kept as {file['sha256']} …]\n"
+    return text[:head] + note + text[-tail:]

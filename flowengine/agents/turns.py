@@ -1,0 +1,303 @@
+"""One turn of an agent: a model is asked, and its reply becomes calls, an answer, or an end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from flowengine.agents import endings
+from flowengine.agents.endings import GOING_ON, End
+from flowengine.agents.models.port import (
+    CallFault,
+    Message,
+    ModelCall,
+    ModelReply,
+    ModelRequest,
+    ToolOffer,
+)
+from flowengine.agents.models.registry import resolve
+from flowengine.errors import FlowEngineError
+from flowengine.sdk import Plain, StepContext
+from flowengine.sdk.read_only import plain
+from flowengine.validation import Validator
+
+HANDOFF = "transfer_to_"
+LAST = "This is your last turn: answer now, from what you know. No tool can be called any more."
+
+
+class Offered(NamedTuple):
+    """A tool that is on offer in a turn."""
+
+    offer: ToolOffer
+    step: str
+    """The step that a call of it is; empty: the turn answers it by itself."""
+    parallel: bool = False
+    handoff: str = ""
+    """The agent to whom it hands over."""
+    extra: Mapping[str, Plain] = {}
+    """What the step is told beside the arguments."""
+
+
+class Turn:
+    """One turn.
+
+    Args:
+        agent: What the generated flow says of the agent.
+        state: The state of the flow.
+        instructions: Those of the agent.
+        settings: What the provider is passed.
+    """
+
+    def __init__(
+        self,
+        agent: Mapping[str, Any],
+        state: Mapping[str, Any],
+        instructions: str,
+        settings: Mapping[str, Plain],
+    ) -> None:
+        self.agent = agent
+        self.name: str = agent["name"]
+        self.state = state
+        self.instructions = instructions
+        self.settings = settings
+        self.number: int = state["turns"] + 1
+        self.answers = self.number >= agent["max_turns"] and agent["last"] == "answer"
+        """Whether it has to answer, as no turn follows."""
+        self.tools = {one.offer.name: one for one in self._offered()}
+
+    async def ask(self) -> ModelReply:
+        """Ask the model whose turn it is."""
+        model = self.model
+        return await resolve(model).complete(self.request(model))
+
+    @property
+    def model(self) -> str:
+        """The model that is asked: the agent's, or one of its fallbacks."""
+        models: list[str] = self.state["offer"]["models"][self.name]
+        at: int = self.state["model_at"]
+        return models[min(at, len(models) - 1)]
+
+    def request(self, model: str) -> ModelRequest:
+        """Return what the model is asked."""
+        agent = self.agent
+        offers = () if self.answers else tuple(one.offer for one in self.tools.values())
+        system = [self.instructions, *([LAST] if self.answers else [])]
+        messages: list[Message] = [{"role": "system", "content": "\n\n".join(filter(None, system))}]
+        messages += plain(self.state["messages"])
+        return ModelRequest(
+            model=model,
+            messages=messages,
+            tools=offers,
+            tool_choice=agent["tool_choice"] if offers else None,
+            parallel_tool_calls=agent["parallel_tool_calls"],
+            function_calling=agent["function_calling"],
+            returns=agent["returns"],
+            settings=self.settings,
+            agent=self.name,
+        )
+
+    def _offered(self) -> list[Offered]:
+        found = [
+            Offered(
+                ToolOffer(one["name"], one["description"], one["parameters"]),
+                one["step"],
+                one["parallel"],
+            )
+            for one in plain(self.agent["tools"])
+        ]
+        for one in plain(self.state["offer"].get("servers", {}).get(self.name, [])):
+            offer = ToolOffer(one["name"], one["description"], one["parameters"])
+            found.append(Offered(offer, one["step"], extra={"tool": one["tool"]}))
+        for name, what in self.agent["handoffs"].items():
+            offer = ToolOffer(HANDOFF + name, _hand_over(name, what), _NOTHING)
+            found.append(Offered(offer, "", handoff=name))
+        if self.agent["finish"] == "tools":
+            found += [Offered(one, "") for one in endings.case_offers()]
+        return found
+
+    def output(self, reply: ModelReply) -> dict[str, Plain]:
+        """Return what follows from a reply, as the output of the step."""
+        return _Reading(self, reply).output()
+
+
+_NOTHING: dict[str, Plain] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+def _hand_over(name: str, what: str) -> str:
+    return f"Hands the conversation over to {name}" + (f": {what}" if what else ".")
+
+
+class _Reading:
+    """What follows from one reply."""
+
+    def __init__(self, turn: Turn, reply: ModelReply) -> None:
+        self.turn = turn
+        self.reply = reply
+        content = reply.message.get("content")
+        self.text = content if isinstance(content, str) else ""
+        self.calls: list[dict[str, Plain]] = []
+        self.told: list[Message] = []
+        """What the model is told at once, as there are no calls."""
+        self.end = GOING_ON
+        self.idle = 0
+        self.handed = ""
+
+    def output(self) -> dict[str, Plain]:
+        if self.reply.calls or self.reply.faults:
+            self._read_calls()
+        else:
+            self._read_text()
+        usage = self.reply.usage
+        return {
+            "message": self.reply.message,
+            "calls": self.calls,
+            "told": self.told,
+            "together": self._together(),
+            "end": self.end.data,
+            "idle": self.idle,
+            "text": self.text or self.turn.state.get("text", ""),
+            "model": self.reply.model,
+            "scripted": self.reply.scripted,
+            "usage": {name: getattr(usage, name) for name in usage.__dataclass_fields__},
+            "events": [dict(event) for event in self.reply.events],
+        }
+
+    # Calls
+
+    def _read_calls(self) -> None:
+        """Take calls and faults in the order of the message; what has no place there is last."""
+        by_id: dict[str | None, ModelCall | CallFault] = {one.id: one for one in self.reply.calls}
+        by_id |= {one.id: one for one in self.reply.faults if one.id is not None}
+        for sent in self.reply.message.get("tool_calls") or []:
+            found = by_id.get(sent["id"])
+            if isinstance(found, ModelCall):
+                self._read_call(found, sent["function"]["arguments"])
+            elif found is not None:
+                self._tell(found.id, found.name or "", f"Error: {found.reason}")
+        for fault in self.reply.faults:
+            if fault.id is None:
+                self._add("told", messages=[{"role": "user", "content": fault.reason}])
+        if not self.reply.calls:
+            self._idle("its calls could not be run")
+
+    def _read_call(self, call: ModelCall, sent: str) -> None:
+        offered = self.turn.tools[call.name]
+        end = endings.ended_by_call(call.name, call.arguments) if not offered.step else None
+        if end is not None:
+            if not self.end.outcome:
+                self.end = end
+            self._tell(call.id, call.name, "Noted.")
+        elif offered.handoff:
+            self._hand_over(call, offered.handoff)
+        else:
+            self._run(call, offered, sent)
+
+    def _hand_over(self, call: ModelCall, to: str) -> None:
+        if self.handed:
+            text = f"Error: not taken, as {self.handed} is active now."
+            self._tell(call.id, call.name, text)
+            return
+        self.handed = to
+        self._tell(call.id, call.name, f"Handed over to {to}.", to)
+
+    def _run(self, call: ModelCall, offered: Offered, sent: str) -> None:
+        fails, was_told = endings.repeated(self.turn.state["messages"], call.name, sent)
+        if fails >= endings.REPEATS:
+            if was_told:
+                self.end = End("not_resolved", None, f"{call.name} failed again and again")
+            self._tell(call.id, call.name, endings.REPEATED)
+        else:
+            self._add(offered.step, id=call.id, name=call.name, args=call.arguments,
+                      **offered.extra)  # fmt: skip
+
+    def _tell(self, id: str | None, name: str, content: str, handoff: str = "") -> None:
+        """Answer a call without running anything."""
+        message: Message = {"role": "tool", "tool_call_id": id, "name": name, "content": content}
+        self._add("told", handoff, messages=[message])
+
+    def _add(self, step: str, handoff: str = "", **more: Plain) -> None:
+        place = str(len(self.calls) + 1)
+        self.calls.append({"place": place, "step": step, "handoff": handoff, **more})
+
+    def _together(self) -> int:
+        """Return how many of the calls may run at once."""
+        parallel = self.turn.agent["parallel_tool_calls"] and all(
+            self.turn.tools[str(one["name"])].parallel for one in self.calls if "name" in one
+        )
+        return max(1, len(self.calls)) if parallel else 1
+
+    # Text
+
+    def _read_text(self) -> None:
+        turn = self.turn
+        by_word = endings.ended_by_word(self.text)
+        if by_word is not None:
+            self.end = by_word if by_word.outcome != "resolved" else self._answer(by_word.value)
+        elif self.reply.finish == "length":
+            self._idle("its replies were cut off", endings.CUT_SHORT)
+        elif not self.text.strip():
+            self._idle("its replies were empty", endings.EMPTY)
+        elif turn.agent["finish"] == "tools" and not turn.answers:
+            self._idle("it neither called a tool nor ended its work", endings.GO_ON)
+        else:
+            self.end = self._answer(self.text)
+
+    def _answer(self, value: Plain) -> End:
+        """Return the end by an answer; one that does not fit its form goes back to the model."""
+        schema = self.turn.agent["returns"]
+        if schema is None:
+            return End("resolved", value)
+        try:
+            answer = json.loads(_bare(str(value)))
+            return End("resolved", Validator(plain(schema)).check(answer, "the answer"))
+        except ValueError as error:
+            reason = f"it is no JSON: {error}"
+        except FlowEngineError as error:
+            reason = error.message
+        self._idle(f"its answer does not fit: {reason}", _wrong_form(reason, plain(schema)))
+        return self.end
+
+    def _idle(self, reason: str, told: str | None = None) -> None:
+        """Note a reply that brought nothing; after too many of them the work ends."""
+        self.idle = self.turn.state["idle"] + 1
+        if self.idle > endings.IDLE:
+            self.end = End("not_resolved", None, f"{reason}, {self.idle} times in a row")
+        elif told is not None:
+            self.told.append({"role": "user", "content": told})
+
+
+def _bare(text: str) -> str:
+    """Return the text of an answer without a fence around it."""
+    text = text.strip()
+    if text.startswith("```") and text.endswith("```"):
+        text = text[3:-3].partition("\n")[2] if "\n" in text else text[3:-3]
+    return text
+
+
+def _wrong_form(reason: str, schema: Plain) -> str:
+    form = json.dumps(schema, ensure_ascii=False)
+    return f"Your answer does not fit: {reason}. Answer with nothing but JSON of this form: {form}"
+
+
+async def take_turn(
+    context: StepContext,
+    task: Mapping[str, Plain],
+    input: Mapping[str, Plain],
+    ask: Callable[[Turn], Any] | None = None,
+) -> Plain:
+    """Take one turn.
+
+    Args:
+        context: The attempt; has the state of the flow.
+        task: `agent`, as the generated flow says it.
+        input: `instructions` and `settings`.
+        ask: Asks the model instead.
+
+    Returns:
+        The output of the step.
+    """
+    settings = input.get("settings") or {}
+    turn = Turn(task["agent"], context.state, str(input["instructions"]), settings)
+    reply = await (turn.ask() if ask is None else ask(turn))
+    return turn.output(reply)

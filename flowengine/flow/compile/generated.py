@@ -1,0 +1,229 @@
+"""Flows that step kinds generate: what a kind is told of a file, and the flow it gives, loaded.
+
+What a kind generates passes through the same models as a file. Its places are below the place of
+what it was made from, where nothing stands; so whatever is wrong in it is reported there.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flowengine import registry
+from flowengine.errors import FlowEngineError
+from flowengine.flow.compile.declaration_scope import DeclarationScope, OtherFlows
+from flowengine.flow.compile.environments import Environments
+from flowengine.flow.compile.expressions import Expressions
+from flowengine.flow.loading.files import Definition, File, known_names
+from flowengine.flow.loading.load import load_generated
+from flowengine.flow.models import Loc, Tool
+from flowengine.flow.models.kinds import brought_tools, tools_of
+from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.sdk.generated_flows import Declared, DeclaredTool
+
+if TYPE_CHECKING:
+    from flowengine.flow.compile.tools import Tools
+    from flowengine.kernel.graph.compiled import Plain
+
+GLOB = frozenset("*?[")
+
+
+class Program(OtherFlows, Protocol):
+    """What generating needs of what compiles all flows."""
+
+    named: set[tuple[File, str, str]]
+    """File, section and name of what something else than its own declaration names."""
+
+    def tools_of(self, file: File) -> Tools:
+        """Return the tools of a file as its own flow sees them, compiled for looking at."""
+
+
+class FileDeclarations:
+    """What a file declares, as `flowengine.sdk.generated_flows.Declarations` has it.
+
+    Args:
+        program: Finds other files.
+        file: The file.
+        use: Where what generates a flow is used, for what stands nowhere else: a file and a place.
+    """
+
+    def __init__(self, program: Program, file: File, use: tuple[File, Loc]) -> None:
+        self.program = program
+        self.file = file
+        self.use = use
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileDeclarations) and other.file is self.file
+
+    def __hash__(self) -> int:
+        return hash(id(self.file))
+
+    @property
+    def defaults(self) -> Mapping[str, Plain]:
+        """`defaults` of the file."""
+        found: dict[str, Any] = self.file.model.defaults.model_dump(
+            by_alias=True, exclude_unset=True
+        )
+        return found
+
+    def refuse(self, code: str, message: str, loc: Loc, hint: str | None = None) -> None:
+        """Report an error."""
+        file, place = (self.file, loc) if loc else self.use
+        file.report.at(code, message, place, hint)
+
+    def find(self, section: str, name: str, loc: Loc) -> Declared | None:
+        """Return what a name of a section means."""
+        file, place = (self.file, loc) if loc else self.use
+        owner = self.program.files.owner(self.file, section, name, place)
+        if owner is None:
+            return None
+        home, inner = owner
+        found = getattr(home.model, section).get(inner)
+        if found is None:
+            if not home.knows_of(section, inner):
+                noun = section.removesuffix("s")
+                known = list(known_names(self.file, section))
+                hint = did_you_mean(name, known) or f"declare it under {section!r}"
+                file.report.at("E401", f"there is no {noun} {name!r}", place, hint)
+            return None
+        if (file, place) != (home, (section, inner)):
+            self.program.named.add((home, section, inner))
+        content = found.model_dump(by_alias=True, exclude_unset=True)
+        there = self if home is self.file else FileDeclarations(self.program, home, self.use)
+        prefix = name.removesuffix(inner)
+        return Declared(inner, content, (section, inner), there, prefix)
+
+    def tools(self, pattern: str, loc: Loc) -> list[DeclaredTool]:
+        """Return the tools that a name or glob means."""
+        is_glob = not GLOB.isdisjoint(pattern)
+        server = self._server(pattern)
+        if server is not None:
+            return [server]
+        if not is_glob:
+            found = self._tool(pattern, loc)
+            return [] if found is None else [found]
+        names = [*known_names(self.file, "tools"), *(n for n in brought_tools() if n != "std.ask")]
+        fits = [name for name in names if fnmatchcase(name, pattern)]
+        told = [tool for name in fits if (tool := self._tool(name, loc)) is not None]
+        if not fits:
+            hint = did_you_mean(pattern, names) or "declare them under 'tools'"
+            self.refuse("E401", f"no tool fits {pattern!r}", loc, hint)
+        return told
+
+    def _server(self, pattern: str) -> DeclaredTool | None:
+        """Return the server whose tools a pattern names; None: it names no server."""
+        for name in known_names(self.file, "tools"):
+            if not pattern.startswith(f"{name}."):
+                continue
+            model = self._model(name)
+            if model is not None and model.server is not None:
+                content = model.model_dump(by_alias=True, exclude_unset=True)
+                return DeclaredTool(pattern, model.description or "", None, content, name)
+        return None
+
+    def _model(self, name: str) -> Tool | None:
+        owner = self.program.files.owner(self.file, "tools", name, ())
+        return None if owner is None else owner[0].model.tools.get(owner[1])
+
+    def _tool(self, name: str, loc: Loc) -> DeclaredTool | None:
+        """Return a tool by its name."""
+        model = self._model(name)
+        kind, _, tool = name.partition(".")
+        if model is None and tool in (brought := tools_of(kind)):
+            return DeclaredTool(name, brought[tool]["description"], brought[tool]["args"], {})
+        tools = self.program.tools_of(self.file)
+        callee = tools.find(name, loc or self.use[1])
+        if callee is None or model is None:
+            return None
+        args: dict[str, Any] = callee.args or {"type": "object"}
+        bound = callee.bind or {}
+        properties = {k: v for k, v in args.get("properties", {}).items() if k not in bound}
+        required = [one for one in args.get("required", ()) if one not in bound]
+        seen: dict[str, Any] = {**args, "properties": properties, "required": required}
+        if not required:
+            del seen["required"]
+        content = model.model_dump(by_alias=True, exclude_unset=True)
+        return DeclaredTool(name, model.description or callee.description, seen, content)
+
+    def text(self, path: str, loc: Loc) -> str:
+        """Return the text of a file beside this one."""
+        full = os.path.join(self.file.folder, path)
+        try:
+            with open(full, encoding="utf-8") as file:
+                found = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not text in UTF-8"
+            self.refuse("E401", f"{path!r} cannot be read: {why}", loc, "give the path of a file")
+            return ""
+        self.program.read[full] = None
+        return found
+
+
+def looking_at(file: File, program: Program) -> tuple[DeclarationScope, Environments]:
+    """Return the scope of a file's declarations for looking at them: nothing is compiled for good.
+
+    Args:
+        file: The file.
+        program: The other files.
+    """
+    secrets = {name: name for name in file.model.secrets}
+    scope = DeclarationScope(file, file.flow, Expressions(file.report, secrets), program)
+    return scope, Environments(scope)
+
+
+class Generated:
+    """The flows that step kinds have generated, each once.
+
+    Args:
+        program: The other flows and files.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._asked: dict[tuple[File, str, str], Definition | None] = {}
+        self._known: dict[tuple[File, str], Definition] = {}
+
+    def flow(self, kind: str, config: Any, file: File, loc: Loc) -> Definition | None:
+        """Return the flow that a use of a kind runs; None if what is wrong was reported.
+
+        Args:
+            kind: The step kind, which generates flows.
+            config: What stands behind its key, in long form.
+            file: The file in which it stands.
+            loc: Where.
+        """
+        key = (file, kind, repr(config))
+        if key not in self._asked:
+            self._asked[key] = None
+            self._asked[key] = self._flow(kind, config, file, loc)
+        return self._asked[key]
+
+    def _flow(self, kind: str, config: Any, file: File, loc: Loc) -> Definition | None:
+        declarations = FileDeclarations(self.program, file, (file, loc))
+        made = registry.kind_class(kind).generate(config, declarations)
+        if made is None:
+            return None
+        home = made.home
+        if not isinstance(home, FileDeclarations):
+            raise FlowEngineError(f"step kind {kind!r}: the home of a flow is a file that it found")
+        for number in range(1, len(self._known) + 2):
+            name = made.id if number == 1 else f"{made.id}_{number}"
+            known = self._known.get((home.file, name))
+            if known is None:
+                break
+            if known.generated is not None and known.generated.body == made.body:
+                return known
+        place: Loc = (*(made.loc or loc), "(generated)")
+        source = (home.file if made.loc else file).source
+        body = load_generated(
+            copy.deepcopy(dict(made.body)), source, place, self.program.files.diagnostics
+        )
+        if body is None:
+            return None
+        found = Definition(home.file, body, name)
+        found.generated, found.by = made, kind
+        self._known[home.file, name] = found
+        return found

@@ -1,0 +1,171 @@
+"""Agents: a model with instructions and tools, which steps run until it has an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator
+
+from flowengine.flow.models.base import OneOf, Part, Problem
+from flowengine.flow.models.modifiers import Retry
+from flowengine.flow.models.schemas import Schema
+from flowengine.flow.models.types import (
+    ID,
+    AsSchema,
+    Positive,
+    Template,
+    Text,
+    Value,
+    constant_text,
+    wrong,
+)
+
+_AGENT_NAME = rf"{ID}(\.{ID})?"
+_TOOL_PATTERN = r"[a-z*?\[][A-Za-z0-9_*?\[\]!-]*(\.[A-Za-z0-9_*?\[\]!-]+)*"
+_MODEL_NAME = r"[^\s/]+/\S+"
+
+
+def _matching(pattern: str, what: str, hint: str | None = None) -> PlainValidator:
+    def check(value: Any) -> str:
+        text = constant_text(value)
+        if not re.fullmatch(pattern, text):
+            wrong(what, value, hint)
+        return text
+
+    return PlainValidator(check)
+
+
+AgentName = Annotated[
+    str,
+    _matching(_AGENT_NAME, "the name of an agent"),
+    AsSchema({"type": "string", "pattern": f"^{_AGENT_NAME}$"}),
+]
+"""An agent that is named: `name` or `alias.name`."""
+ToolPattern = Annotated[
+    str,
+    _matching(_TOOL_PATTERN, "the name of a tool, or a glob"),
+    AsSchema({"type": "string", "pattern": f"^{_TOOL_PATTERN}$"}),
+]
+ModelName = Annotated[
+    str,
+    _matching(_MODEL_NAME, "a model such as openai/gpt-4o", "write it as provider/model"),
+    AsSchema({"type": "string", "pattern": f"^{_MODEL_NAME}$"}),
+]
+
+
+class Instructions(Part):
+    """What an agent is told before anything else."""
+
+    NOUN = "'instructions'"
+    MAIN = "text"
+    RULES = (OneOf(("text", "file")),)
+
+    text: Template | None = Field(
+        default=None,
+        description="The text; sees `inputs`, `state`, `execution` and `now`.",
+        examples=["Answer questions about ${{ inputs.product }}."],
+    )
+    file: Text | None = Field(
+        default=None,
+        description="A file with the text, relative to the flow file; it holds no expressions.",
+        examples=["prompts/researcher.md"],
+    )
+
+
+class MaxTurns(Part):
+    """How often an agent's models may be called in one step."""
+
+    NOUN = "'max_turns'"
+    MAIN = "count"
+
+    count: Positive = Field(default=30, description="Calls of a model.", examples=[10])
+    last: Literal["fail", "answer"] = Field(
+        default="fail",
+        description="The last call: like the others, or without tools, so that it is an answer.",
+        examples=["answer"],
+    )
+
+
+class Agent(Part):
+    """A model with instructions and tools."""
+
+    NOUN = "an agent"
+
+    model: ModelName | None = Field(
+        default=None,
+        description="The model; `defaults.model`, else `FLOWENGINE_MODEL`.",
+        examples=["openai/gpt-4o"],
+    )
+    instructions: Instructions = Field(
+        description="What it is told before anything else.",
+        examples=["You find sources."],
+    )
+    description: Text | None = Field(
+        default=None,
+        description="What it is for, told to agents that may call it or hand over to it.",
+        examples=["Finds sources"],
+    )
+    tools: list[ToolPattern] = Field(
+        default_factory=list,
+        description="Tools that it may call, as names or globs.",
+        examples=[["search", "github.get_*"]],
+    )
+    handoffs: list[AgentName] = Field(
+        default_factory=list,
+        description="Agents that it may hand the conversation over to.",
+        examples=[["writer"]],
+    )
+    returns: Schema | None = Field(
+        default=None,
+        description="JSON Schema of the final answer; text.",
+        examples=[{"type": "object", "properties": {"title": {"type": "string"}}}],
+    )
+    max_turns: MaxTurns = Field(
+        default_factory=MaxTurns,
+        description="How often models may be called in one step, handoffs included.",
+        examples=[10],
+    )
+    fallbacks: list[ModelName] = Field(
+        default_factory=list,
+        description="Models that are tried in order when one cannot answer.",
+        examples=[["openai/gpt-4o-mini"]],
+    )
+    retry: Retry | None = Field(
+        default=None,
+        description="Of one call of a model; 3 attempts with pauses of 4 to 10 seconds.",
+        examples=[5],
+    )
+    tool_choice: Text | None = Field(
+        default=None,
+        description="`auto`, `none`, `required`, or the name of a tool that must be called.",
+        examples=["required"],
+    )
+    parallel_tool_calls: bool = Field(
+        default=True, description="Whether one reply may hold several calls.", examples=[False]
+    )
+    function_calling: Literal["native", "text"] | None = Field(
+        default=None,
+        description="How the model is offered tools; by what is known of it.",
+        examples=["text"],
+    )
+    settings: dict[str, Value] = Field(
+        default_factory=dict,
+        description="Passed to the provider; may name secrets.",
+        examples=[{"temperature": 0, "api_key": "${{ secrets.KEY }}"}],
+    )
+    finish: Literal["answer", "tools"] = Field(
+        default="answer",
+        description="What ends the step: a reply without calls, or one of the tools "
+        "`case_resolved` and `case_not_resolved`, which the agent is then given.",
+        examples=["tools"],
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add what excludes one another."""
+        yield from super().problems(given)
+        if given.get("finish") == "tools" and "returns" in given:
+            message = "'returns' is the form of an answer, but this agent ends by a tool"
+            yield Problem("returns", "E103", message, "leave out 'finish', or 'returns'")

@@ -1,0 +1,138 @@
+"""Flows that step kinds generate: a step of such a kind runs a flow made for it.
+
+What a kind generates is an entry of `flows:` of the flow language, in long form, as plain data. It
+is compiled as if it stood in the file that declares what it was made from, and runs like any other
+subflow. The names in it may hold dots and begin with an underscore, which those of a file cannot:
+so they never clash with what the file's own declarations see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from flowengine.kernel.graph.compiled import Plain
+
+Loc = tuple[str | int, ...]
+"""A path of keys and indexes into a flow file."""
+
+
+class DeclaredTool(NamedTuple):
+    """A tool as those who call it see it."""
+
+    name: str
+    """By which steps of the generated flow call it."""
+    description: str
+    """Empty: none is known."""
+    args: Mapping[str, Plain] | None
+    """JSON Schema of what a caller gives; None: only the server that has it knows."""
+    declaration: Mapping[str, Plain]
+    """As it stands in its file, in long form; empty for tools that need no declaration."""
+    server: str | None = None
+    """The server that offers it; then `name` may be a glob, and what fits is known at run time."""
+
+
+class Declarations(Protocol):
+    """What a flow file declares."""
+
+    @property
+    def defaults(self) -> Mapping[str, Plain]:
+        """`defaults` of the file, in long form."""
+
+    def find(self, section: str, name: str, loc: Loc) -> Declared | None:
+        """Return what a name of a section means; None if it was reported that there is none.
+
+        Args:
+            section: Such as `agents`.
+            name: `name`, or `alias.name` of an import.
+            loc: Where it is named; empty: by the step.
+        """
+
+    def tools(self, pattern: str, loc: Loc) -> list[DeclaredTool]:
+        """Return the tools that a name or glob means; that there are none is reported.
+
+        Args:
+            pattern: A name, or a glob over names.
+            loc: Where it stands.
+        """
+
+    def text(self, path: str, loc: Loc) -> str:
+        """Return the text of a file; that it cannot be read is reported, and the text empty.
+
+        Args:
+            path: Relative to the flow file.
+            loc: Where it is named.
+        """
+
+    def refuse(self, code: str, message: str, loc: Loc, hint: str | None = None) -> None:
+        """Report an error.
+
+        Args:
+            code: For example `E401`.
+            message: What is wrong, in one line.
+            loc: Where; empty: at the step.
+            hint: What to do.
+        """
+
+
+class Declared(NamedTuple):
+    """Something that a file declares."""
+
+    name: str
+    """In its file."""
+    content: Mapping[str, Plain]
+    """As it stands there, in long form."""
+    loc: Loc
+    """Where it stands there."""
+    home: Declarations
+    """What else is declared there."""
+    prefix: str = ""
+    """By which import the file that asked has it: `lib.`."""
+
+
+class Given(NamedTuple):
+    """A value that a generated flow is given."""
+
+    value: Plain
+    """As in a file: with expressions. They see what declarations see and, in the flow of the file,
+    its state."""
+    loc: Loc
+    """Where it stands in the file."""
+    home: Declarations
+    """The file in which it stands."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a step of a generated flow is beside what the language can say."""
+
+    plumbing: bool = False
+    """It only holds the flow together: left out where people look at an execution."""
+    reads: Sequence[str] = ()
+    """State keys that a call finds in `context.state`."""
+    adapter: Mapping[str, Plain] | None = None
+    """The kind that generated the flow makes what the call returned into its output: `adapt` gets
+    this as its `task`."""
+
+
+@dataclass(frozen=True)
+class GeneratedFlow:
+    """A flow that a step kind made from a use of it."""
+
+    id: str
+    """Its name; flows of one file that are called the same have to be the same."""
+    body: Mapping[str, Plain]
+    """An entry of `flows`, in long form."""
+    home: Declarations
+    """The file whose declarations it sees."""
+    loc: Loc = ()
+    """Where in that file is what it was made from: errors in it are reported there."""
+    given: Mapping[str, Given | Mapping[str, Given]] = field(default_factory=dict)
+    """Inputs that get a value from the file, or a map of such values. One more is `_args`: the
+    arguments of the call."""
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    """By the ids of steps."""
+    returns: Mapping[str, Plain] = field(default_factory=dict)
+    """JSON Schema of the output of a step that runs it: that of its output `output`. What else it
+    gives is seen as `steps.x.NAME`."""

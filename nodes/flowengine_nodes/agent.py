@@ -1,0 +1,138 @@
+"""`agent`: runs an agent until its final answer. It generates a flow; `agent_turn` is its heart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from flowengine.sdk import CallSignature, Plain, StepContext, StepKind
+
+if TYPE_CHECKING:
+    from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
+
+_ARGS: dict[str, Plain] = {
+    "type": "object",
+    "properties": {
+        "prompt": {
+            "description": "What it is asked: text, or a list of parts.",
+            "type": ["string", "array"],
+        },
+        "context": {"description": "Shown to the model as data.", "type": "object"},
+        "files": {"description": "Files that it is told of.", "type": "array"},
+    },
+    "additionalProperties": False,
+}
+
+
+class Agent(StepKind):
+    """Runs an agent of the file."""
+
+    places = ("step", "tool")
+    takes_arguments = True
+    constants = ("name",)
+    outcomes = ("resolved",)
+    raises = {  # noqa: RUF012 - nothing changes it
+        "not_resolved": "NotResolved",
+        "max_turns": "MaxTurns",
+        "budget": "BudgetExceeded",
+    }
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of what stands behind `agent`: its name."""
+        name: dict[str, Plain] = {
+            "type": "string",
+            "pattern": r"^[a-z][a-z0-9_]{0,62}(\.[a-z][a-z0-9_]{0,62})?$",
+            "description": "An entry of `agents`, or `alias.name` of an import.",
+            "examples": ["researcher"],
+        }
+        return {
+            "type": "object",
+            "x-main": "name",
+            "properties": {"name": name},
+            "required": ["name"],
+            "additionalProperties": False,
+        }
+
+    @classmethod
+    def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
+        """Return what an agent is given."""
+        return CallSignature(_ARGS, None)
+
+    @classmethod
+    def label(cls, task: Mapping[str, Plain]) -> str:
+        """Return the agent."""
+        return str(task.get("name", ""))
+
+    @classmethod
+    def generate(
+        cls, configuration: Mapping[str, Plain], declarations: Declarations
+    ) -> GeneratedFlow | None:
+        """Return the flow that runs the agent, and those that it may hand over to."""
+        from flowengine.agents.declared import generate
+
+        return generate(configuration["name"], declarations)
+
+    def adapt(self, context: StepContext, task: Mapping[str, Plain], result: object) -> Plain:
+        """Make what a tool returned into what the model is told of it."""
+        from flowengine.agents.tool_answers import envelope
+
+        return envelope(context, task, result)
+
+
+class Offer(StepKind):
+    """Opens an agent's work: which models answer, and what the conversation begins with."""
+
+    places = ("generated",)
+    effect = "idempotent"
+    constants = ("models",)
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of what the generated flow says."""
+        anything: dict[str, Plain] = {"type": "object"}
+        return {"type": "object", "properties": {"models": anything, "args": {}}}
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        """Return what is offered."""
+        from flowengine.agents.opening import opened
+
+        return opened(context, task["models"], input.get("args") or {})
+
+
+class Turn(StepKind):
+    """Asks a model once, for one turn of an agent."""
+
+    places = ("generated",)
+    effect = "idempotent"
+    constants = ("agent",)
+    secrets = ("settings",)
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of what the generated flow says."""
+        anything: dict[str, Plain] = {"type": "object"}
+        text: dict[str, Plain] = {"type": "string"}
+        properties: dict[str, Plain] = {
+            "agent": anything,
+            "instructions": text,
+            "settings": anything,
+        }
+        return {"type": "object", "properties": properties}
+
+    @classmethod
+    def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
+        """Return the state that a turn sees."""
+        from flowengine.agents.generated_flow import STATE
+
+        return STATE
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        """Ask the model, and return what follows from its reply."""
+        from flowengine.agents.turns import take_turn
+
+        return await take_turn(context, task, input)

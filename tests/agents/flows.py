@@ -1,0 +1,117 @@
+"""What the tests of agents in flows share: a flow in a folder, tools, a scripted model."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flowengine import Engine
+from flowengine.agents.models.registry import register, unregister
+from flowengine.agents.models.scripted import ScriptedModel
+
+NAME = "scripted/test"
+TOOLS = '''
+from pathlib import Path
+
+def note(line):
+    with open(Path(__file__).with_name("called.txt"), "a") as file:
+        file.write(line + "\\n")
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    note(f"add {a} {b}")
+    return a + b
+
+def boom(why: str) -> str:
+    """Fail."""
+    note("boom")
+    raise ZeroDivisionError(f"division by zero: {why}")
+'''
+HEAD = f"""
+flowengine: 1
+id: f
+inputs: {{q: {{type: string, default: What is 1 + 2?}}}}
+defaults: {{model: {NAME}}}
+tools:
+  add: {{python: "tools:add"}}
+  boom: {{python: "tools:boom"}}
+"""
+STEPS = """
+steps:
+  - {id: ask, agent: first, with: {prompt: "${{ inputs.q }}"}}
+outputs: {answer: "${{ steps.ask.output }}", agent: "${{ steps.ask.agent }}"}
+"""
+
+
+def call(name: str, id: str = "", **arguments: Any) -> dict[str, Any]:
+    """A call in a scripted reply."""
+    return {"name": name, "arguments": arguments, "id": id}
+
+
+def flow(agents: str, steps: str = STEPS, head: str = HEAD) -> str:
+    """The text of a flow; `agents` is what stands below `agents:`."""
+    below = textwrap.indent(textwrap.dedent(agents).strip(), "  ")
+    return f"{head.strip()}\nagents:\n{below}\n{steps.strip()}\n"
+
+
+class Case:
+    """A flow in a folder, with a scripted model."""
+
+    def __init__(self, folder: Path, text: str, script: Sequence[Any], **model: Any) -> None:
+        self.folder = folder
+        self.path = folder / "flow.yaml"
+        self.path.write_text(text)
+        if not (folder / "tools.py").exists():
+            (folder / "tools.py").write_text(TOOLS)
+        self.model = ScriptedModel(script, **model)
+        self.engine: Engine | None = None
+        self.id = ""
+
+    def run(self, inputs: Mapping[str, Any] | None = None) -> Any:
+        """Run the flow to its end."""
+        with self.engine_open() as engine:
+            result = engine.run(self.path, inputs)
+            self.id = result.execution
+        return result
+
+    @contextmanager
+    def engine_open(self) -> Iterator[Engine]:
+        """An engine whose store stays in the folder; the model answers meanwhile."""
+        register(NAME, self.model)
+        try:
+            with Engine(self.folder / "store.db", workdir=self.folder) as engine:
+                yield engine
+        finally:
+            unregister(NAME)
+
+    @property
+    def called(self) -> list[str]:
+        """What the tools noted."""
+        path = self.folder / "called.txt"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def sent(self, number: int) -> list[dict[str, Any]]:
+        """The messages of a request, the first of which is number 0."""
+        return [dict(one) for one in self.model.requests[number].messages]
+
+    def offered(self, number: int) -> list[str]:
+        """The tools on offer in a request."""
+        return [one.name for one in self.model.requests[number].tools]
+
+    def journal(self) -> list[dict[str, Any]]:
+        """All events."""
+        with self.engine_open() as engine:
+            return list(engine.events(self.id))
+
+
+def told(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Role and content of messages."""
+    return [(one["role"], one["content"]) for one in messages]
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, default=str)
