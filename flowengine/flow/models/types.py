@@ -231,12 +231,11 @@ def _environment_uses(value: Any) -> dict[str, dict[str, Any]]:
 
 
 def _arguments(value: Any) -> dict[str, Any] | str:
-    """Return arguments by name, or the one expression that gives them all."""
+    """Return arguments by name, `x-` ones too, or the one expression that gives them all."""
     if not isinstance(value, dict) and not is_expression(value):
         wrong("a map of arguments, or one expression that gives it", value)
-    if isinstance(value, str):
-        return value
-    return {name: one for name, one in value.items() if not name.startswith("x-")}
+    arguments: dict[str, Any] | str = value
+    return arguments
 
 
 def _template(value: Any) -> str:
