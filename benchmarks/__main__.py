@@ -401,6 +401,22 @@ def in_a_container(folder: Path) -> Iterator[Figure]:
         yield Figure("MB that the engine grows by meanwhile", "MB", grown / 1024, 16.0)
 
 
+def model_calls(folder: Path) -> Iterator[Figure]:
+    """What the port adds to a call of a model; needs the packages of tests/model_servers."""
+    from benchmarks import models
+
+    with models.double(folder) as url:
+        for turns, streamed in ((0, False), (0, True), (100, False)):
+            messages = models.conversation(turns)
+            ours, theirs = alternating(
+                partial(models.each, models.through_the_port(url, messages, streamed=streamed)),
+                partial(models.each, models.by_litellm(url, messages, streamed=streamed)),
+            )
+            what = f"{'a streamed' if streamed else 'a'} call of a model after {turns} turns"
+            said = f"{ours * 1000:.1f} ms, litellm alone {theirs * 1000:.1f}"
+            yield Figure(f"ms that the port adds to {what}", said, (ours - theirs) * 1000, 5)
+
+
 ALL = {
     case.__name__: case
     for case in (
@@ -417,6 +433,7 @@ ALL = {
         scale,
         reused_environment,
         step_with_environment,
+        model_calls,
         in_a_sandbox,
         in_a_container,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -154,22 +155,28 @@ class _Here:
     def __init__(self, listen: Listener) -> None:
         self._loop = asyncio.get_running_loop()
         self._listen: Listener | None = listen
+        self._arrived: deque[ReplyPart] = deque()
 
     def __call__(self, part: ReplyPart) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell, part)
+        self._arrived.append(part)
+        # The loop is woken once for all that arrives until it is its turn.
+        if len(self._arrived) == 1 and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell)
 
     def close(self) -> None:
+        self._tell()
         self._listen = None
 
-    def _tell(self, part: ReplyPart) -> None:
-        if self._listen is None:
-            return
-        try:
-            self._listen(part)
-        except Exception:
-            self._listen = None
-            _log.exception("who listened to a reply failed, and is told no more")
+    def _tell(self) -> None:
+        while self._arrived:
+            part = self._arrived[0]
+            try:
+                if self._listen is not None:
+                    self._listen(part)
+            except Exception:
+                self._listen = None
+                _log.exception("who listened to a reply failed, and is told no more")
+            self._arrived.popleft()  # only now: what arrives meanwhile wakes nobody
 
 
 def _asked(

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents.models.wire import Wire, failed, replied, streamed
+
 BLOCKED = """
 import socket, sys
 def refuse(*args, **kwargs):
@@ -67,6 +69,29 @@ print(unknown.window, unknown.vision, unknown.input_price)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["128000 True True 2.5e-06 native", "None None None"]
+    assert done.stderr == ""
+
+
+def test_calls_leave_nothing_to_say_when_the_process_ends(wire: Wire, tmp_path: Path) -> None:
+    answers = {"content": "Hello."}
+    wire.answer(replied("Hello."), streamed(answers), failed(500), streamed(answers, finish=None))
+    program = f"""
+import asyncio
+from flowengine.agents.models import ModelError, ModelRequest, resolve
+settings = {{"api_key": "key", "api_base": "{wire.url}/v1"}}
+request = ModelRequest("openai/gpt-4o", [{{"role": "user", "content": "Hi"}}], settings=settings)
+for listen in (None, lambda part: None) * 2:
+    try:
+        reply = asyncio.run(resolve(request.model).complete(request, listen))
+        print(reply.message["content"])
+    except ModelError as error:
+        print(error.retryable)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+
+    assert done.stdout.split() == ["Hello.", "Hello.", "True", "True"], done.stderr
     assert done.stderr == ""
 
 
