@@ -8,7 +8,7 @@ name any program.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,13 +66,14 @@ def installation(spec: Spec) -> Installation | None:
         raise EnvironmentUnavailable(f"{spec}: the interpreter {program} is not executable")
     if spec.provider == "host":
         return Installation(program, {})
-    return Installation(program, _shown(spec, program))
+    libraries = [Path(folder) for folder in getattr(spec.config, "libraries", ())]
+    return Installation(program, _shown(spec, program, libraries))
 
 
-def _shown(spec: Spec, program: str) -> dict[str, Path]:
+def _shown(spec: Spec, program: str, libraries: Iterable[Path]) -> dict[str, Path]:
     """Return the folders that are to be shown, those above before those below."""
     found: dict[str, Path] = {}
-    for folder in _folders(program):
+    for folder in (*_folders(program), *libraries):
         real = Path(os.path.realpath(folder))
         for inside in (str(folder), str(real)):
             if _below(inside, _SYSTEM):

@@ -57,6 +57,9 @@ KINDS = {
         "box.query('select word from words')[0]['word']",
     ),
     "files": Kind({"kind": "files"}, "box.write('note', 'kept')", "box.read('note').decode()"),
+    "documents": Kind(
+        {"kind": "documents"}, "box.put('note', b'kept')", "box.read('note').markdown"
+    ),
     "mcp": Kind(
         {"kind": "mcp", "config": {"url": "URL"}},
         "box.call_tool('count', {})",

@@ -1,0 +1,48 @@
+"""The model of `config:` of the kind `documents`.
+
+Loads pydantic: import it inside `config_model`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from pydantic import Field
+
+from flowengine.sdk.models import Config
+from flowengine_envs.documents.libraries import folders
+
+
+class DocumentsConfig(Config):
+    """`config:` of the kind `documents`: what one file may take."""
+
+    bytes: Annotated[int, Field(gt=0)] = 64 * 1024 * 1024
+    """Size of the file."""
+    unpacked: Annotated[int, Field(gt=0)] = 256 * 1024 * 1024
+    """What an archive, or a stream of a PDF, unpacks to."""
+    entries: Annotated[int, Field(gt=0)] = 10_000
+    """Files in an archive."""
+    pages: Annotated[int, Field(gt=0)] = 5_000
+    """Pages, slides, sheets or chapters; further ones are left out."""
+    cells: Annotated[int, Field(gt=0)] = 200_000
+    """Cells of all tables; further ones are left out."""
+    characters: Annotated[int, Field(gt=0)] = 2_000_000
+    """Length of the Markdown; the rest is left out."""
+    pixels: Annotated[int, Field(gt=0)] = 200_000_000
+    """Width times height of an image."""
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Its programs get no variables."""
+        return {}
+
+    @property
+    def interpreter(self) -> str:
+        """The one that runs this: it has the libraries."""
+        return sys.executable
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Folders that are shown to the sandbox beside the interpreter's."""
+        return folders()

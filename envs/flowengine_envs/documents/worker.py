@@ -1,0 +1,105 @@
+"""The process in which one file is converted. It knows nothing else of this project.
+
+    python -I -c START OPTIONS < FILE      the answer goes to descriptor 3, as JSON
+
+It holds itself to its limit of memory, so that running out of it is an answer, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.document import Damaged, Document, LimitReached, Limits, Unreadable
+
+START = (
+    "import sys, json; options = json.loads(sys.argv[1]); sys.path[:0] = options['search_path']; "
+    "from flowengine_envs.documents.worker import main; main(options)"
+)
+ANSWER = 3
+LARGEST = 15 * 1024 * 1024
+"""Bytes of an answer."""
+
+
+def main(options: Mapping[str, Any]) -> None:
+    """Convert what stands on standard input, or at a path, and tell what it became.
+
+    Args:
+        options: `limits`, `memory`, `path`, `roots`, and arguments of `convert`.
+    """
+    memory = options["memory"]
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    soft = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    try:
+        told = _told(_converted(options))
+    except LimitReached as error:
+        told = _fault(error, limit=error.limit, allowed=error.allowed)
+    except Unreadable as error:
+        told = _fault(error)
+    except MemoryError:
+        told = json.dumps({"error": {"type": "MemoryError", "message": "out of memory"}}).encode()
+    with open(ANSWER, "wb") as answer:
+        answer.write(told)
+
+
+def _converted(options: Mapping[str, Any]) -> Document:
+    limits = Limits(**options["limits"])
+    path = options["path"]
+    data = sys.stdin.buffer.read() if path is None else read(path, options["roots"], limits.bytes)
+    names = ("name", "media_type", "password", "base")
+    try:
+        return convert(data, limits=limits, **{name: options[name] for name in names})
+    except Damaged as error:
+        if "emory alloc" in str(error):  # so the parser of XML says that there is no more of it
+            raise MemoryError from None
+        raise
+
+
+def read(path: str, roots: Sequence[str], largest: int) -> bytes:
+    """Return the bytes of a file below one of the folders.
+
+    Raises:
+        Unreadable: It is not there, leads out of them, or is no file.
+        LimitReached: It is too large.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unreadable(f"'{path}' cannot be read: {error.strerror}") from None
+    with open(fd, "rb") as file:
+        real = os.readlink(f"/proc/self/fd/{fd}")
+        if not any(real.startswith(f"{os.path.realpath(root)}/") for root in roots):
+            raise Unreadable(f"'{path}' leads out of the workspace")
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise Unreadable(f"'{path}' is not a file")
+        if found.st_size > largest:
+            raise LimitReached("bytes", largest, f"the file has {found.st_size:,} bytes")
+        return file.read(largest + 1)
+
+
+def _told(document: Document) -> bytes:
+    """Return a document as JSON, its tables only if they fit."""
+    told = _json({"document": document.as_data()})
+    if len(told) > LARGEST:
+        document.notes.append("the tables are in the Markdown only: as data they are too large")
+        document.tables = []
+        told = _json({"document": document.as_data()})
+    if len(told) > LARGEST:
+        raise LimitReached("answer", LARGEST, f"the Markdown has {len(told):,} bytes")
+    return told
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _fault(error: Unreadable, **more: Any) -> bytes:
+    return _json({"error": {"type": type(error).__name__, "message": str(error), **more}})

@@ -1,0 +1,230 @@
+"""The kind `documents`: files are read in processes of their own, in a sandbox."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docx
+import pytest
+
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.sdk import EnvironmentUnavailable, LimitExceeded, StepError, ValidationError
+from flowengine.sdk.environments import Sandbox
+from flowengine.testing.environment_conformance import CHECKS, Case, Check
+from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.provider import Documents, DocumentsProvider, Unreadable, _checked
+from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.namespace import Namespace
+from flowengine_envs.sandboxes.processes import has
+from tests.envs.documents.test_limits import page_with
+from tests.envs.opening import opened
+
+FILES = Path(__file__).with_name("files")
+OF_EACH_FORMAT = [
+    "pandoc.docx", "pandoc.pptx", "gnumeric.xlsx", "pandoc.epub", "groff.pdf", "crane.png",
+    "pandoc.html", "pandoc.ipynb", "ships.csv", "talk.md",
+]  # fmt: skip
+
+
+@pytest.fixture(params=[Namespace, Host], ids=["namespace", "host"], scope="module")
+def place(request: pytest.FixtureRequest) -> type[Sandbox]:
+    if request.param is Namespace and not has("bwrap"):
+        pytest.skip("no bubblewrap: apt-get install bubblewrap")
+    sandbox: type[Sandbox] = request.param
+    return sandbox
+
+
+@pytest.fixture(scope="module")
+def reader(place: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Documents]:
+    with opened(DocumentsProvider(), place, tmp_path_factory.mktemp("workspace")) as resource:
+        yield resource
+
+
+@pytest.mark.parametrize("name", OF_EACH_FORMAT)
+def test_it_is_the_same_as_in_the_own_process(reader: Documents, name: str) -> None:
+    data = (FILES / name).read_bytes()
+    reader.put(name, data)
+
+    expected = convert(data, name)
+    assert reader.read(data, name) == expected
+    assert reader.read(name) == expected
+
+
+def test_what_cannot_be_read_says_why_and_what_is_read_next_is_read(reader: Documents) -> None:
+    with pytest.raises(Unreadable, match=r"^a\.zip: it is a ZIP archive") as caught:
+        reader.read(b"PK\x05\x06" + bytes(18), "a.zip")
+    assert caught.value.name == "UnsupportedFormat"
+    locked = (FILES / "locked.pdf").read_bytes()
+    with pytest.raises(Unreadable) as caught:
+        reader.read(locked, "a.pdf")
+    assert caught.value.name == "PasswordRequired"
+    with pytest.raises(Unreadable) as caught:
+        reader.read(locked, "a.pdf", password="hunter2")
+    assert (caught.value.name, "hunter2" in str(caught.value)) == ("WrongPassword", False)
+
+    assert "six knots" in reader.read(locked, "a.pdf", password="harbour").markdown
+
+
+@pytest.mark.parametrize(
+    "path", ["../outside", "/etc/passwd", "link", "pipe", ".", "absent", "folder"]
+)
+def test_paths_stay_in_the_workspace(reader: Documents, path: str) -> None:
+    workspace = Path(reader.workspace)
+    if path == "link":
+        (workspace / "link").symlink_to("/etc/passwd")
+    elif path == "pipe":
+        os.mkfifo(workspace / "pipe")
+    elif path == "folder":
+        (workspace / "folder").mkdir()
+
+    with pytest.raises(Unreadable, match=path.replace(".", r"\.")) as caught:
+        reader.read(path)
+    assert "root:" not in str(caught.value)
+
+
+def test_a_document_is_a_path_or_bytes(reader: Documents) -> None:
+    with pytest.raises(ValidationError, match="a path or bytes, not 3"):
+        reader.read(3)  # type: ignore[arg-type]
+
+
+def test_time_is_limited(reader: Documents) -> None:
+    page = b"<!doctype html>" + b"<a href='/x?%d'>l</a> " * 400_000
+    began = time.monotonic()
+
+    with pytest.raises(LimitExceeded, match="took longer than 1 s") as caught:
+        reader.read(page, "a.html", timeout=1)
+    assert caught.value.data == {"limit": "time", "value": 1}
+    assert time.monotonic() - began < 30
+    assert reader.read(b"fine", "a.txt").markdown == "fine"
+
+
+def many_paragraphs() -> bytes:
+    """A Word file of 700 kB with a million paragraphs."""
+    buffer = io.BytesIO()
+    docx.Document().save(buffer)
+    out = io.BytesIO()
+    with zipfile.ZipFile(buffer) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "word/document.xml":
+                paragraphs = b"<w:p><w:r><w:t>x</w:t></w:r></w:p>" * 1_000_000
+                data = data.replace(b"<w:body>", b"<w:body>" + paragraphs)
+            new.writestr(name, data)
+    return out.getvalue()
+
+
+def test_memory_is_limited(place: type[Sandbox], tmp_path: Path) -> None:
+    limits = {"memory": 200 * 1024 * 1024, "time": 60}
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    with opened(DocumentsProvider(), place, workspace, limits=limits) as resource:
+        with pytest.raises(LimitExceeded, match=r"limits\.memory is 209,715,200") as caught:
+            resource.read(many_paragraphs(), "a.docx")
+        assert caught.value.data["limit"] == "memory"
+        assert resource.read(b"fine", "a.txt").markdown == "fine"
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "data"),
+    [
+        ("bytes", 1_000, b"x" * 2_000),
+        ("unpacked", 10_000, (FILES / "pandoc.docx").read_bytes()),
+        ("entries", 3, (FILES / "pandoc.docx").read_bytes()),
+        ("pixels", 100, (FILES / "crane.png").read_bytes()),
+    ],
+)
+def test_each_limit_can_be_set_and_is_named(
+    place: type[Sandbox], tmp_path: Path, limit: str, value: int, data: bytes
+) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    with opened(DocumentsProvider(), place, workspace, config={limit: value}) as resource:
+        with pytest.raises(LimitExceeded, match=f"the limit '{limit}' is {value:,}") as caught:
+            resource.read(data, "file")
+        assert caught.value.data == {"limit": limit, "value": value}
+
+
+def test_a_pdf_that_unpacks_to_gigabytes_ends(reader: Documents) -> None:
+    packer = zlib.compressobj()
+    first, again = (
+        packer.compress(b"BT (x) Tj ET " * 1_000_000) + packer.flush(zlib.Z_FULL_FLUSH)
+        for _ in range(2)
+    )
+    bomb = first + again * 200 + packer.flush()  # each block stands for itself
+
+    with pytest.raises(LimitExceeded) as caught:
+        reader.read(page_with(bomb), "a.pdf")
+    assert caught.value.data["limit"] in {"unpacked", "memory"}
+
+
+def test_no_process_is_left(reader: Documents) -> None:
+    reader.read(b"fine", "a.txt")
+
+    left = [
+        path
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if b"documents.worker" in (path.read_bytes() if path.exists() else b"")
+    ]
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"[]", b"3", b'{"document": 3}', b'{"document": {"format": 3}}', b"{" * 100_000,
+     b'{"document": {"format": "pdf", "parts": [{"kind": "page"}]}}', b"\xff"],
+)  # fmt: skip
+def test_an_answer_is_not_believed(answer: bytes) -> None:
+    with pytest.raises((ValueError, RecursionError)):
+        _checked(answer)
+
+
+def test_a_missing_library_is_told_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("flowengine_envs.documents.libraries._NEEDED", ("no_such_library",))
+    spec = {"kind": "documents", "provider": "host", "scope": "session", "owner_id": "ana"}
+
+    with (
+        EnvironmentManager(tmp_path) as manager,
+        pytest.raises(EnvironmentUnavailable, match=r"pip install 'flowengine\[documents\]'"),
+    ):
+        manager.ensure(spec)
+
+
+@pytest.mark.parametrize("provider", ["namespace", "host"])
+def test_a_manager_opens_and_releases_it(provider: str, tmp_path: Path) -> None:
+    if provider == "namespace" and not has("bwrap"):
+        pytest.skip("no bubblewrap: apt-get install bubblewrap")
+    spec: dict[str, Any] = {"kind": "documents", "scope": "session", "owner_id": "ana"}
+    if provider == "host":
+        spec["provider"] = "host"
+    with EnvironmentManager(tmp_path) as manager:
+        handle = manager.ensure(spec)
+        assert handle.provider == provider
+        assert handle.resource.read(b"# Hi", "a.md").markdown == "# Hi"
+        manager.release(handle)
+        with pytest.raises(StepError):
+            handle.resource.read(b"# Hi", "a.md")
+
+
+def read(reader: Documents) -> None:
+    assert reader.read(b"# Hi", "a.md").markdown == "# Hi"
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_kind_conforms(check: Check) -> None:
+    check(Case(DocumentsProvider, {"kind": "documents", "provider": "host"}, read))
+
+
+def test_docker_is_refused(tmp_path: Path) -> None:
+    spec = {"kind": "documents", "provider": "docker", "scope": "session", "owner_id": "ana"}
+
+    with EnvironmentManager(tmp_path) as manager, pytest.raises(StepError, match="namespace"):
+        manager.ensure(spec)
