@@ -65,6 +65,19 @@ def label(name: str, task: Mapping[str, Any]) -> str:
     return f"{name} {found.label(task)}".strip()
 
 
+def summary(teller: str, output: Any) -> str | None:
+    """Return what the output of a step of a generated flow means, in a line; None: nobody says.
+
+    Args:
+        teller: The step kind that generated the flow; one that is not installed any more is silent.
+        output: Of the step.
+    """
+    try:
+        return kind_class(teller).tell(output)
+    except Exception:  # to show an output as it is always works
+        return None
+
+
 def environment_names() -> list[str]:
     """Return the names of all installed kinds of environment, sorted."""
     return sorted({*registered_providers, *_entry_points(ENVIRONMENTS)})

@@ -153,6 +153,8 @@ class _Writer:
         yield self._calls(agent, calls)
 
     def _turn(self, agent: AgentSpec, calls: str) -> Plain:
+        says = f"model {agent.model}" if agent.model else "model"
+        self.marks[agent.name] = Mark(told=True, says=says, ways=("calls", "answers", "goes on"))
         over = f"state.turns >= {self.agents[0].max_turns}"
         ways: list[Plain] = [
             {"when": "${{ size(output.calls) > 0 }}", "to": calls},
@@ -240,6 +242,9 @@ class _Writer:
             {"when": f"${{{{ {first} == {json.dumps(other)} }}}}", "to": other}
             for other in self._targets(agent)
         ]
+        self.marks[calls] = Mark(
+            plumbing=True, says="", ways=("ends", *("hands over" for _ in ways[1:]), "next turn")
+        )
         return {
             "id": calls,
             "map": {
@@ -270,6 +275,7 @@ class _Writer:
                 continue  # patterns of one server have one step
             ways.append({"when": f"${{{{ call.step == {json.dumps(step)} }}}}", "to": step})
             tools.append(self._tool(tool, step, answer))
+        self.marks[dispatch] = Mark(plumbing=True, ways=[""] * (len(ways) + 1))
         return [
             {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},
             *tools,
@@ -289,7 +295,7 @@ class _Writer:
     def _tool(self, tool: AgentTool, step: str, answer: str) -> Plain:
         head = "'role': 'tool', 'tool_call_id': call.id, 'name': call.name"
         if tool.adapter is not None:
-            self.marks[step] = Mark(reads=("context",), adapter=dict(tool.adapter))
+            self.marks[step] = Mark(reads=("context",), adapter=dict(tool.adapter), told=True)
             output: Plain = {
                 "messages": f"${{{{ [{{{head}, 'content': result.content}}] + result.more }}}}",
                 "context": "${{ result.context }}",
@@ -297,6 +303,7 @@ class _Writer:
             }
         else:
             text = "type(result) == string ? result : json(result)"
+            self.marks[step] = Mark(told=True)
             output = {
                 "messages": f"${{{{ [{{{head}, 'content': {text}}}] }}}}",
                 "context": {},

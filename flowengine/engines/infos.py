@@ -108,6 +108,8 @@ class StepInfo(TypedDict, total=False):
     kind: str
     plumbing: bool
     """It only holds a generated flow together; absent of other steps."""
+    summary: str
+    """What its output means, in a line, if its step kind says so."""
     status: str
     outcome: str | None
     attempts: int

@@ -18,12 +18,12 @@ from flowengine.kernel.graph.specs import CompiledFlow
 
 CONDITIONS = frozenset({"when", "until", "before", "match"})
 """Keys of specs whose int is the number of an expression."""
-OPAQUE = frozenset({"task", "adapter", "raises", "names", "named", "sources"})
+OPAQUE = frozenset({"task", "adapter", "raises", "names", "named", "sources", "ways"})
 """Keys of specs that hold no expressions."""
 UNORDERED = frozenset({"set", "defaults"})
 """Keys whose pairs of name and value are evaluated as if at once, whatever their order."""
-PLACES = frozenset({"at", "tool"})
-"""Keys that say where something stands or what it is called there."""
+PLACES = frozenset({"at", "tool", "teller", "says", "ways"})
+"""Keys that say where something stands, what it is called there, or how people are told of it."""
 CONSTANT = ("inputs", "state", "secrets", "environments", "limits", "budget")
 """Sections that hold no numbers of expressions where they hold plain data."""
 

@@ -114,6 +114,12 @@ class Mark:
     adapter: Mapping[str, Plain] | None = None
     """The kind that generated the flow makes what the call returned into its output: `adapt` gets
     this as its `task`."""
+    told: bool = False
+    """The kind says in a line what its output means to people: `tell`."""
+    says: str | None = None
+    """What a picture says of it, in place of its settings."""
+    ways: Sequence[str] = ()
+    """What a picture says of its ways out, in their order, in place of their conditions."""
 
 
 @dataclass(frozen=True)

@@ -261,6 +261,18 @@ class StepKind:
         """
         raise NotImplementedError
 
+    @classmethod
+    def tell(cls, output: Plain) -> str | None:
+        """Return what the output of a step in a flow of this kind means to people, in a line.
+
+        Args:
+            output: Of a step whose mark asks for it; perhaps of an earlier version of the kind.
+
+        Returns:
+            Text, not yet fit for a terminal; None: the output is shown as it is.
+        """
+        return None
+
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether `execute` uses `context.resources`; may take its time. Default: no.
 

@@ -73,6 +73,13 @@ class Agent(StepKind):
 
         return generate(configuration["name"], declarations)
 
+    @classmethod
+    def tell(cls, output: Plain) -> str | None:
+        """Return what a turn said and called, or what a call gave."""
+        from flowengine.agents.telling import tell
+
+        return tell(output)
+
     def adapt(self, context: StepContext, task: Mapping[str, Plain], result: object) -> Plain:
         """Make what a tool returned into what the model is told of it."""
         from flowengine.agents.tool_answers import envelope

@@ -150,7 +150,7 @@ def _step(step: StepInfo, width: int) -> str:
         wait: WaitInfo = {"decision": step["decision"]}
         detail = standing(wait)
     elif step["status"] == "succeeded" and step["output"] is not None:
-        detail = one_line(inline(step["output"]), 80)
+        detail = one_line(step.get("summary") or inline(step["output"]), 80)
     if step["attempts"] > 1:
         detail += f"{'  ' * bool(detail)}({step['attempts']} attempts)"
     return f"  {clean(step['address']):{width}} {status} {took:8} {clean(detail)}".rstrip()

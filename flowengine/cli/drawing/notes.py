@@ -30,6 +30,9 @@ class Notes:
         Yields:
             Lines.
         """
+        if "says" in step:
+            yield from filter(None, (step["says"],))
+            return
         for part in (
             self._join, self._when, self._does, self._asks, self._map, self._loop, self._lock,
             self._bounds, self._writes,

@@ -122,7 +122,7 @@ class _Drawer:
             said = list(self.notes.handlers(handlers, "on"))
             boxes.append(Box(f"error_{number}", "error", ["error", *said], None, None))
         arrows += self.error_arrows(f"error_{number}", handlers, number)
-        gone = {self.id(step) for step in inside if step.get("plumbing") and not self.plumbing}
+        gone = {self.id(step) for step in inside if self.is_gone(step)}
         if gone:
             boxes = [box for box in boxes if box.id not in gone]
             arrows = _past(arrows, gone)
@@ -138,6 +138,13 @@ class _Drawer:
             arrows += [Arrow(end.id, f"finally_{number}", "", "after") for end in ends]
         begins = [Box(f"start_{number}", "start", [], None, None)] if body["start"] else []
         return Frame([*begins, *boxes, *ends], arrows)
+
+    def is_gone(self, step: StepSpec) -> bool:
+        """Return whether a step is left out: it is plumbing, and so is all that it holds."""
+        if self.plumbing or not step.get("plumbing"):
+            return False
+        inside = self.flow["bodies"][step["child"]]["steps"] if step["action"] == "group" else ()
+        return all(self.is_gone(self.steps[one]) for one in inside)
 
     def id(self, step: StepSpec) -> str:
         """Return the id of a step's box: steps of other flows may have the same id."""
@@ -172,9 +179,12 @@ class _Drawer:
             yield Arrow(source, self.target(split["to"], body), "", "next")
         elif split["kind"] == "outcome":
             yield from self.outcome_arrows(source, split, body)
-        for entry in split.get("entries", ()):
+        ways = step.get("ways")
+        for place, entry in enumerate(split.get("entries", ())):
             label = "else" if entry.get("otherwise") else ""
-            if "when" in entry:
+            if ways is not None:
+                label = ways[place]
+            elif "when" in entry:
                 label = condition(entry["when"], self.expressions)
             yield Arrow(source, self.target(entry["to"], body), label, "next")
         yield from self.error_arrows(source, step.get("on_error", []), body)

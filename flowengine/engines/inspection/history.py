@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from flowengine import registry
 from flowengine.engines.attempts.failures import not_undone
 from flowengine.engines.executions.replay import Moment, read, unpacked, walk
 from flowengine.engines.executions.subjects import wholes
@@ -66,7 +67,7 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
                 hint=f"see its steps: flowengine show {execution}",
             )
     elif not plumbing:
-        steps = [one for one in steps if "plumbing" not in one or _needs_a_look(one)]
+        steps = [one for one in steps if "plumbing" not in one or _needs_a_look(one, steps)]
     standing = standing_view(host, record)
     if standing["status"] == "interrupted":
         _stop(steps)
@@ -93,9 +94,12 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
     }
 
 
-def _needs_a_look(step: StepInfo) -> bool:
-    """Return whether a step is of interest to people even if it is plumbing."""
-    return step["status"] in ("failed", "uncertain", "waiting", "retrying")
+def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
+    """Return whether a step is of interest to people although it is plumbing."""
+    if step["status"] != "waiting":
+        return step["status"] in ("failed", "uncertain", "retrying")
+    inside = (f"{step['address']}/", f"{step['address']}[")
+    return not any(one["address"].startswith(inside) for one in steps)
 
 
 def _stop(steps: list[StepInfo]) -> None:
@@ -241,6 +245,10 @@ class _Told:
         if seen.status in _OVER or seen.status == "retrying":
             _end_attempt(step, seen, at)
         if seen.status in _OVER:
+            teller = graph.node(seen.step).teller
+            if teller is not None and seen.output is not None:
+                told = registry.summary(teller, seen.output)
+                step |= {} if told is None else {"summary": told}
             step["ended_at"] = at
             step["outcome"], step["output"], step["error"] = seen.outcome, seen.output, seen.error
 

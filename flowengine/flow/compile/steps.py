@@ -205,6 +205,12 @@ class Steps:
             info.spec["plumbing"] = True
         if mark.reads:
             info.spec["reads"] = sorted({*info.spec.get("reads", ()), *mark.reads})
+        if mark.told:
+            info.spec["teller"] = str(self.plan.model.by)
+        if mark.says is not None:
+            info.spec["says"] = mark.says
+        if mark.ways:
+            info.spec["ways"] = list(mark.ways)
         if mark.adapter is None:
             return raw
         info.spec["adapter"] = {"kind": self.plan.model.by, "task": dict(mark.adapter)}

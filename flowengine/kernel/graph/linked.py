@@ -52,6 +52,7 @@ class Node:
 
     id: str
     plumbing = False
+    teller: str | None = None
     body = -1
     action = "none"
     kind: str

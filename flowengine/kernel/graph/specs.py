@@ -190,6 +190,13 @@ class StepSpec(TypedDict, total=False):
     title: str
     plumbing: bool
     """It only holds a generated flow together: not shown to people unless something is wrong."""
+    teller: str
+    """The step kind that says in a line what its output means. This and the next two are for
+    people, and not part of the structural hash."""
+    says: str
+    """What a picture says of it, in place of its settings."""
+    ways: list[str]
+    """What a picture says of its ways out, in their order."""
     body: int
     at: list[int]
     """Line and column in the file; not part of the structural hash."""

@@ -1,0 +1,49 @@
+"""What people are told of a turn, and of what a call gave, in a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from flowengine.sdk import Plain
+
+
+def tell(output: Plain) -> str | None:
+    """Return what the output of a turn or of a call means; None: it is neither.
+
+    Args:
+        output: `{message, ...}` of a turn, `{messages, ...}` of a call.
+    """
+    if not isinstance(output, Mapping):
+        return None
+    if "message" in output:
+        return _turn(output["message"])
+    messages = output.get("messages")
+    return _text(messages[0].get("content")) if messages else None
+
+
+def _turn(message: Mapping[str, Plain]) -> str:
+    """Return what a model said, then what it called."""
+    calls = [_call(one["function"]) for one in message.get("tool_calls") or ()]
+    said = _text(message.get("content"))
+    if not calls:
+        return said
+    return "  ".join(filter(None, (said, f"calls {', '.join(calls)}")))
+
+
+def _call(function: Mapping[str, Plain]) -> str:
+    """Return a call as in Python; arguments that are no JSON stay as they were sent."""
+    sent = str(function["arguments"])
+    try:
+        arguments = json.loads(sent)
+        given = [f"{name}={json.dumps(v, ensure_ascii=False)}" for name, v in arguments.items()]
+    except (ValueError, AttributeError):
+        given = [sent]
+    return f"{function['name']}({', '.join(given)})"
+
+
+def _text(content: Plain) -> str:
+    """Return the text of a message; parts that are none are named."""
+    if not isinstance(content, list):
+        return "" if content is None else str(content)
+    return " ".join(str(part.get("text") or f"[{part.get('type')}]") for part in content)
