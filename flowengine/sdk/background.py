@@ -2,7 +2,8 @@
 
 A connection, a pipe or a child process belongs to the event loop it was opened in. Environments are
 opened in one task, used in another and released in a third, under whatever loops the program has,
-or none. So all of this happens on one separate loop, which starts on first use.
+or none. So all of this happens on one separate loop, which starts on first use. Models are asked
+there, too: their connections outlive the loop of an execution.
 """
 
 from __future__ import annotations

@@ -115,7 +115,9 @@ def with_cache_marks(messages: list[dict[str, Any]]) -> None:
     system = [message for message in messages if message["role"] == "system"][-1:]
     for message in [*system, *messages[-1:]]:
         content = message["content"]
-        if isinstance(content, str) and content:
+        if message["role"] == "tool":  # the result is marked, nothing inside of it can be
+            message["cache_control"] = _CACHE
+        elif isinstance(content, str) and content:
             text = {"type": "text", "text": content, "cache_control": _CACHE}
             message["content"] = [text]
         elif isinstance(content, list) and content:

@@ -185,7 +185,10 @@ def _masked(error: Exception, settings: Mapping[str, Any]) -> str:
         error.args = (masked,)
         if hasattr(error, "message"):
             error.message = masked
-    short = _WRAPPING.sub("", masked).strip() or type(error).__name__
+    short = (
+        _WRAPPING.sub("", masked.partition("\nTraceback (most recent")[0]).strip()
+        or type(error).__name__
+    )
     return short if len(short) <= _LONGEST_MESSAGE else f"{short[:_LONGEST_MESSAGE]}…"
 
 

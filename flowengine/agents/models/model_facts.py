@@ -14,14 +14,17 @@ def entry_of(litellm: Any, model: str) -> Mapping[str, Any]:
 
     Args:
         litellm: The library.
-        model: `provider/model`, or without its provider.
+        model: `provider/model`, or without its provider. A model that is there under another
+            provider only has the same abilities; it does not have the same price.
     """
     table, name = litellm.model_cost, model
-    while name:
-        if name in table:
-            return table[name]  # type: ignore[no-any-return]
+    while name and name not in table:
         name = name.partition("/")[2]
-    return {}
+    entry: Mapping[str, Any] = table.get(name, {})
+    provider = model.partition("/")[0]
+    if name == model or str(entry.get("litellm_provider")).startswith(provider):
+        return entry
+    return {key: value for key, value in entry.items() if "_cost_" not in key}
 
 
 def facts_of(litellm: Any, model: str) -> ModelFacts:

@@ -20,6 +20,7 @@ from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.examples import example_arguments
 from flowengine.agents.text_calls.formats import FORMATS, Format, by_name
 from flowengine.agents.text_calls.reading import read_reply, recover_calls
+from flowengine.agents.text_calls.reasoning import CLOSINGS, OPENING
 from flowengine.agents.text_calls.records import Call, Ended, Fault, RawCall, Reading, Tool
 from flowengine.agents.text_calls.requests import faults_told
 from flowengine.sdk import Plain
@@ -125,6 +126,7 @@ class _Reader:
         return message
 
     def read_native(self) -> None:
+        self._set_thoughts_apart()
         by_name = {tool.name: tool for tool in self.tools}
         repairs: list[str] = []
         for place, call in enumerate(self.sent.calls):
@@ -141,6 +143,17 @@ class _Reader:
         self._tell_repairs(repairs)
         if not self.sent.calls and self.tools and self.request.recover_calls:
             self._recover()
+
+    def _set_thoughts_apart(self) -> None:
+        """Take reasoning from the beginning of the content, where a server has left it."""
+        opening = OPENING.match(self.content.lstrip())
+        if opening is None:
+            return
+        text = self.content.lstrip()[opening.end() :]
+        closing = CLOSINGS[opening[0]].search(text)
+        thought = text[: closing.start()] if closing else text
+        self.content = text[closing.end() :].strip() if closing else ""
+        self.reasoning = "\n".join(filter(None, [self.reasoning, thought.strip()]))
 
     def _recover(self) -> None:
         """Make the calls that a model with function calling wrote as text."""

@@ -63,12 +63,21 @@ facts = asyncio.run(resolve("openai/gpt-4o").facts("openai/gpt-4o"))
 print(facts.window, facts.vision, facts.schema_mode, facts.input_price, facts.function_calling)
 unknown = asyncio.run(resolve("x").facts("ollama/of-my-own"))
 print(unknown.window, unknown.vision, unknown.input_price)
+elsewhere = asyncio.run(resolve("x").facts("my-proxy/gpt-4o"))
+print(elsewhere.window, elsewhere.vision, elsewhere.input_price)
+claude = asyncio.run(resolve("x").facts("anthropic/claude-sonnet-4-5"))
+print(claude.longest_reply, claude.input_price)
 """
 
     done = run(program, tmp_path)
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["128000 True True 2.5e-06 native", "None None None"]
+    assert done.stdout.splitlines() == [
+        "128000 True True 2.5e-06 native",
+        "None None None",
+        "128000 True None",
+        "64000 3e-06",
+    ]
     assert done.stderr == ""
 
 

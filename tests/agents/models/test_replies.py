@@ -109,3 +109,19 @@ def test_what_a_text_model_wrote_wrongly_is_told_in_its_own_syntax() -> None:
     assert "'b'" in fault.reason
     assert "<function=math.add>\n<parameter=a>1</parameter>\n<parameter=b>2" in fault.reason
     assert reply.finish == "stop"
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "reasoning"),
+    [
+        ("<think>1 + 2 is 3.</think>\n\nThe sum is 3.", "The sum is 3.", "1 + 2 is 3."),
+        ("\n<think>never ended", "", "never ended"),
+        ("Write <think> to think.", "Write <think> to think.", None),
+    ],
+)
+def test_thoughts_that_a_server_left_in_the_content_are_set_apart(
+    text: str, content: str, reasoning: str | None
+) -> None:
+    message = read(text=text).message
+
+    assert (message["content"], message.get("reasoning")) == (content, reasoning)
