@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from flowengine.flow.building import Flow, Step, cel, step
+    from flowengine.metachain import MetaChain
     from flowengine.sdk import StepContext, StepError, quick
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "LeaseLost",
     "LoadedFlow",
     "LoggerManager",
+    "MetaChain",
     "NotAllowed",
     "NotFound",
     "Reason",
@@ -74,6 +76,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Agent", "LoggerManager", "Response", "function_to_json"), "agents"),
     "Engine": "engines.engine",
+    "MetaChain": "metachain",
     "LoadedFlow": "engines.flows",
     "check": "engines.flows",
     "load": "engines.flows",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from flowengine.agents.function_schemas import read_tool
 from flowengine.errors import UsageError
+from flowengine.sdk import ValidationError
 
 Termination = Literal[
     "", "resolved", "not_resolved", "max_turns", "budget", "no_progress", "tools_not_executed"
@@ -124,7 +125,7 @@ def instructions_of(
         The text.
 
     Raises:
-        UsageError: The function raised, or returned no text.
+        ValidationError: The function raised, or returned no text.
     """
     text = instructions
     if callable(instructions):
@@ -132,13 +133,14 @@ def instructions_of(
             takes = inspect.signature(instructions).parameters
             text = instructions(dict(context_variables)) if takes else instructions()
         except Exception as error:
-            raise UsageError(
-                f"the instructions of agent {name!r} raised {type(error).__name__}: {error}"
+            raise ValidationError(
+                f"the instructions of agent {name!r} raised {type(error).__name__}: {error}",
+                retryable=False,
             ) from error
     if not isinstance(text, str):
-        raise UsageError(
-            f"the instructions of agent {name!r} gave a {type(text).__name__}, which is no text",
-            hint="return a str",
+        raise ValidationError(
+            f"the instructions of agent {name!r} are a {type(text).__name__}: return a str",
+            retryable=False,
         )
     return f"{text}\n\n{description}" if description else text
 
@@ -189,6 +191,3 @@ class Response(BaseModel):
     usage: dict[str, Any] = Field(default_factory=dict)
     execution: str = ""
     waits: list[dict[str, Any]] = Field(default_factory=list)
-
-
-Functions = Sequence[Callable[..., Any]]

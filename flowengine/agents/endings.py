@@ -36,11 +36,13 @@ class End(NamedTuple):
     """`resolved`, `not_resolved`; empty: it goes on."""
     value: Plain = None
     reason: str = ""
+    no_progress: bool = False
+    """Whether it ends because nothing moves any more."""
 
     @property
     def data(self) -> Plain:
         """It as plain data."""
-        return {"outcome": self.outcome, "value": self.value, "reason": self.reason}
+        return dict(self._asdict())
 
 
 GOING_ON = End("")

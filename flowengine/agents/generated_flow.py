@@ -28,7 +28,7 @@ TURNS = 30
 OFFER = "_offer"
 STATE = ("messages", "context", "offer", "turns", "idle", "model_at")
 """What a turn reads."""
-NO_END = {"outcome": "", "reason": "", "value": None}
+NO_END = {"outcome": "", "reason": "", "value": None, "no_progress": False}
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,10 @@ class AgentSpec:
     finish: str = "answer"
     reduce: str | None = None
     max_tokens: int | None = None
+    reaches: Sequence[str] = ()
+    """Agents that a tool of it may hand over to, besides the `handoffs` that it is offered."""
+    extra: Mapping[str, Plain] = field(default_factory=dict)
+    """More constants of its turns."""
 
 
 @dataclass(frozen=True)
@@ -80,18 +84,24 @@ class AgentFlow:
     marks: Mapping[str, Mark]
 
 
-def agent_flow(agents: Sequence[AgentSpec]) -> AgentFlow:
+def agent_flow(
+    agents: Sequence[AgentSpec], *, turn: str = "agent_turn", execute_tools: bool = True
+) -> AgentFlow:
     """Return the flow that runs agents.
 
     Args:
         agents: Those that can become active; the first one begins.
+        turn: The step kind of a turn.
+        execute_tools: False: it ends before the first calls.
     """
-    return _Writer(agents).flow()
+    return _Writer(agents, turn, execute_tools).flow()
 
 
 class _Writer:
-    def __init__(self, agents: Sequence[AgentSpec]) -> None:
+    def __init__(self, agents: Sequence[AgentSpec], turn: str, execute_tools: bool) -> None:
         self.agents = agents
+        self.turn = turn
+        self.execute_tools = execute_tools
         self.marks: dict[str, Mark] = {}
         self._ids = {OFFER, *(agent.name for agent in agents)}
         offered = [tool.name for agent in agents for tool in agent.tools]
@@ -125,11 +135,17 @@ class _Writer:
                 "agent": {"value": "${{ state.active }}"},
                 "reason": {"value": "${{ state.end.reason }}"},
             },
-            "outcome": "${{ state.end.outcome == '' ? 'max_turns' : state.end.outcome }}",
+            "outcome": self._outcome(),
             "limits": {"activations": max(1000, 4 * turns), "steps": max(10_000, 100 * turns)},
             "steps": steps,
         }
         return AgentFlow(body, self.marks)
+
+    def _outcome(self) -> Plain:
+        left = "'max_turns'"
+        if not self.execute_tools:
+            left = "size(state.calls) > 0 ? 'tools_not_executed' : 'max_turns'"
+        return f"${{{{ state.end.outcome != '' ? state.end.outcome : {left} }}}}"
 
     def _offer(self) -> Plain:
         models = {one.name: {"model": one.model, "fallbacks": [*one.fallbacks]}
@@ -150,21 +166,22 @@ class _Writer:
     def _steps(self, agent: AgentSpec) -> Iterable[Plain]:
         calls = self._unique(f"{agent.name}.calls")
         yield self._turn(agent, calls)
-        yield self._calls(agent, calls)
+        if self.execute_tools:
+            yield self._calls(agent, calls)
 
     def _turn(self, agent: AgentSpec, calls: str) -> Plain:
         says = f"model {agent.model}" if agent.model else "model"
         self.marks[agent.name] = Mark(told=True, says=says, ways=("calls", "answers", "goes on"))
         over = f"state.turns >= {self.agents[0].max_turns}"
         ways: list[Plain] = [
-            {"when": "${{ size(output.calls) > 0 }}", "to": calls},
+            {"when": "${{ size(output.calls) > 0 }}", "to": calls if self.execute_tools else "end"},
             {"when": f"${{{{ state.end.outcome != '' || {over} }}}}", "to": "end"},
             {"else": agent.name},
         ]
         step: dict[str, Plain] = {
             "id": agent.name,
             "join": {"need": "each"},
-            "agent_turn": {
+            self.turn: {
                 "agent": self._constants(agent),
                 "instructions": f"${{{{ inputs._instructions[{json.dumps(agent.name)}] }}}}",
                 "settings": dict(agent.settings),
@@ -225,6 +242,7 @@ class _Writer:
             "parallel_tool_calls": agent.parallel_tool_calls,
             "function_calling": agent.function_calling,
             "finish": agent.finish,
+            **agent.extra,
         }
 
     # Calls
@@ -260,7 +278,7 @@ class _Writer:
 
     def _targets(self, agent: AgentSpec) -> list[str]:
         known = [one.name for one in self.agents]
-        return [name for name in dict.fromkeys(agent.handoffs) if name in known]
+        return [name for name in dict.fromkeys([*agent.handoffs, *agent.reaches]) if name in known]
 
     def _group(self, agent: AgentSpec) -> list[Plain]:
         told = self._unique(f"{agent.name}.told")

@@ -24,8 +24,15 @@ def opened(context: StepContext, models: Mapping[str, Any], args: Mapping[str, P
     Args:
         context: The attempt.
         models: By agent: its `model`, if it says one, and `fallbacks`.
-        args: What the step was given: `prompt`, `context`, `files`.
+        args: What the step was given: `prompt`, `context`, `files`; or the `messages` so far, and
+            `context_variables`, which no model is shown.
     """
+    if "messages" in args:
+        return {
+            "offer": {"models": {name: _models(one) for name, one in models.items()}},
+            "messages": args["messages"],
+            "context": args.get("context_variables") or {},
+        }
     chosen = {name: _models(one) for name, one in models.items()}
     given = args.get("context") or {}
     return {

@@ -205,7 +205,9 @@ class _Reading:
         fails, was_told = endings.repeated(self.turn.state["messages"], call.name, sent)
         if fails >= endings.REPEATS:
             if was_told:
-                self.end = End("not_resolved", None, f"{call.name} failed again and again")
+                self.end = End(
+                    "not_resolved", None, f"{call.name} failed again and again", no_progress=True
+                )
             self._tell(call.id, call.name, endings.REPEATED)
         else:
             self._add(offered.step, id=call.id, name=call.name, args=call.arguments,
@@ -262,7 +264,8 @@ class _Reading:
         """Note a reply that brought nothing; after too many of them the work ends."""
         self.idle = self.turn.state["idle"] + 1
         if self.idle > endings.IDLE:
-            self.end = End("not_resolved", None, f"{reason}, {self.idle} times in a row")
+            reason = f"{reason}, {self.idle} times in a row"
+            self.end = End("not_resolved", None, reason, no_progress=True)
         elif told is not None:
             self.told.append({"role": "user", "content": told})
 

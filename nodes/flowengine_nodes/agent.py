@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from flowengine.sdk import CallSignature, Plain, StepContext, StepKind
 
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
+    from flowengine.sdk.step_kind import Place
 
 _ARGS: dict[str, Plain] = {
     "type": "object",
@@ -27,11 +28,11 @@ _ARGS: dict[str, Plain] = {
 class Agent(StepKind):
     """Runs an agent of the file."""
 
-    places = ("step", "tool")
+    places: ClassVar[tuple[Place, ...]] = ("step", "tool")
     takes_arguments = True
-    constants = ("name",)
+    constants: ClassVar[Collection[str]] = ("name",)
     outcomes = ("resolved",)
-    raises = {  # noqa: RUF012 - nothing changes it
+    raises: ClassVar[Mapping[str, str]] = {
         "not_resolved": "NotResolved",
         "max_turns": "MaxTurns",
         "budget": "BudgetExceeded",

@@ -24,7 +24,9 @@ _NAME = r"[\p{L}\p{Nl}_][\p{L}\p{M}\p{N}_]*"
 """A name in Python, for `pattern`: there `\\w` has ASCII letters only."""
 
 
-class _Function(NamedTuple):
+class Function(NamedTuple):
+    """A function as it is called."""
+
     call: Callable[..., Any]
     context: tuple[str, ...]
     """Parameters that take the `StepContext`."""
@@ -52,14 +54,24 @@ class _Function(NamedTuple):
         resources = context.resources
         if "runtime_resources" in self.parameters:
             arguments["runtime_resources"] = resources
-        if "context_variables" in self.parameters:  # of an agent's call the flow binds them
-            arguments.setdefault("context_variables", {})
+        if "context_variables" in self.parameters:
+            arguments["context_variables"] = context_variables(context)
         for name in resources:
             if name in self.parameters:
                 arguments[name] = resources[name]
         for name in self.context:
             arguments[name] = context
         return arguments
+
+
+def context_variables(context: StepContext) -> dict[str, Any]:
+    """Return the context variables of an agent's call: plain data, and live objects by name."""
+    from flowengine.agents.live_functions import LIVE
+    from flowengine.sdk.read_only import plain
+
+    kept = plain(context.state.get("context", {}))
+    live = {name: one for name, one in context.resources.items() if name != LIVE}
+    return {**live, **kept}
 
 
 class Python(StepKind):
@@ -69,7 +81,7 @@ class Python(StepKind):
     takes_arguments = True
 
     def __init__(self) -> None:
-        self._functions: dict[tuple[str, str | None], _Function] = {}
+        self._functions: dict[tuple[str, str | None], Function] = {}
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
@@ -97,7 +109,9 @@ class Python(StepKind):
 
         found = derive(configuration["function"], folder)
         task = {"folder": folder, "quick": found.quick}
-        return CallSignature(found.args, found.returns, task, found.classes, found.paths)
+        return CallSignature(
+            found.args, found.returns, task, found.classes, found.paths, found.description
+        )
 
     @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:
@@ -107,7 +121,7 @@ class Python(StepKind):
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether the function takes the context, or all resources."""
         function = self._function(task)
-        return bool(function.context) or "runtime_resources" in function.parameters
+        return bool(function.context) or any(name in function.parameters for name in INJECTED)
 
     def quick(
         self, task: Mapping[str, Plain]
@@ -137,7 +151,12 @@ class Python(StepKind):
         function = self._functions.get(key)
         if function is None or function.is_replaced:  # importing may take seconds
             function = await context.on_thread(lambda: self._function(task))
-        arguments = function.arguments(context, input)
+        return await self.called(context, function, function.arguments(context, input))
+
+    async def called(
+        self, context: StepContext, function: Function, arguments: dict[str, Any]
+    ) -> Any:
+        """Call a function, on a thread if it could block, and return what it returns."""
         if function.is_async or function.is_quick:
             result = function.call(**arguments)
         else:
@@ -145,7 +164,7 @@ class Python(StepKind):
         return await result if hasattr(result, "__await__") else result
 
     async def _on_thread(
-        self, context: StepContext, function: _Function, arguments: dict[str, Any]
+        self, context: StepContext, function: Function, arguments: dict[str, Any]
     ) -> Any:
         import asyncio
 
@@ -155,29 +174,39 @@ class Python(StepKind):
             context.log.warning(
                 "cancelled, but a Python function cannot be stopped: %s keeps running in its "
                 "thread until it returns, and its result is dropped",
-                function.call.__name__,
+                getattr(function.call, "__name__", function.call),
             )
             raise
 
-    def _function(self, task: Mapping[str, Plain]) -> _Function:
+    def _function(self, task: Mapping[str, Plain]) -> Function:
         key = (task["function"], task.get("folder"))
         function = self._functions.get(key)
         if function is None or function.is_replaced:
-            function = self._functions[key] = _look_at(import_function(*key), task.get("floats"))
+            function = self._functions[key] = look_at(import_function(*key), task.get("floats"))
         return function
 
 
-def _look_at(call: Callable[..., Any], taken: Plain) -> _Function:
+def look_at(call: Callable[..., Any], taken: Plain) -> Function:
+    """Look at a function that is to be called.
+
+    Args:
+        call: The function.
+        taken: Schema of the arguments that are to be floats.
+    """
     inner: Any = call
     while hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__
+    if not hasattr(inner, "__code__"):  # a partial, an object that can be called
+        from flowengine.sdk.python_functions.live_signature import innermost
+
+        inner = innermost(inner)
     code = getattr(inner, "__code__", None)
     count = code.co_argcount + code.co_kwonlyargcount if code else 0
     parameters = code.co_varnames[:count] if code else ()
     hints = getattr(inner, "__annotations__", {})
     context = tuple(name for name in parameters if _is_context(hints.get(name)))
     home = sys.modules.get(getattr(inner, "__module__", None) or "")
-    return _Function(
+    return Function(
         call=call,
         context=context,
         parameters=tuple(parameters),

@@ -10,6 +10,7 @@ import pytest
 from flowengine.agents import Agent, Response, Result
 from flowengine.agents.agent import instructions_of
 from flowengine.errors import UsageError
+from flowengine.sdk import ValidationError
 
 
 def add(a: int, b: int) -> int:
@@ -96,11 +97,11 @@ def _raises() -> str:
     ("instructions", "told"),
     [
         (_raises, "the instructions of agent 'A' raised ZeroDivisionError: by zero"),
-        (lambda: 3, "the instructions of agent 'A' gave a int"),
+        (lambda: 3, "the instructions of agent 'A' are a int"),
     ],
 )
 def test_instructions_that_fail_name_the_agent(instructions: Any, told: str) -> None:
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(ValidationError) as raised:
         instructions_of("A", instructions, "", {})
 
     assert told in raised.value.message

@@ -247,3 +247,27 @@ def test_an_answer_has_the_form_that_is_asked_for(tmp_path: Path) -> None:
     assert case.run().outputs["answer"] == {"n": 3}
     assert "no JSON" in case.sent(1)[-1]["content"]
     assert "'n'" in case.sent(2)[-1]["content"] or "n" in case.sent(2)[-1]["content"]
+
+
+def test_a_tool_gets_the_context_and_is_described_by_its_docstring(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        "from flowengine.agents import Result\n"
+        "def add(a: int, context_variables: dict):\n"
+        '    """Add to n.\n\n    Args:\n        a: how much\n    """\n'
+        "    n = context_variables['n'] + a\n"
+        "    return Result(value=str(n), context_variables={'n': n})\n"
+        "def boom(): 'No.'\n"
+    )
+    steps = """
+steps:
+  - {id: ask, agent: first, with: {prompt: Go, context: {n: 1}}}
+outputs: {answer: "${{ steps.ask.output }}"}
+"""
+    script = [{"calls": [call("add", a=1)]}, {"calls": [call("add", a=5)]}, {"text": "so"}]
+    case = Case(tmp_path, flow(ADDER, steps=steps), script)
+
+    assert case.run().outputs == {"answer": "so"}
+    assert [told(case.sent(n))[-1][1] for n in (1, 2)] == ["2", "7"]
+    [offer, _] = case.model.requests[0].tools
+    assert offer.description == "Add to n."
+    assert offer.parameters["properties"] == {"a": {"type": "integer", "description": "how much"}}

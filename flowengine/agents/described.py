@@ -1,0 +1,181 @@
+"""Agents in Python as plain data: what a flow is generated from, in this process and in others.
+
+A function that another process can import is named. Any other is live: it is only in the process
+that made it, under a key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowengine.agents.agent import CASE_TOOLS, Agent
+from flowengine.agents.function_schemas import read_tool
+from flowengine.agents.reachable import reachable, targets
+from flowengine.errors import UsageError
+from flowengine.sdk import Plain
+
+Refer = Callable[[Any], tuple[str, str] | None]
+"""Returns the name of a function, `module:function`, and the folder where it is found; None: no
+other process finds it."""
+
+
+@dataclass
+class Described:
+    """Agents as plain data."""
+
+    configuration: dict[str, Plain]
+    live: dict[str, Any] = field(default_factory=dict)
+    """Key → function, of those that no other process finds."""
+    agents: dict[str, Agent] = field(default_factory=dict)
+    """Id in the flow → agent."""
+
+
+def describe(
+    agents: Sequence[Agent],
+    refer: Refer,
+    *,
+    model: str | None = None,
+    max_turns: int = 30,
+    execute_tools: bool = True,
+) -> Described:
+    """Return agents, and all that they may hand over to, as plain data.
+
+    Args:
+        agents: The first one begins. The others can be handed over to by every agent, unless a
+            function leads to them.
+        refer: Finds the names of functions.
+        model: In place of the model of every agent.
+        max_turns: Calls of models.
+        execute_tools: Whether calls are run.
+
+    Returns:
+        They, and their live functions.
+
+    Raises:
+        UsageError: What a run would fail at.
+    """
+    known = reachable(agents)
+    ids = _ids(list(known))
+    led_to = {one.name for agent in known.values() for one in targets(agent)}
+    shared = [one.name for one in agents[1:] if one.name not in led_to]
+    found = Described({}, agents={ids[name]: one for name, one in known.items()})
+    told: list[Plain] = []
+    for agent in known.values():
+        agent.check()
+        ways = [*(one.name for one in targets(agent)), *shared]
+        reaches = [ids[name] for name in dict.fromkeys(ways) if name != agent.name]
+        told.append(_agent(agent, ids[agent.name], reaches, model, refer, found.live))
+    found.configuration = {
+        "agents": told,
+        "max_turns": max_turns,
+        "execute_tools": execute_tools,
+    }
+    return found
+
+
+def _agent(
+    agent: Agent,
+    id: str,
+    reaches: list[str],
+    model: str | None,
+    refer: Refer,
+    live: dict[str, Any],
+) -> dict[str, Plain]:
+    tools = [one for one in agent.functions if one not in CASE_TOOLS]
+    instructions: Plain = agent.instructions
+    if callable(instructions):
+        instructions = _named(instructions, f"{id}.instructions", refer, live)
+    return {
+        "id": id,
+        "name": agent.name,
+        "description": agent.description,
+        "model": model or agent.model,
+        "fallbacks": list(agent.fallbacks),
+        "instructions": instructions,
+        "context_description": agent.context_variables_description,
+        "tools": [_tool(agent, one, id, refer, live) for one in tools],
+        "reaches": [*reaches],
+        "tool_choice": agent.tool_choice,
+        "parallel_tool_calls": agent.parallel_tool_calls,
+        "function_calling": agent.function_calling,
+        "retry": {"attempts": agent.retry} if isinstance(agent.retry, int) else agent.retry,
+        "settings": dict(agent.settings),
+        "finish": "tools" if len(tools) < len(agent.functions) else "answer",
+    }
+
+
+def _tool(
+    agent: Agent, function: Any, id: str, refer: Refer, live: dict[str, Any]
+) -> dict[str, Plain]:
+    name, signature = read_tool(function, environments=agent.environments)
+    return {
+        "name": name,
+        "description": signature.description,
+        "parameters": signature.args,
+        "parallel": bool(getattr(function, "supports_parallel_execution", False)),
+        "function": _named(function, f"{id}.{name}", refer, live),
+    }
+
+
+def _named(function: Any, key: str, refer: Refer, live: dict[str, Any]) -> dict[str, Plain]:
+    found = refer(function)
+    if found is None:
+        live[key] = function
+        return {"live": key}
+    return {"name": found[0], "folder": found[1]}
+
+
+def _ids(names: list[str]) -> dict[str, str]:
+    """Return the ids of agents in the flow: their names, as far as those can be ids."""
+    ids: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")
+        id = plain if plain[:1].isalpha() else f"agent_{plain}"
+        number, base = 1, id
+        while id in ids.values():
+            number += 1
+            id = f"{base}_{number}"
+        ids[name] = id
+    return ids
+
+
+def check_run(messages: Any, context_variables: Any, max_turns: Any) -> None:
+    """Check what a run is given, before anything is asked or opened.
+
+    Args:
+        messages: The conversation so far.
+        context_variables: By name.
+        max_turns: Calls of models.
+
+    Raises:
+        UsageError: The message names what is wrong.
+    """
+    if type(max_turns) is not int or max_turns < 1:
+        raise UsageError(f"max_turns is {max_turns!r}", hint="give a whole number from 1 on")
+    if not isinstance(context_variables, dict) or not all(
+        isinstance(key, str) for key in context_variables
+    ):
+        raise UsageError("context_variables is no dict with names", hint="give {'name': value}")
+    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+        raise UsageError(
+            "messages is no list of dicts",
+            hint="give [{'role': 'user', 'content': '…'}]",
+        )
+    open_calls: set[str] = set()
+    for place, message in enumerate(messages):
+        role = message.get("role")
+        if role not in {"system", "user", "assistant", "tool"}:
+            raise UsageError(
+                f"messages[{place}] has the role {role!r}",
+                hint="say 'user', 'assistant', 'tool' or 'system'",
+            )
+        open_calls |= {str(one.get("id")) for one in message.get("tool_calls") or ()}
+        if role == "tool" and str(message.get("tool_call_id")) not in open_calls:
+            raise UsageError(
+                f"messages[{place}] answers the call {message.get('tool_call_id')!r}, which no "
+                "message before it makes",
+                hint="put the assistant's message with the call before it",
+            )

@@ -1,0 +1,79 @@
+"""The flow that runs agents which Python objects describe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowengine.agents.generated_flow import RETRY, AgentSpec, AgentTool, agent_flow
+from flowengine.sdk import Plain
+from flowengine.sdk.generated_flows import Declarations, GeneratedFlow, Given
+
+NAME = "agents"
+_RESULT: dict[str, Plain] = {
+    "result": "${{ state.end.outcome == 'resolved' ? state.end.value : state.text }}",
+    "agent": "${{ state.active }}",
+    "reason": "${{ state.end.reason }}",
+    "no_progress": "${{ state.end.no_progress }}",
+    "messages": "${{ state.messages }}",
+    "context": "${{ state.context }}",
+}
+"""The output of a run: what a `Response` is made from."""
+
+
+def generate(configuration: Mapping[str, Any], declarations: Declarations) -> GeneratedFlow:
+    """Return the flow that runs agents.
+
+    Args:
+        configuration: As `flowengine.agents.described.describe` writes it.
+        declarations: Of the flow that runs it.
+    """
+    agents = configuration["agents"]
+    names = {one["name"]: one["id"] for one in agents}
+    specs = [_spec(one, names, configuration) for one in agents]
+    made = agent_flow(specs, turn="python_agent_turn", execute_tools=configuration["execute_tools"])
+    return GeneratedFlow(
+        id=NAME,
+        body={**made.body, "outputs": {**made.body["outputs"], "output": {"value": _RESULT}}},
+        home=declarations,
+        given={"_instructions": Given({one["id"]: "" for one in agents}, (), declarations)},
+        marks=made.marks,
+        returns={},
+    )
+
+
+def _spec(one: Mapping[str, Any], names: Mapping[str, str], whole: Mapping[str, Any]) -> AgentSpec:
+    return AgentSpec(
+        name=one["id"],
+        description=one["description"],
+        model=one["model"],
+        fallbacks=one["fallbacks"],
+        tools=[_tool(tool, names) for tool in one["tools"]],
+        reaches=one["reaches"],
+        max_turns=whole["max_turns"],
+        retry={**RETRY, **(one["retry"] or {})},
+        tool_choice=one["tool_choice"],
+        parallel_tool_calls=one["parallel_tool_calls"],
+        function_calling=one["function_calling"],
+        settings=one["settings"],
+        finish=one["finish"],
+        extra={
+            "called": one["name"],
+            "instructions": one["instructions"],
+            "described": one["context_description"],
+        },
+    )
+
+
+def _tool(tool: Mapping[str, Any], names: Mapping[str, str]) -> AgentTool:
+    action: dict[str, Plain] = {
+        "agent_function": {"function": tool["function"], "args": tool["parameters"]}
+    }
+    return AgentTool(
+        name=tool["name"],
+        description=tool["description"],
+        parameters=tool["parameters"],
+        action=action,
+        parallel=tool["parallel"],
+        adapter={"agents": dict(names)},
+    )

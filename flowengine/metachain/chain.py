@@ -1,0 +1,266 @@
+"""`MetaChain`: the calls that run agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from flowengine.agents.agent import Agent, Response
+from flowengine.agents.loggers import LoggerManager
+from flowengine.errors import UsageError
+from flowengine.metachain import flows
+from flowengine.metachain.work import Work
+from flowengine.sdk.background import refuse_in_loop
+
+if TYPE_CHECKING:
+    from flowengine.engines.engine import Engine
+    from flowengine.engines.flows import LoadedFlow
+
+MAX_TURNS = 30
+
+
+class MetaChain:
+    """Runs agents.
+
+    Args:
+        engine: The engine that runs them, and whose store keeps the executions; default: one in
+            memory for each run.
+        logger: Is told what they do; default: `LoggerManager.get_logger()`.
+        log_path: A file for log events as JSON lines; a logger of its own is made for it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine | None = None,
+        *,
+        logger: LoggerManager | None = None,
+        log_path: str | PathLike[str] | None = None,
+    ) -> None:
+        if log_path is not None and logger is None:
+            logger = LoggerManager(file=log_path)
+        self.engine = engine
+        self.logger = logger or LoggerManager.get_logger()
+
+    def compile(self, agents: Sequence[Agent], **how: Any) -> LoadedFlow:
+        """Return the flow that runs agents; `to_networkx()` gives its graph.
+
+        Args:
+            agents: The first one begins.
+            **how: `model`, `max_turns`, `execute_tools`, as of `run`.
+
+        Returns:
+            The flow.
+        """
+        return flows.compile(agents, **how)
+
+    def run(
+        self,
+        agent: Agent,
+        messages: list[dict[str, Any]],
+        context_variables: dict[str, Any] | None = None,
+        max_turns: int = MAX_TURNS,
+        execute_tools: bool = True,
+        *,
+        model: str | None = None,
+        agents: Sequence[Agent] = (),
+        id: str | None = None,
+    ) -> Response:
+        """Run an agent until it has answered, or its work ends in another way.
+
+        Args:
+            agent: The agent that begins.
+            messages: The conversation so far; it is not changed.
+            context_variables: Data and live objects for its functions; the model never sees them.
+                Of plain data the functions get copies; live objects stay the same.
+            max_turns: Calls of models, those of agents that it hands over to included.
+            execute_tools: False: it ends after the first reply, with its calls not run.
+            model: In place of the model of every agent.
+            agents: Others that it may hand over to, besides those that its functions name.
+            id: Of the execution; a second run with it goes on with the first.
+
+        Returns:
+            The response.
+
+        Raises:
+            UsageError: Something cannot be run; nothing was asked. In a running event loop: call
+                `run_async`.
+            AgentRunFailed: The execution failed.
+        """
+        refuse_in_loop(None, "run_async()")
+        how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
+        work = Work.starting(self.logger, (agent, *agents), messages, context_variables, how, id)
+        if self.engine is not None:
+            return work.run(self.engine)
+        with _own_engine() as engine:
+            return work.run(engine)
+
+    async def run_async(
+        self,
+        agent: Agent,
+        messages: list[dict[str, Any]],
+        context_variables: dict[str, Any] | None = None,
+        max_turns: int = MAX_TURNS,
+        execute_tools: bool = True,
+        *,
+        model: str | None = None,
+        agents: Sequence[Agent] = (),
+        id: str | None = None,
+    ) -> Response:
+        """Run an agent on an event loop; as `run`.
+
+        Args:
+            agent: The agent that begins.
+            messages: The conversation so far.
+            context_variables: Data and live objects for its functions.
+            max_turns: Calls of models.
+            execute_tools: Whether calls are run.
+            model: In place of the model of every agent.
+            agents: Others that it may hand over to.
+            id: Of the execution.
+
+        Returns:
+            The response.
+
+        Raises:
+            UsageError: Something cannot be run; nothing was asked.
+            AgentRunFailed: The execution failed.
+        """
+        how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
+        work = Work.starting(self.logger, (agent, *agents), messages, context_variables, how, id)
+        if self.engine is not None:
+            return await work.run_async(self.engine)
+        async with _own_engine() as engine:
+            return await work.run_async(engine)
+
+    def resume(
+        self,
+        execution: str,
+        agent: Agent,
+        context_variables: dict[str, Any] | None = None,
+        *,
+        agents: Sequence[Agent] = (),
+    ) -> Response:
+        """Go on with a run: after an approval, a crash or a failure, also in another process.
+
+        What has been done is not done again: calls of models and tools that have ended stay. Of a
+        run that has ended well the response is given again.
+
+        Args:
+            execution: Its id, as in `Response.execution`; the engine has its store.
+            agent: The agent that it began with.
+            context_variables: The live objects among them; data is kept with the execution.
+            agents: As of `run`.
+
+        Returns:
+            The response.
+        """
+        refuse_in_loop(None, "resume_async()")
+        engine = self._kept()
+        work = Work.of(engine, self.logger, execution, (agent, *agents), context_variables)
+        return work.resume(engine)
+
+    async def resume_async(
+        self,
+        execution: str,
+        agent: Agent,
+        context_variables: dict[str, Any] | None = None,
+        *,
+        agents: Sequence[Agent] = (),
+    ) -> Response:
+        """Go on with a run on an event loop; as `resume`.
+
+        Args:
+            execution: Its id.
+            agent: The agent that it began with.
+            context_variables: The live objects among them.
+            agents: As of `run`.
+
+        Returns:
+            The response.
+        """
+        engine = self._kept()
+        work = Work.of(engine, self.logger, execution, (agent, *agents), context_variables)
+        return await work.resume_async(engine)
+
+    def get_chat_completion(
+        self,
+        agent: Agent,
+        history: list[dict[str, Any]],
+        context_variables: dict[str, Any] | None = None,
+        *,
+        model: str | None = None,
+    ) -> dict[str, Any]:
+        """Ask the model of an agent once, with its instructions and tools; no call is run.
+
+        Args:
+            agent: The agent.
+            history: The conversation so far.
+            context_variables: For instructions that are a function.
+            model: In place of the agent's.
+
+        Returns:
+            The message of the assistant.
+        """
+        found = self.run(
+            agent, history, context_variables, max_turns=1, execute_tools=False, model=model
+        )
+        return next(one for one in found.messages if one["role"] == "assistant")
+
+    def handle_tool_calls(
+        self,
+        tool_calls: Sequence[Any],
+        functions: Sequence[Any],
+        context_variables: dict[str, Any] | None = None,
+    ) -> Response:
+        """Run calls that a model has made, as a run does it.
+
+        Args:
+            tool_calls: `{"id", "function": {"name", "arguments"}}` each, or objects with such
+                attributes; the arguments as JSON text.
+            functions: The tools.
+            context_variables: For those that take them.
+
+        Returns:
+            A message for each call, the agent that was handed over to, and the context.
+        """
+        from flowengine.agents.models.registry import using
+        from flowengine.agents.models.scripted import ScriptedModel
+
+        if not tool_calls:
+            return Response(context_variables=dict(context_variables or {}))
+        agent = Agent(name="calls", model="scripted/calls", functions=list(functions))
+        script: list[Any] = [{"calls": [_as_scripted(one) for one in tool_calls]}, {"text": "done"}]
+        with using(ScriptedModel(script)):
+            found = self.run(agent, [], context_variables, max_turns=2)
+        found.messages = [one for one in found.messages if one["role"] != "assistant"]
+        found.agent = None if found.agent is agent else found.agent
+        return found
+
+    def _kept(self) -> Engine:
+        if self.engine is None:
+            raise UsageError(
+                "there is no engine that has kept a run", hint="give one: MetaChain(Engine(…))"
+            )
+        return self.engine
+
+
+def _as_scripted(call: Any) -> dict[str, Any]:
+    """Return a call of chat completions as scripts have it."""
+
+    def of(thing: Any, name: str) -> Any:
+        return thing.get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
+
+    function = of(call, "function")
+    arguments = of(function, "arguments")
+    return {
+        "id": of(call, "id") or "",
+        "name": of(function, "name"),
+        "arguments": "{}" if arguments is None else arguments,
+    }
+
+
+def _own_engine() -> Engine:
+    from flowengine.engines.engine import Engine
+
+    return Engine(None)

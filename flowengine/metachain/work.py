@@ -1,0 +1,160 @@
+"""One run of agents: what an engine is given for it, and how its result is read."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from flowengine.agents.described import check_run
+from flowengine.agents.live_functions import LIVE
+from flowengine.engines.seam import RandomIds
+from flowengine.errors import FlowEngineError
+from flowengine.metachain import flows
+from flowengine.metachain.reporting import Reporter
+from flowengine.metachain.responses import response
+from flowengine.sdk.python_functions.schema_forms import is_plain
+
+if TYPE_CHECKING:
+    from flowengine.agents.agent import Agent, Response
+    from flowengine.agents.described import Described
+    from flowengine.agents.loggers import LoggerManager
+    from flowengine.engines.engine import Engine
+    from flowengine.engines.results import Result
+
+
+class AgentRunFailed(FlowEngineError):
+    """A run of agents failed: no model answered, or something around it broke.
+
+    Args:
+        error: As the execution has it: `type`, `message`, `data`, `cause`.
+        execution: Id of the execution; `Engine.retry` goes on with it, if its store is kept.
+    """
+
+    def __init__(self, error: Mapping[str, Any], execution: str) -> None:
+        super().__init__(f"{error['type']}: {error['message']}")
+        self.error = dict(error)
+        self.execution = execution
+
+
+class Work:
+    """One run.
+
+    Args:
+        logger: Is told what happens.
+        described: Its agents.
+        id: Of the execution.
+        inputs: `messages` and `context`.
+        live: Objects among the context variables.
+    """
+
+    def __init__(
+        self,
+        logger: LoggerManager,
+        described: Described,
+        id: str,
+        inputs: Mapping[str, Any],
+        live: Mapping[str, Any],
+    ) -> None:
+        self.logger = logger
+        self.described = described
+        self.flow = flows.loaded(described)
+        self.id = id
+        self.inputs = inputs
+        self.live = dict(live)
+        self.resources = dict(live) | ({LIVE: described.live} if described.live else {})
+
+    @classmethod
+    def starting(
+        cls,
+        logger: LoggerManager,
+        agents: Sequence[Agent],
+        messages: list[dict[str, Any]],
+        context_variables: dict[str, Any] | None,
+        how: Mapping[str, Any],
+        id: str | None,
+    ) -> Self:
+        """Return a run that begins."""
+        variables = {} if context_variables is None else context_variables
+        check_run(messages, variables, how["max_turns"])
+        described = flows.described(agents, **how)
+        live = {key: one for key, one in variables.items() if not is_plain(one)}
+        plain = {key: one for key, one in variables.items() if key not in live}
+        inputs = copy.deepcopy({"messages": messages, "context": plain})
+        id = id or RandomIds().execution(time.time_ns() // 1_000_000)
+        return cls(logger, described, id, inputs, live)
+
+    @classmethod
+    def of(
+        cls,
+        engine: Engine,
+        logger: LoggerManager,
+        execution: str,
+        agents: Sequence[Agent],
+        context_variables: Mapping[str, Any] | None,
+    ) -> Self:
+        """Return a run that an engine has kept."""
+        shown = engine.show(execution)
+        given = context_variables or {}
+        live = {key: one for key, one in given.items() if not is_plain(one)}
+        return cls(logger, flows.described(agents), shown["execution"], shown["inputs"], live)
+
+    def run(self, engine: Engine) -> Response:
+        """Run it."""
+        with self._told_by(engine):
+            result = engine.run(
+                self.flow, self.inputs, id=self.id, runtime_resources=self.resources
+            )
+        return self._response(engine, result)
+
+    async def run_async(self, engine: Engine) -> Response:
+        """Run it on an event loop."""
+        with self._told_by(engine):
+            result = await engine.run_async(
+                self.flow, self.inputs, id=self.id, runtime_resources=self.resources
+            )
+        return self._response(engine, result)
+
+    def resume(self, engine: Engine) -> Response:
+        """Go on with it, if it has not ended well."""
+        result = engine.result(self.id)
+        with self._told_by(engine):
+            if result.status == "failed":
+                result = engine.retry(self.id, runtime_resources=self.resources)
+            elif not result.ended:
+                result = engine.resume(self.id, runtime_resources=self.resources)
+        return self._response(engine, result)
+
+    async def resume_async(self, engine: Engine) -> Response:
+        """Go on with it on an event loop."""
+        result = engine.result(self.id)
+        with self._told_by(engine):
+            if result.status == "failed":
+                result = await engine.retry_async(self.id, runtime_resources=self.resources)
+            elif not result.ended:
+                result = await engine.resume_async(self.id, runtime_resources=self.resources)
+        return self._response(engine, result)
+
+    @contextmanager
+    def _told_by(self, engine: Engine) -> Iterator[None]:
+        """Tell the logger what an engine tells of this run."""
+        end = engine.subscribe(Reporter(self.logger, self.flow.compiled, self.id))
+        try:
+            yield
+        finally:
+            end()
+
+    def _response(self, engine: Engine, result: Result) -> Response:
+        """Return what a run gives back; one that failed raises."""
+        if result.status in {"failed", "cancelled"}:
+            error = result.error or {"type": "Cancelled", "message": "the run was cancelled"}
+            raise AgentRunFailed(error, result.execution)
+        found = response(engine, result, self.described.agents, len(self.inputs["messages"]))
+        found.context_variables |= self.live
+        if found.termination:
+            place = {"execution": result.execution, "step": flows.STEP}
+            name = found.agent.name if found.agent else ""
+            self.logger.log_termination(found.termination, found.reason, agent=name, **place)
+        return found

@@ -1,0 +1,654 @@
+"""`MetaChain.run`: agents that are Python objects, run as executions of a generated flow."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.agents import (
+    Agent,
+    LogEvent,
+    LoggerManager,
+    Response,
+    Result,
+    case_resolved,
+)
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.errors import UsageError
+from flowengine.metachain import AgentRunFailed, MetaChain
+
+ASK = [{"role": "user", "content": "What is 1 + 2?"}]
+
+
+def call(name: str, id: str = "", /, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments, "id": id}
+
+
+class Bench:
+    """Runs agents against a scripted model, and keeps what happened."""
+
+    def __init__(self) -> None:
+        self.events: list[LogEvent] = []
+        self.logger = LoggerManager(console=False)
+        self.logger.sinks.append(self.events.append)
+        self.model = ScriptedModel([])
+
+    @contextmanager
+    def answering(self, *script: Any, **model: Any) -> Iterator[None]:
+        self.model = ScriptedModel(script, **model)
+        with using(self.model):
+            yield
+
+    def run(self, agent: Agent, script: Sequence[Any], *given: Any, **how: Any) -> Response:
+        with self.answering(*script):
+            return MetaChain(logger=self.logger).run(agent, *(given or (ASK,)), **how)
+
+    def sent(self, number: int) -> list[dict[str, Any]]:
+        return [dict(one) for one in self.model.requests[number].messages]
+
+    def offered(self, number: int) -> list[str]:
+        return [one.name for one in self.model.requests[number].tools]
+
+    def names(self) -> list[str]:
+        return [one.event for one in self.events]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def test_a_run_gives_the_new_messages_the_agent_and_the_context(bench: Bench) -> None:
+    agent = Agent(name="Adder", functions=[add])
+
+    found = bench.run(agent, [{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "3"}])
+
+    assert [one["role"] for one in found.messages] == ["assistant", "tool", "assistant"]
+    assert found.history == [*ASK, *found.messages]
+    assert found.agent is agent
+    assert (found.termination, found.result, found.context_variables) == ("resolved", "3", {})
+    assert json.dumps(found.messages)
+    assert bench.sent(1)[-1] == {
+        "role": "tool", "tool_call_id": "c1", "name": "add", "content": "3",
+    }  # fmt: skip
+
+
+def test_what_the_caller_gave_is_not_changed_and_runs_share_nothing(bench: Bench) -> None:
+    def note(context_variables: dict[str, Any]) -> Result:
+        context_variables["list"].append("mutated")
+        return Result(value="ok", context_variables={"noted": True})
+
+    agent = Agent(name="A", functions=[note])
+    messages, context = copy.deepcopy(ASK), {"list": [1]}
+    script = [{"calls": [call("note")]}, {"text": "so"}]
+
+    found = bench.run(agent, script, messages, context)
+    again = bench.run(agent, [{"text": "so"}])
+
+    assert messages == ASK
+    assert context == {"list": [1]}
+    assert found.context_variables == {"list": [1], "noted": True}
+    assert again.context_variables == {}
+
+
+def test_the_system_message_is_built_anew_each_turn(bench: Bench) -> None:
+    def instructions(context: dict[str, Any]) -> str:
+        return f"n is {context['n']}"
+
+    def more(context_variables: dict[str, Any]) -> Result:
+        return Result(context_variables={"n": context_variables["n"] + 1})
+
+    agent = Agent(
+        name="A", instructions=instructions, functions=[more], context_variables_description="n!"
+    )
+    bench.run(agent, [{"calls": [call("more")]}, {"text": "so"}], ASK, {"n": 1})
+
+    for number, text in enumerate(["n is 1\n\nn!", "n is 2\n\nn!"]):
+        systems = [one for one in bench.sent(number) if one["role"] == "system"]
+        assert systems == [bench.sent(number)[0]] == [{"role": "system", "content": text}]
+
+
+def test_what_is_said_of_a_model_reaches_it(bench: Bench) -> None:
+    agent = Agent(name="A", model="one", functions=[add], tool_choice="add",
+                  parallel_tool_calls=False, settings={"temperature": 0})  # fmt: skip
+    bench.run(agent, [{"text": "so"}])
+    [request] = bench.model.requests
+    assert (request.model, request.tool_choice) == ("one", "add")
+    assert request.parallel_tool_calls is False
+    assert request.settings == {"temperature": 0}
+
+    bench.run(Agent(name="A", model="one"), [{"text": "so"}], model="two")
+    [request] = bench.model.requests
+    assert (request.model, request.tools) == ("two", ())
+
+
+def test_calls_are_left_alone_on_request(bench: Bench) -> None:
+    def never() -> None:
+        raise SystemExit
+
+    found = bench.run(
+        Agent(name="A", functions=[never]), [{"calls": [call("never")]}], execute_tools=False
+    )
+
+    assert found.termination == "tools_not_executed"
+    assert found.messages[-1]["tool_calls"][0]["function"]["name"] == "never"
+
+
+def agents() -> tuple[Agent, Agent]:
+    """Two that hand over to each other, by an agent and by a `Result`."""
+
+    def to_second() -> Agent:
+        return second
+
+    def to_first() -> Result:
+        return Result(value="over", agent=first, context_variables={"back": True})
+
+    first = Agent(name="First Agent", model="m1", instructions="I am first.", functions=[to_second])
+    second = Agent(name="Second", model="m2", instructions="I am second.", functions=[add])
+    second.functions.append(to_first)
+    return first, second
+
+
+def test_agents_hand_over_by_what_a_function_returns(bench: Bench) -> None:
+    first, _ = agents()
+    script = [
+        {"calls": [call("to_second", "c1")]},
+        {"calls": [call("to_first", "c2")]},
+        {"text": "done"},
+    ]
+
+    found = bench.run(first, script)
+
+    assert [one.model for one in bench.model.requests] == ["m1", "m2", "m1"]
+    assert bench.offered(0) == ["to_second"]
+    assert bench.offered(1) == ["add", "to_first"]
+    assert bench.sent(1)[0]["content"] == "I am second."
+    assert "Second" in bench.sent(1)[-1]["content"]
+    assert bench.sent(2)[-1]["content"] == "over"
+    assert found.agent is first
+    assert found.context_variables == {"back": True}
+    handed = [(one.agent, one.data["to"]) for one in bench.events if one.event == "agent_handoff"]
+    assert handed == [("First Agent", "Second"), ("Second", "First Agent")]
+
+
+def test_of_several_calls_with_handoffs_every_one_is_answered_and_the_first_wins(
+    bench: Bench,
+) -> None:
+    def to_b() -> Agent:
+        return b
+
+    def to_c() -> Agent:
+        return c
+
+    b, c = Agent(name="B"), Agent(name="C")
+    a = Agent(name="A", functions=[add, to_b, to_c])
+    calls = [call("add", "1", a=1, b=2), call("to_b", "2"), call("add", "3", a=3, b=4)]
+    found = bench.run(a, [{"calls": [*calls, call("to_c", "4")]}, {"text": "so"}])
+
+    answers = [one for one in found.messages if one["role"] == "tool"]
+    assert [one["tool_call_id"] for one in answers] == ["1", "2", "3", "4"]
+    assert [answers[0]["content"], answers[2]["content"]] == ["3", "7"]
+    assert found.agent is b
+
+
+def test_a_loop_of_handoffs_ends_and_is_seen(bench: Bench) -> None:
+    first, _ = agents()
+    script = [{"calls": [call("to_second")]}, {"calls": [call("to_first")]}] * 3
+
+    found = bench.run(first, script, max_turns=6)
+
+    assert found.termination == "max_turns"
+    assert len(bench.model.requests) == 6
+    assert bench.names().count("agent_handoff") == 5
+
+
+def test_the_compiled_graph_is_what_runs(bench: Bench) -> None:
+    first, second = agents()
+    chain = MetaChain(logger=bench.logger)
+    graph = chain.compile([first, second]).to_networkx()
+    steps = {node.rpartition(":")[2] for node in graph}
+    assert {"First_Agent", "Second", "add", "to_first", "to_second"} <= steps
+
+    def leads(source: str, target: str) -> bool:
+        return any(a.endswith(f":{source}") and b.endswith(f":{target}") for a, b in graph.edges())
+
+    assert leads("First_Agent.calls", "Second")
+    assert leads("Second.calls", "First_Agent")
+    assert not leads("First_Agent.calls", "First_Agent_2")
+
+
+def test_an_agent_that_is_not_part_of_the_flow_is_told_to_the_model(bench: Bench) -> None:
+    def away() -> Agent:
+        return Agent(name=f"Other{1}")
+
+    agent = Agent(name="A", functions=[away])
+    found = bench.run(agent, [{"calls": [call("away")]}, {"text": "so"}], ASK, {"k": 1})
+
+    told = bench.sent(1)[-1]["content"]
+    assert "'Other1'" in told
+    assert "A" in told
+    assert found.agent is agent
+    assert found.context_variables == {"k": 1}
+
+
+def test_agents_that_no_function_names_are_given(bench: Bench) -> None:
+    def away(name: str) -> Agent:
+        return Agent(name=name)
+
+    other = Agent(name="Other")
+    found = bench.run(
+        Agent(name="A", functions=[away]),
+        [{"calls": [call("away", name="Other")]}, {"text": "so"}],
+        agents=[other],
+    )
+
+    assert found.agent is other
+
+
+def test_the_same_script_gives_the_same_response_on_an_event_loop(bench: Bench) -> None:
+    agent = Agent(name="A", functions=[add])
+    script = [{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "3"}]
+
+    async def work() -> Response:
+        with bench.answering(*script):
+            return await MetaChain(logger=bench.logger).run_async(agent, ASK)
+
+    async def blocked() -> None:
+        MetaChain(logger=bench.logger).run(agent, ASK)
+
+    assert asyncio.run(work()).messages == bench.run(agent, script).messages
+    with pytest.raises(RuntimeError, match="run_async"):
+        asyncio.run(blocked())
+
+
+class Handle:
+    def __repr__(self) -> str:
+        return "SECRET-HANDLE"
+
+    __str__ = __repr__
+
+
+def test_live_objects_reach_the_tools_that_ask_and_nothing_else(
+    bench: Bench, tmp_path: Path
+) -> None:
+    handle, seen = Handle(), []
+
+    def look(word: str, context_variables: dict[str, Any]) -> str:
+        seen.append((word, context_variables["code_env"], context_variables["n"]))
+        return "looked"
+
+    def plain(word: str) -> str:
+        return word
+
+    agent = Agent(name="A", functions=[look, plain])
+    calls = [call("look", word="x"), call("plain", word="y")]
+    with Engine(tmp_path / "store") as engine, bench.answering({"calls": calls}, {"text": "so"}):
+        chain = MetaChain(engine, logger=bench.logger)
+        found = chain.run(agent, ASK, {"code_env": handle, "n": 1})
+        journal = json.dumps(list(engine.events(found.execution)), default=str)
+        shown = json.dumps(engine.show(found.execution), default=str)
+
+    assert seen == [("x", handle, 1)]
+    assert found.context_variables["code_env"] is handle
+    offers = json.dumps([one.parameters for one in bench.model.requests[0].tools])
+    assert "context_variables" not in offers
+    requests = "".join(str(one) for one in bench.model.requests)
+    stored = b"".join(one.read_bytes() for one in (tmp_path / "store").rglob("*") if one.is_file())
+    for text in (journal, shown, requests, str(bench.events), stored.decode("latin1")):
+        assert "SECRET-HANDLE" not in text
+
+
+def test_a_model_cannot_give_context_variables_itself(bench: Bench) -> None:
+    seen = []
+
+    def look(context_variables: dict[str, Any], word: str = "") -> str:
+        seen.append(context_variables)
+        return "looked"
+
+    agent = Agent(name="A", functions=[look])
+    script = [
+        {"calls": [call("look", context_variables={"n": 2})]},
+        {"calls": [call("look", word="w")]},
+        {"text": "so"},
+    ]
+    bench.run(agent, script, ASK, {"n": 1})
+
+    assert seen == [{"n": 1}]
+    assert "context_variables" in bench.sent(1)[-1]["content"]
+
+
+def test_a_live_object_in_an_update_is_refused_by_its_key(bench: Bench) -> None:
+    def give(context_variables: dict[str, Any]) -> Result:
+        return Result(value="given", context_variables={"a": 1, "line": Handle()})
+
+    agent = Agent(name="A", functions=[give])
+    found = bench.run(agent, [{"calls": [call("give")]}, {"text": "so"}], ASK, {"a": 0})
+
+    assert "'line'" in bench.sent(1)[-1]["content"]
+    assert found.context_variables == {"a": 0}
+
+
+def test_calls_that_run_together_merge_in_their_order_and_clashes_are_told(bench: Bench) -> None:
+    second_done = asyncio.Event()
+
+    async def set_k(k: int) -> Result:
+        if k == 1:
+            await second_done.wait()
+        else:
+            second_done.set()
+        return Result(value=str(k), context_variables={"k": k})
+
+    set_k.supports_parallel_execution = True  # type: ignore[attr-defined]
+    agent = Agent(name="A", functions=[set_k])
+    script = [{"calls": [call("set_k", "1", k=1), call("set_k", "2", k=2)]}, {"text": "so"}]
+
+    found = bench.run(agent, script)
+
+    assert found.context_variables == {"k": 2}
+    assert [one["content"] for one in found.messages if one["role"] == "tool"] == ["1", "2"]
+    [clash] = [one for one in bench.events if one.event == "context_clash"]
+    assert clash.data["key"] == "k"
+    assert len(clash.data["calls"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "content"),
+    [(3, "3"), (None, ""), ({"a": 1}, '{"a": 1}'), (b"\xff", "\\xff")],
+)
+def test_whatever_a_tool_returns_becomes_text(bench: Bench, value: Any, content: str) -> None:
+    def give() -> Any:
+        return value
+
+    agent = Agent(name="A", functions=[give])
+    bench.run(agent, [{"calls": [call("give", "c1")]}, {"text": "so"}])
+
+    assert bench.sent(1)[-1]["content"] == content
+
+
+def _divides(n: int) -> float:
+    return 1 / n
+
+
+def _leaves(n: int) -> None:
+    raise SystemExit(n)
+
+
+def _cancels(n: int) -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [(_divides, "ZeroDivisionError"), (_leaves, "SystemExit"), (_cancels, "CancelledError")],
+)
+def test_a_tool_that_raises_is_told_and_the_run_goes_on(
+    bench: Bench, function: Any, told: str
+) -> None:
+    name = function.__name__
+    found = bench.run(
+        Agent(name="A", functions=[function]), [{"calls": [call(name, n=0)]}, {"text": "so"}]
+    )
+
+    content = bench.sent(1)[-1]["content"]
+    assert told in content
+    assert "Traceback" not in content
+    assert str(Path(__file__).parent) not in content
+    assert found.termination == "resolved"
+
+
+def test_unknown_tools_and_wrong_arguments_are_told_and_the_others_run(bench: Bench) -> None:
+    ran = []
+
+    def note(a: int, b: int) -> str:
+        ran.append((a, b))
+        return "noted"
+
+    calls = [call("not", "1"), call("note", "2", a="x", c=3), call("note", "3", a="1", b=2.0)]
+    bench.run(Agent(name="A", functions=[note]), [{"calls": calls}, {"text": "so"}])
+
+    unknown, wrong, right = bench.sent(1)[-3:]
+    assert "note" in unknown["content"]
+    for field in ("'a'", "'b'", "'c'", '"required"'):
+        assert field in wrong["content"], wrong["content"]
+    assert right["content"] == "noted"
+    assert ran == [(1, 2)]
+
+
+def test_case_resolved_ends_the_run_after_the_other_calls(bench: Bench) -> None:
+    agent = Agent(name="A", functions=[add, case_resolved])
+    calls = [call("case_resolved", "1", result="three"), call("add", "2", a=1, b=2)]
+
+    found = bench.run(agent, [{"text": "I think."}, {"calls": calls}])
+
+    assert found.termination == "resolved"
+    assert found.result == "three"
+    answers = [one["content"] for one in found.messages if one["role"] == "tool"]
+    assert answers[1] == "3"
+    assert bench.sent(1)[-1]["role"] == "user"
+    assert bench.names()[-1] == "termination"
+
+
+def test_turns_are_counted_and_their_limit_is_an_end_and_no_error(bench: Bench) -> None:
+    agent = Agent(name="A", functions=[add])
+    calls = [call("add", a=1, b=n) for n in range(4)]
+
+    found = bench.run(agent, [{"calls": calls}] * 3, max_turns=3)
+
+    assert found.termination == "max_turns"
+    assert len(bench.model.requests) == 3
+    assert len(found.messages) == 15
+
+
+def test_a_run_that_moves_no_more_ends(bench: Bench) -> None:
+    found = bench.run(Agent(name="A"), [{"text": ""}] * 4)
+    assert found.termination == "no_progress"
+
+    agent = Agent(name="A", functions=[_divides])
+    found = bench.run(agent, [{"calls": [call("_divides", n=0)]}] * 8)
+    assert found.termination == "no_progress"
+
+
+def test_tokens_and_cost_are_summed(bench: Bench) -> None:
+    usage = {"input_tokens": 10, "output_tokens": 2, "cost_usd": 0.5}
+    script = [
+        {"calls": [call("add", a=1, b=2)], "usage": usage},
+        {"text": "so", "usage": usage},
+    ]
+
+    found = bench.run(Agent(name="A", functions=[add]), script)
+
+    assert found.usage["input_tokens"] == 20
+    assert found.usage["output_tokens"] == 4
+    assert found.usage["cost_usd"] == pytest.approx(1.0)
+    counted = [one.data["input_tokens"] for one in bench.events if one.event == "llm_call"]
+    assert counted == [10, 10]
+
+
+def test_a_run_that_no_model_answers_fails_with_its_error(bench: Bench) -> None:
+    script = [{"raise": "ModelError", "message": "no such model", "retryable": False}]
+
+    with pytest.raises(AgentRunFailed, match="no such model") as raised:
+        bench.run(Agent(name="A"), script)
+
+    assert raised.value.error["type"] == "ModelError"
+    [retry] = [one for one in bench.events if one.event == "retry"]
+    assert "no such model" in retry.data["error"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"messages": "hi"}, "messages is no list"),
+        ({"messages": [{"role": "robot"}]}, "messages[0] has the role 'robot'"),
+        ({"messages": [{"role": "tool", "tool_call_id": "x"}]}, "answers the call 'x'"),
+        ({"max_turns": 0}, "max_turns is 0"),
+        ({"max_turns": -1}, "max_turns is -1"),
+        ({"context_variables": [1]}, "context_variables is no dict"),
+    ],
+)
+def test_runs_are_checked_before_anything_is_sent(
+    bench: Bench, given: dict[str, Any], told: str
+) -> None:
+    whole: dict[str, Any] = {"agent": Agent(name="A"), "messages": ASK, **given}
+    with bench.answering(), pytest.raises(UsageError) as raised:
+        MetaChain(logger=bench.logger).run(**whole)
+
+    assert told in raised.value.message
+    assert bench.model.requests == []
+
+
+def test_instructions_that_raise_fail_the_run_before_a_model_is_asked(bench: Bench) -> None:
+    def broken(context: dict[str, Any]) -> str:
+        raise KeyError("n")
+
+    with pytest.raises(AgentRunFailed, match="the instructions of agent 'A' raised KeyError"):
+        bench.run(Agent(name="A", instructions=broken), [{"text": "so"}])
+
+    assert bench.model.requests == []
+
+
+def test_two_agents_of_one_name_are_refused(bench: Bench) -> None:
+    def to_other() -> Agent:
+        return other
+
+    other = Agent(name="A")
+    with pytest.raises(UsageError, match="two agents have the name 'A'"):
+        bench.run(Agent(name="A", functions=[to_other]), [])
+
+
+def test_a_failed_run_goes_on_at_the_call_of_the_model(bench: Bench, tmp_path: Path) -> None:
+    ran = []
+
+    def note(n: int) -> str:
+        ran.append(n)
+        return f"noted {n}"
+
+    agent = Agent(name="A", functions=[note], retry=1)
+    with Engine(tmp_path / "store") as engine:
+        chain = MetaChain(engine, logger=bench.logger)
+        with (
+            bench.answering({"calls": [call("note", "c", n=1)]}, {"raise": "ModelError"}),
+            pytest.raises(AgentRunFailed) as raised,
+        ):
+            chain.run(agent, ASK, {"k": 1})
+        with bench.answering({"text": "so"}):
+            found = chain.resume(raised.value.execution, agent)
+        again = chain.resume(raised.value.execution, agent)
+
+    assert found.termination == "resolved"
+    assert [one["role"] for one in found.messages] == ["assistant", "tool", "assistant"]
+    assert [one["role"] for one in bench.sent(0)] == ["system", "user", "assistant", "tool"]
+    assert ran == [1]
+    assert again.messages == found.messages
+    assert again.context_variables == {"k": 1}
+
+
+PROGRAM = """
+import os, sys
+from flowengine import Engine
+from flowengine.agents import Agent, LoggerManager
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.metachain import MetaChain
+from tools import count, stop
+
+if __name__ == "__main__":
+    calls = [{"calls": [{"name": "count", "arguments": {}}]},
+             {"calls": [{"name": "stop", "arguments": {}}]}, {"text": "done"}]
+    with using(ScriptedModel(calls, by_turn=True)), Engine("store") as engine:
+        chain = MetaChain(engine, logger=LoggerManager("OFF"))
+        agent = Agent(name="A", functions=[count, stop])
+        if sys.argv[1:]:
+            for wait in engine.result("the-run").waits:
+                engine.decide(wait["id"], "retry")
+            found = chain.resume("the-run", agent)
+            print(found.termination or None, found.result or "", len(found.waits))
+        else:
+            chain.run(agent, [{"role": "user", "content": "Go."}], id="the-run")
+"""
+TOOLS = """
+import os
+
+def count() -> str:
+    "Count."
+    with open("counted", "a") as file:
+        file.write("x")
+    return "counted"
+
+def stop() -> str:
+    "Stop the process, once."
+    if not os.path.exists("stopped"):
+        open("stopped", "w").close()
+        os._exit(9)
+    return "stopped"
+
+"""
+
+
+def test_a_run_whose_process_died_goes_on_in_another(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "tools.py").write_text(TOOLS)
+
+    def start(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "program.py", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert start().returncode == 9
+    waiting = start("resume")  # `stop` may have acted: that is a question
+    ended = start("resume")
+
+    assert waiting.stdout.split() == ["None", "1"], waiting.stderr
+    assert ended.stdout.split() == ["resolved", "done", "0"], ended.stderr
+    assert (tmp_path / "counted").read_text() == "x"
+
+
+def test_a_model_is_asked_once_with_instructions_and_tools(bench: Bench) -> None:
+    agent = Agent(name="A", instructions=lambda ctx: f"n is {ctx['n']}", functions=[add])
+    with bench.answering({"calls": [call("add", "c1", a=1, b=2)]}):
+        chain = MetaChain(logger=bench.logger)
+        message = chain.get_chat_completion(agent, ASK, {"n": 1}, model="other")
+
+    assert message["tool_calls"][0]["function"]["name"] == "add"
+    [request] = bench.model.requests
+    assert (request.model, bench.sent(0)[0]["content"]) == ("other", "n is 1")
+
+
+def test_calls_of_a_model_are_run_as_in_a_run(bench: Bench) -> None:
+    def to_b(context_variables: dict[str, Any]) -> Result:
+        return Result(value="over", agent=b, context_variables={"n": context_variables["n"] + 1})
+
+    b = Agent(name="B")
+    calls = [
+        {"id": "1", "function": {"name": "add", "arguments": '{"a": "1", "b": 2}'}},
+        {"id": "2", "function": {"name": "ad", "arguments": "{}"}},
+        {"id": "3", "function": {"name": "to_b", "arguments": ""}},
+    ]
+
+    found = MetaChain(logger=bench.logger).handle_tool_calls(calls, [add, to_b], {"n": 1})
+
+    assert [one["tool_call_id"] for one in found.messages] == ["1", "2", "3"]
+    assert [found.messages[0]["content"], found.messages[2]["content"]] == ["3", "over"]
+    assert "add" in found.messages[1]["content"]
+    assert found.agent is b
+    assert found.context_variables == {"n": 2}
