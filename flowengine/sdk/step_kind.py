@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, NotRequired, TypedDict
 
 from flowengine.kernel.graph.compiled import Plain
 
@@ -79,6 +79,10 @@ class Tool(TypedDict):
     returns: dict[str, Plain]
     """JSON Schema of the result."""
     effect: Effect
+    environment: NotRequired[str]
+    """A kind of environment that it works in; `context.resources` has it under the name of the
+    kind. It is the one of that name and kind that the flow file declares, else one that is not
+    configured, opened once for an execution."""
 
 
 class StepKind:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import posixpath
 from collections.abc import Callable, Mapping
 
 from flowengine.sdk import Plain, Refused, StepContext, StepKind, Tool, ToolError
@@ -10,6 +11,8 @@ from flowengine.sdk.confined_files import Below
 
 LARGEST = 16 * 1024 * 1024
 """Bytes of a file that is read as text into the execution."""
+
+LARGEST_DOCUMENT = 64 * 1024 * 1024
 
 _RULE = "the file tools stay below the working folder (--workdir)"
 
@@ -40,8 +43,10 @@ class Std(StepKind):
         at_once = self.quick(task)
         if at_once is not None:
             return at_once(context, input)
-        call = _FILE_TOOLS[task["tool"]]
         folder = Below(context.execution.workdir, _RULE, Refused, ToolError)
+        if task["tool"] == "read_document":
+            return await _read_document(context, folder, **input["args"])
+        call = _FILE_TOOLS[task["tool"]]
         return await context.on_thread(lambda: call(folder, **input["args"]))
 
 
@@ -98,6 +103,22 @@ def write_file(folder: Below, path: str, text: str) -> Plain:
     return {"path": path, **_digest(data)}
 
 
+async def _read_document(context: StepContext, folder: Below, path: str) -> Plain:
+    """Convert a document, in the environment that reads documents.
+
+    Args:
+        context: The attempt.
+        folder: The working folder.
+        path: The file.
+
+    Returns:
+        `{format, title, markdown, parts, tables, notes, truncated, size, sha256}`.
+    """
+    data = await context.on_thread(lambda: folder.read(path, LARGEST_DOCUMENT))
+    document = await context.resources["documents"].async_read(data, posixpath.basename(path))
+    return {**document.as_data(), **_digest(data)}
+
+
 def _digest(data: bytes) -> dict[str, Plain]:
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
@@ -111,8 +132,19 @@ def _object(properties: dict[str, Plain], required: list[str]) -> dict[str, Plai
     }
 
 
+def _complete(properties: dict[str, Plain]) -> dict[str, Plain]:
+    """Return the schema of an object that has all of these."""
+    return _object(properties, [*properties])
+
+
+def _list(items: dict[str, Plain]) -> dict[str, Plain]:
+    return {"type": "array", "items": items}
+
+
 _TEXT: dict[str, Plain] = {"type": "string"}
 _WHOLE: dict[str, Plain] = {"type": "integer"}
+_FLAG: dict[str, Plain] = {"type": "boolean"}
+_PART: dict[str, Plain] = {"kind": _TEXT, "number": _WHOLE, "name": _TEXT, "start": _WHOLE}
 
 _FILE_TOOLS: dict[str, Callable[..., Plain]] = {
     "glob": glob,
@@ -146,6 +178,26 @@ _TOOLS: dict[str, Tool] = {
             {"text": _TEXT, "size": _WHOLE, "sha256": _TEXT}, ["text", "size", "sha256"]
         ),
         "effect": "idempotent",
+    },
+    "read_document": {
+        "description": "Reads a PDF, Word, PowerPoint, Excel, HTML, EPUB, mail, notebook, CSV or "
+        "text file below the working folder as Markdown.",
+        "args": _object({"path": _TEXT}, ["path"]),
+        "returns": _complete(
+            {
+                "format": _TEXT,
+                "title": _TEXT,
+                "markdown": _TEXT,
+                "parts": _list(_complete(_PART)),
+                "tables": _list(_list(_list(_TEXT))),
+                "notes": _list(_TEXT),
+                "truncated": _FLAG,
+                "size": _WHOLE,
+                "sha256": _TEXT,
+            }
+        ),
+        "effect": "idempotent",
+        "environment": "documents",
     },
     "write_file": {
         "description": "Writes a text file below the working folder.",

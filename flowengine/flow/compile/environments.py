@@ -69,6 +69,8 @@ class Environments:
         self._inputs_of_sessions: dict[str, set[str]] = {}
         self._sessions: dict[str, Declared | None] = {}
         """With the servers that are tools, by the tool's name."""
+        self._brought: dict[str, Declared | None] = {}
+        """Of tools that step kinds bring, by kind."""
         self._mounting: list[str] = []
 
     def of_file(self, file: File) -> Environments:
@@ -198,6 +200,27 @@ class Environments:
             self._inputs_of_sessions[name] = named
         self.expressions.used["inputs"] |= self._inputs_of_sessions[name]
         found = self._sessions[name]
+        return None if found is None else _of_scope("execution", found)
+
+    def of_kind(self, kind: str, loc: Loc) -> Typed | None:
+        """Return the environment of a tool that a step kind brings, which needs one of some kind.
+
+        A flow configures it by declaring an environment of that kind with the kind as its name.
+
+        Args:
+            kind: Of the environment.
+            loc: Where the tool is named.
+
+        Returns:
+            A value: what the manager is asked for, with the scope. None if it was reported what is
+            wrong.
+        """
+        own = self.model.environments.get(kind)
+        if own is not None and own.kind == kind:
+            return self.use({kind: {}}, loc, self.scope.view)
+        if kind not in self._brought:
+            self._brought[kind] = self._declaration(f"tools.{kind}", Environment(kind=kind), loc)
+        found = self._brought[kind]
         return None if found is None else _of_scope("execution", found)
 
     def _session_in(

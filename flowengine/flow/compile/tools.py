@@ -9,7 +9,6 @@ depends on the call is a value over `args`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from flowengine import registry
 from flowengine.flow.compile.arguments import Arguments, check_arguments
@@ -31,6 +30,7 @@ from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.python_functions.signature import derive
 from flowengine.sdk.step_kind import SignatureError
+from flowengine.sdk.step_kind import Tool as BroughtTool
 
 NO_INPUT = "declare it under 'secrets' of the flow's own file, and name it where it is used"
 
@@ -94,11 +94,25 @@ class Tools:
         kind, dot, tool = name.partition(".")
         brought = tools_of(kind) if dot and file is self.file else {}
         if tool in brought:
-            return _built_in(kind, tool, brought[tool])
+            return self._brought(kind, tool, brought[tool], loc)
         known = [*known_names(self.file, "tools"), *brought_tools()]
         hint = did_you_mean(name, known) or "declare it under 'tools'"
         self.report.at("E401", f"there is no tool {name!r}", loc, hint)
         return None
+
+    def _brought(self, kind: str, name: str, tool: BroughtTool, loc: Loc) -> Callee | None:
+        """Return a tool that a step kind brings."""
+        task: dict[str, Plain] = {"tool": name, "schema": tool["args"]}
+        step_kind = registry.kind_class(kind)
+        effect = tool["effect"]
+        found = Callee(kind, task, tool["returns"], tool["args"], step_kind, effect=effect)
+        environment = tool.get("environment")
+        if environment is not None:
+            used = self.environments.of_kind(environment, loc)
+            if used is None:
+                return None
+            found.environments[environment] = used
+        return found
 
     def of_flow(self, name: str, loc: Loc) -> Callee | None:
         """Return a flow as something to call; None if it was reported that there is none.
@@ -307,9 +321,3 @@ def _version(found: Callee, model: Tool) -> str:
     said = [model.kinds, flow, model.bind, found.args, found.returns]
     text = json.dumps(said, sort_keys=True, default=repr)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _built_in(kind: str, name: str, tool: Any) -> Callee:
-    task = {"tool": name, "schema": tool["args"]}
-    step_kind = registry.kind_class(kind)
-    return Callee(kind, task, tool["returns"], tool["args"], step_kind, effect=tool["effect"])

@@ -1,0 +1,97 @@
+"""`std.read_document` in flows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flowengine import Engine
+from flowengine.engines.results import Result
+from flowengine.errors import FlowFileError
+from flowengine_envs.documents.converters import convert
+from flowengine_envs.sandboxes.processes import has
+
+FILES = Path(__file__).with_name("files")
+ON_HOST = {"documents": {"kind": "documents", "provider": "host"}}
+READ = {"id": "read", "call": "std.read_document", "with": {"path": "${{ inputs.path }}"}}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("pandoc.docx", "groff.pdf", "locked.pdf"):
+        shutil.copy(FILES / name, tmp_path)
+    return tmp_path
+
+
+def document_of(result: Result) -> Any:
+    assert result.outputs is not None, result.error
+    return result.outputs["document"]
+
+
+def run(path: str, step: dict[str, Any] = READ, **words: Any) -> Result:
+    flow = {
+        "flowengine": 1,
+        "id": "reading",
+        "inputs": {"path": {"type": "string"}},
+        "steps": [step],
+        "outputs": {"document": "${{ steps.read.output }}"},
+        **words,
+    }
+    Path("flow.yaml").write_text(yaml.safe_dump(flow))
+    with Engine("store", workdir=".") as engine:
+        return engine.run("flow.yaml", {"path": path})
+
+
+def test_a_document_is_read_in_a_sandbox() -> None:
+    if not has("bwrap"):
+        pytest.skip("no bubblewrap: apt-get install bubblewrap")
+    document = document_of(run("pandoc.docx"))
+
+    expected = convert((FILES / "pandoc.docx").read_bytes(), "pandoc.docx").as_data()
+    assert {name: document[name] for name in expected} == expected
+    assert document["size"] == (FILES / "pandoc.docx").stat().st_size
+
+
+def test_a_declared_environment_of_that_name_is_used() -> None:
+    environments = {"documents": {**ON_HOST["documents"], "config": {"characters": 100}}}
+    document = document_of(run("groff.pdf", environments=environments))
+
+    assert (document["format"], len(document["markdown"])) == ("pdf", 100)
+    assert document["notes"] == ["cut after 100 characters (limit 'characters')"]
+
+
+@pytest.mark.parametrize(
+    ("path", "type", "told"),
+    [
+        ("locked.pdf", "PasswordRequired", "locked.pdf: it is encrypted"),
+        ("../outside.pdf", "Refused", "'../outside.pdf' leads out"),
+        ("absent.pdf", "ToolError", "'absent.pdf': No such file"),
+    ],
+)
+def test_an_error_has_its_type_and_can_be_handled(path: str, type: str, told: str) -> None:
+    result = run(path, environments=ON_HOST)
+    assert result.error is not None
+    assert (result.status, result.error["type"]) == ("failed", type)
+    assert told in result.error["message"]
+
+    handler = {"type": type, "output": {"markdown": "${{ error.message }}"}}
+    handled = run(path, {**READ, "on_error": [handler]}, environments=ON_HOST)
+    assert told in document_of(handled)["markdown"]
+
+
+def test_an_environment_of_another_kind_may_have_the_name() -> None:
+    if not has("bwrap"):
+        pytest.skip("no bubblewrap: apt-get install bubblewrap")
+    result = run("groff.pdf", environments={"documents": {"kind": "files"}})
+
+    assert document_of(result)["format"] == "pdf"
+
+
+def test_what_is_written_of_the_output_is_checked() -> None:
+    with pytest.raises(FlowFileError, match="txt"):
+        run("groff.pdf", outputs={"x": "${{ steps.read.output.txt }}"})
