@@ -25,8 +25,8 @@ from flowengine.kernel.commands import Claim, Command, End, GiveBack, Observatio
 from flowengine.kernel.events import ErrorData, Event, Upgraded
 from flowengine.kernel.graph.compiled import OPENING, Plain
 from flowengine.kernel.state.records import State
-from flowengine.kernel.view import is_shared
 from flowengine.testing.invariants import check_now
+from flowengine.testing.shared_locks import SharedLocks
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
@@ -94,6 +94,7 @@ class Simulator:
         started: Addresses of the tasks in the order of their start.
         schedule: Names of what `step` and `follow` let happen, in order.
         running: (unit, attempt) → the task that runs.
+        locks: Those that executions share.
         claims: Lock that executions share → what is claimed of it and not given back, in order.
         commands: All commands so far.
         ends: How often the end was told.
@@ -128,8 +129,8 @@ class Simulator:
         self.schedule: list[str] = []
         self.commands: list[Command] = []
         self.running: dict[tuple[int, int], Run] = {}
-        self.claims: dict[str, list[Claim]] = {}
-        self._granted: dict[tuple[str, int], bool] = {}
+        self.locks = SharedLocks()
+        self.claims = self.locks.claims
         self.retries = 0
         self.stopped: dict[tuple[int, int], Run] = {}
         self.done: set[tuple[int, str]] = set()
@@ -248,10 +249,10 @@ class Simulator:
                     self.stopped[command.unit, command.attempt] = stopped
                 began.pop(command.unit, None)  # it does not begin any more
             elif isinstance(command, Claim | GiveBack):
-                self._claim(command)
+                self.locks.note(command)
             elif isinstance(command, End):
                 self.ends += 1
-                self.claims.clear()
+                self.locks.claims.clear()
         self.calls += len(began)
         self.forward += sum(began.values())
         self.commands += commands
@@ -268,8 +269,7 @@ class Simulator:
             return []
         found = [
             Happening(f"{lock} is granted to {unit}", partial(self._grant, lock, unit))
-            for (lock, unit), told in self._granted.items()
-            if not told
+            for lock, unit in self.locks.untold()
         ]
         for run in self.running.values():
             found += self._endings(run)
@@ -426,26 +426,12 @@ class Simulator:
             run = Run(ran["id"], ran["attempt"], place, "", None, None, None)
             self.running[ran["id"], ran["attempt"]] = run
         self.stopped.clear()
-        self._claim_again()
+        self.locks.claim_again(self.state)
         self.apply(event_of(held, self.now, last, "user:test"))
         for result in late:
             self.running.pop((result["unit"], result["attempt"]), None)  # unless it failed again
             result["at"] = self.now
             self.apply(result)
-
-    def _claim_again(self) -> None:
-        """Claim what the state holds of locks that executions share; nobody else does."""
-        state = self.state
-        waiting = state.get("claims", {})
-        claims = [Claim(u["lock"], n, 1, "queue") for n, u in state["units"].items()
-                  if is_shared(u.get("lock", "0"))]  # fmt: skip
-        if "bound" in state:
-            claims.append(Claim(state["bound"][0], 0, state["bound"][1], "queue"))
-        self._granted.clear()
-        for claim in sorted(claims, key=lambda one: one.unit in waiting):
-            self._claim(claim)
-            if claim.unit not in waiting:
-                self._granted[claim.lock, claim.unit] = True
 
     # What has happened
 
@@ -470,21 +456,8 @@ class Simulator:
         """Return whether a task neither undoes, nor cleans up, nor settles what was cut off."""
         return run.unit not in self.state["cuts"] and not _tidies(run.address)
 
-    def _claim(self, command: Claim | GiveBack) -> None:
-        """Note a claim, or that one is over, as a store does; who came first has it first."""
-        queue = self.claims.setdefault(command.lock, [])
-        if isinstance(command, Claim):
-            queue.append(command)
-        else:
-            queue[:] = [one for one in queue if one.unit != command.unit]
-            self._granted.pop((command.lock, command.unit), None)
-        for one in queue[: queue[0].permits if queue else 0]:
-            self._granted.setdefault((one.lock, one.unit), False)
-        if not queue:
-            del self.claims[command.lock]
-
     def _grant(self, lock: str, unit: int) -> None:
-        self._granted[lock, unit] = True
+        self.locks.tell(lock, unit)
         self.apply({"type": "granted", "at": self.now, "lock": lock, "unit": unit})
 
     def _given(self, run: Run) -> Any:

@@ -1,0 +1,56 @@
+"""The locks that executions share, as a store grants them, for one simulated execution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flowengine.kernel.commands import Claim, GiveBack
+from flowengine.kernel.state.records import State
+from flowengine.kernel.view import is_shared
+
+
+class SharedLocks:
+    """What is claimed of each lock; who came first has it first.
+
+    Attributes:
+        claims: Lock → what is claimed of it and not given back, in order.
+    """
+
+    def __init__(self) -> None:
+        self.claims: dict[str, list[Claim]] = {}
+        self._told: dict[tuple[str, int], bool] = {}
+        """(lock, unit) that has it → whether it has been told."""
+
+    def note(self, command: Claim | GiveBack) -> None:
+        """Note a claim, or that one is over."""
+        queue = self.claims.setdefault(command.lock, [])
+        if isinstance(command, Claim):
+            queue.append(command)
+        else:
+            queue[:] = [one for one in queue if one.unit != command.unit]
+            self._told.pop((command.lock, command.unit), None)
+        for one in queue[: queue[0].permits if queue else 0]:
+            self._told.setdefault((one.lock, one.unit), False)
+        if not queue:
+            del self.claims[command.lock]
+
+    def untold(self) -> Iterator[tuple[str, int]]:
+        """Yield each lock that a unit has, and has not been told of."""
+        return (held for held, told in self._told.items() if not told)
+
+    def tell(self, lock: str, unit: int) -> None:
+        """Note that a unit is told that it has a lock."""
+        self._told[lock, unit] = True
+
+    def claim_again(self, state: State) -> None:
+        """Claim what the state holds; nobody else does."""
+        waiting = state.get("claims", {})
+        claims = [Claim(u["lock"], n, 1, "queue") for n, u in state["units"].items()
+                  if is_shared(u.get("lock", "0"))]  # fmt: skip
+        if "bound" in state:
+            claims.append(Claim(state["bound"][0], 0, state["bound"][1], "queue"))
+        self._told.clear()
+        for claim in sorted(claims, key=lambda one: one.unit in waiting):
+            self.note(claim)
+            if claim.unit not in waiting:
+                self.tell(claim.lock, claim.unit)
