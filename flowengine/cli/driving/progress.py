@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from flowengine import registry
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
     clean,
@@ -188,6 +187,8 @@ class Progress:
         took = "" if since is None else duration(step.at - since)
         spec = self._flow(place[0]).compiled["steps"][step.step]
         if "teller" in spec and not self._verbose:
+            from flowengine import registry
+
             told = registry.summary(spec["teller"], step.output)
             return f"{took:7} {one_line(told or '', 80)}".rstrip()
         if self._verbose and step.output is not None:
