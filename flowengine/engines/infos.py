@@ -46,6 +46,8 @@ class WaitInfo(TypedDict, total=False):
     """Digest of the tool's declaration."""
     digest: str
     """Digest of what is approved: tool, version, arguments."""
+    rule: str
+    """Which policy wants it to be asked about."""
     bound: list[str]
     """Arguments that the flow fixes; nobody can change them."""
     returns: dict[str, Any]

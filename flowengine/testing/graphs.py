@@ -105,7 +105,14 @@ def calls(tool: str, args: Any, **fields: Any) -> Described:
         {"id": "reject", "counts_as": "reject"},
         {"id": "respond", "counts_as": "other"},
     ]
-    said: Described = {"version": "1", "schema": None, "returns": None, "bind": {}, "edit": True}
+    said: Described = {
+        "version": "1",
+        "required": False,
+        "schema": None,
+        "returns": None,
+        "bind": {},
+        "edit": True,
+    }
     said |= {key: fields.pop(key) for key in [*said, "when"] if key in fields}
     parts = {"tool": tool, **said, "fields": {"choices": choices, **fields}}
     return {"args": v(args), "approval": ["map", _values(parts)]}

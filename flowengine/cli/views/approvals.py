@@ -152,6 +152,8 @@ def _subject(wait: WaitInfo) -> Iterator[str]:
     """Yield the fields of the subject, and which of them may be edited."""
     if "digest" in wait:
         yield _fact("call", f"{wait['tool']}, sha256 {wait['digest'][:16]}")
+        if "rule" in wait:
+            yield _fact("asked by", wait["rule"])
     if "subject" not in wait:
         return
     subject, edit = wait["subject"], wait.get("edit") or []

@@ -14,13 +14,16 @@ from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import Expressions, Typed, constant, together
 from flowengine.flow.compile.hinted_environments import inject
+from flowengine.flow.compile.policies import Called, Policies
+from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.step_kinds import configuration_and_arguments
 from flowengine.flow.compile.tools import Tools, repeating
 from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import Definition
-from flowengine.flow.models import Compensation, Loc, Retry, Step
+from flowengine.flow.models import AskBeforeCall, Compensation, Loc, Retry, Step
 from flowengine.flow.source.report import Report
+from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.specs import RetrySpec, StepSpec
 
 
@@ -91,6 +94,7 @@ class Calls:
         self.expressions = expressions
         self.tools = tools
         self.report = report
+        self.policies = Policies(tools.scope)
         self.flows: list[tuple[StepSpec, Definition]] = []
         """The steps that run a flow, with the flow."""
         self.handed_on: list[tuple[StepSpec, Definition, Request]] = []
@@ -129,6 +133,8 @@ class Calls:
         self._check_question(request, callee)
         callee = self._with_environments(request, callee, view)
         self.tools.check_arguments(callee, given, request.loc, str(name))
+        if request.action == "call":
+            self._look_at_policies(spec, request, callee)
         if callee.approval is not None:
             self._ask(spec, request, callee)
         if callee.flow is not None:
@@ -222,6 +228,20 @@ class Calls:
                 hint = f"declare it: 'state: {{{key}: ...}}'"
                 message = f"{callee.kind!r} reads state.{key}, which this flow does not have"
                 self.report.at("E301", message, loc, hint, key=True)
+
+    def _look_at_policies(self, spec: StepSpec, request: Request, callee: Callee) -> None:
+        """Write the rules that may fit the call; if there are any, people may be asked."""
+        effect = request.effect or callee.effect or callee.default_effect
+        names = [*callee.environments, *filter(None, [callee.task.get("in")])]
+        rules = self.policies.of_call(Called(str(request.given), callee.kind, effect, names))
+        if not rules:
+            return
+        spec["policies"] = rules
+        if callee.approval is None:
+            fields = asked_before_call(self.expressions, AskBeforeCall(), self.tools.view)
+            assert fields is not None
+            version = constant(digest([callee.kind, callee.task]))
+            callee.approval = {**fields, "when": constant(False), "version": version}
 
     def _ask(self, spec: StepSpec, request: Request, callee: Callee) -> None:
         """Write what people are asked before the call."""

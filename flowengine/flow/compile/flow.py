@@ -127,6 +127,7 @@ class Compiler:
                 flow["concurrency"] = self._concurrency(model.file.model.concurrency)
             for name in model.tools:
                 self.tools.declared(name)
+            self.calls.policies.check()
             for name in model.file.model.environments:
                 self.tools.environments.declared(name)
 

@@ -239,6 +239,12 @@ class Files:
         """Return whether the name of a file leads to its folder; that of a text need not."""
         return os.path.realpath(os.path.dirname(file.name) or ".") == os.path.realpath(file.folder)
 
+    def around(self, file: File) -> list[File]:
+        """Return a file and those by whose imports it was come to, the first file first."""
+        known = [one for one in self._known.values() if one is not None]
+        found = [one for one in known if file.prefix.startswith(one.prefix)]
+        return sorted(found, key=lambda one: len(one.prefix))
+
     def owner(self, file: File, section: str, name: str, loc: Loc) -> tuple[File, str] | None:
         """Return the file that declares what a name means, and its name there.
 

@@ -14,6 +14,7 @@ from flowengine.flow.models.budget import Budget
 from flowengine.flow.models.environment import Environment
 from flowengine.flow.models.kinds import configuration, session_of
 from flowengine.flow.models.modifiers import OnError, Retry
+from flowengine.flow.models.policy import Policy
 from flowengine.flow.models.schemas import Schema, StateSchema
 from flowengine.flow.models.step import Pluggable, Step
 from flowengine.flow.models.types import (
@@ -438,6 +439,11 @@ class FlowModel(Part):
         default_factory=dict,
         description="What steps can call.",
         examples=[{"search": {"python": "research:search"}}],
+    )
+    policies: list[Policy] = Field(
+        default_factory=list,
+        description="Rules that allow, ask about or deny calls of tools.",
+        examples=[[{"deny": "shell:*"}, {"allow": "github.get_*"}, {"ask": "github.*"}]],
     )
     environments: dict[EnvironmentName, Environment] = Field(
         default_factory=dict,

@@ -27,7 +27,6 @@ def _is_fallback(value: Any) -> bool:
 AGENTS = NotYet("scripted agents")
 
 NOT_YET: dict[tuple[str, str], NotYet] = {
-    ("FlowModel", "policies"): NotYet("policies"),
     ("Budget", "tokens"): NotYet("budgets of tokens, which come with agents"),
     ("Budget", "cost_usd"): NotYet("budgets of money, which come with agents"),
     ("Budget", "then"): NotYet(

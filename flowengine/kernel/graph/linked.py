@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         LoopSpec,
         MapSpec,
         RetrySpec,
+        RuleSpec,
         SplitSpec,
         StepSpec,
         TriggerSpec,
@@ -61,6 +62,7 @@ class Node:
     reads: list[str] = []  # noqa: RUF012 - nothing changes it
     asks = False
     approval: Value | None = None
+    policies: list[list[RuleSpec]] = []  # noqa: RUF012 - nothing changes it
     input: Value | None = None
     key: Value | None = None
     wait: WaitSpec | None = None

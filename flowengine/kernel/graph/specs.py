@@ -183,6 +183,16 @@ class CancelSpec(TypedDict, total=False):
     reason: Value
 
 
+class RuleSpec(TypedDict, total=False):
+    """A rule about a call."""
+
+    do: Literal["allow", "ask", "deny"]
+    rule: str
+    """Names it for people."""
+    when: Condition
+    """Sees `args`, and the inputs of the main flow."""
+
+
 class StepSpec(TypedDict, total=False):
     """One step. `action` is what the kernel does with it; `kind` is the word in the file."""
 
@@ -226,6 +236,9 @@ class StepSpec(TypedDict, total=False):
     `version` of its declaration, `schema` of what a caller gives, `bind`, `returns`; `when` they
     are asked, `edit`: which arguments they may change, and the `fields` of an approval. See
     `call_questions`."""
+    policies: list[list[RuleSpec]]
+    """The rules that may fit the call, in the order in which they are looked at; of each list the
+    first that fits counts, and of these the strictest. `approval` says what is asked."""
     key: Value
     """`idempotency_key` of the tool."""
     wait: WaitSpec

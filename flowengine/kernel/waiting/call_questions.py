@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.errors import StepFailure
-from flowengine.kernel.expressions.names import Names, evaluate
+from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.graph.compiled import Plain, SecretText
 from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.graph.rules import Verdict, strictest
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.state import entries
 from flowengine.kernel.view import edited
@@ -44,27 +45,62 @@ def needs(m: Machine, unit: Unit) -> list[Need]:
     unit.pop("responded", None)
     about = (unit["id"], CALL)
     kept = answers.found(m, about)
-    if kept is not None and not _is_outdated(node, kept):
-        return [Need(about, lambda: _ask(m, unit, {}, {}))]
-    forget(m, unit)
+    if isinstance(kept, dict) and kept["approved"]:
+        if kept["version"] == _version(node):
+            _look_at_rules(m, node, kept["args"], changed=True)
+            return []
+        forget(m, unit)
+    elif kept is not None:
+        return [Need(about, lambda: _ask(m, unit, {}, {}, None))]
     names = Names(m, m.act_of(unit), unit)
     args = evaluate(names, node.args) if node.args is not None else {}
+    rule = _look_at_rules(m, node, args)
     asked = evaluate(names.having({"args": args}), node.approval)
-    if not asked.get("when", True):
+    if not _must_ask(asked, rule):
         return []
     _check(m, node, asked, args)
-    return [Need(about, lambda: _ask(m, unit, asked, args))]
+    return [Need(about, lambda: _ask(m, unit, asked, args, rule))]
 
 
-def _is_outdated(node: Node, kept: Any) -> bool:
-    """Return whether an approval is of another form of the tool than the one that would run."""
-    return isinstance(kept, dict) and kept["approved"] and kept["version"] != _version(node)
+def _must_ask(asked: dict[str, Plain], rule: Verdict | None) -> bool:
+    """Return whether people are asked: a rule decides, else the tool; nothing allows `required`."""
+    if rule is not None and rule.do == "ask":
+        return True
+    allowed = rule is not None and not asked["required"]
+    return bool(asked.get("when", True)) and not allowed
+
+
+def _look_at_rules(m: Machine, node: Node, args: Plain, *, changed: bool = False) -> Verdict | None:
+    """Return what the rules say about a call.
+
+    Args:
+        args: Its arguments.
+        changed: It was approved before.
+
+    Raises:
+        StepFailure: `Refused`: they deny it.
+    """
+    if not node.policies:
+        return None
+    names = Names(m, None, extra={"args": args})
+    rule = strictest(node.policies, lambda number: holds(names, number))
+    if rule is not None and rule.do == "deny":
+        tool = _part(node, "tool")
+        data = {"tool": tool, "rule": rule.rule, "policy_changed": changed}
+        message = f"{tool!r} was not called: {rule.rule} refuses it"
+        raise StepFailure("Refused", message, data, retryable=False)
+    return rule
 
 
 def _version(node: Node) -> Plain:
+    return _part(node, "version")
+
+
+def _part(node: Node, name: str) -> Plain:
+    """Return a constant part of what is asked about a call."""
     assert node.approval is not None
     tag, parts = node.approval
-    return parts["version"] if tag == "const" else parts["version"][1]
+    return parts[name] if tag == "const" else parts[name][1]
 
 
 def _check(m: Machine, node: Node, asked: dict[str, Plain], args: dict[str, Plain]) -> None:
@@ -76,7 +112,13 @@ def _check(m: Machine, node: Node, asked: dict[str, Plain], args: dict[str, Plai
         require(fault is None, "ValidationError", message)
 
 
-def _ask(m: Machine, unit: Unit, asked: dict[str, Plain], args: dict[str, Plain]) -> Wait:
+def _ask(
+    m: Machine,
+    unit: Unit,
+    asked: dict[str, Plain],
+    args: dict[str, Plain],
+    rule: Verdict | None,
+) -> Wait:
     """Open the question about a call."""
     tool = asked["tool"]
     node = m.node(m.act_of(unit))
@@ -86,6 +128,8 @@ def _ask(m: Machine, unit: Unit, asked: dict[str, Plain], args: dict[str, Plain]
     record["tool"], record["version"] = tool, asked["version"]
     shown = _shown({**args, **asked["bind"]})
     record["digest"] = digest([tool, asked["version"], args, asked["bind"]])
+    if rule is not None and rule.do == "ask":
+        record["rule"] = rule.rule
     if asked["bind"]:
         record["bound"] = sorted(asked["bind"])
     if asked["returns"] is not None:
@@ -156,7 +200,8 @@ def is_same(m: Machine, unit: Unit, wait: Wait) -> bool:
     names = Names(m, m.act_of(unit), unit, extra={"args": unit["args"]})
     asked = evaluate(names, node.approval)
     said = digest([asked["tool"], asked["version"], unit["args"], asked["bind"]])
-    return bool(asked.get("when", True)) and said == wait["record"]["digest"]
+    rule = _look_at_rules(m, node, unit["args"])
+    return _must_ask(asked, rule) and said == wait["record"]["digest"]
 
 
 def respond(m: Machine, unit: Unit, value: Plain) -> None:

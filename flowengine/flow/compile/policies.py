@@ -1,0 +1,119 @@
+"""Policies: which rules a call has to pass (docs/language.md: Policies).
+
+What a glob fits, whose call it is, with which effect and environment, is known when a flow is
+compiled. What is left of a rule is its condition over the arguments; the kernel looks at that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from flowengine import registry
+from flowengine.flow.compile.declaration_scope import DeclarationScope
+from flowengine.flow.compile.types import UNKNOWN
+from flowengine.flow.loading.files import File, known_names
+from flowengine.flow.models.kinds import brought_tools
+from flowengine.flow.models.policy import Policy
+from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.kernel.graph.specs import RuleSpec
+
+
+class Called(NamedTuple):
+    """A call, as far as rules look at it when a flow is compiled."""
+
+    tool: str
+    """As the step names it."""
+    kind: str
+    effect: str
+    environments: Iterable[str]
+    agent: str | None = None
+    """In whose name it is made."""
+
+
+class Policies:
+    """The rules that hold for the calls of a flow: of its own file, and of those that use it.
+
+    Args:
+        scope: What declarations of the file of the flow see.
+    """
+
+    def __init__(self, scope: DeclarationScope) -> None:
+        self.scope = scope
+        self._conditions: dict[tuple[File, int], int] = {}
+
+    def of_call(self, call: Called) -> list[list[RuleSpec]]:
+        """Return the rules that may fit a call: one list for each file, the stricter counts.
+
+        Args:
+            call: What is called.
+        """
+        own = self.scope.file
+        found = []
+        for file in self.scope.others.files.around(own):
+            name = f"{own.prefix}{call.tool}".removeprefix(file.prefix)
+            rules = list(self._fitting(file, call, (name, f"{call.kind}:{name}")))
+            if rules:
+                found.append(sorted(rules, key=lambda rule: rule["do"] != "deny"))
+        return found
+
+    def _fitting(self, file: File, call: Called, names: Iterable[str]) -> Iterator[RuleSpec]:
+        for index, policy in enumerate(file.model.policies):
+            word, glob = policy.verdict
+            if not any(fnmatchcase(name, glob) for name in names) or not _fits(policy, call):
+                continue
+            where = "" if file is self.scope.others.first else f"{file.name} "
+            rule: RuleSpec = {"do": word, "rule": f"{where}policies[{index}] ({word}: {glob})"}  # type: ignore[typeddict-item]
+            if policy.when is not None:
+                rule["when"] = self._condition(file, index, policy)
+            yield rule
+
+    def _condition(self, file: File, index: int, policy: Policy) -> int:
+        """Return the number of the condition of a rule, compiled once for all calls of a flow."""
+        if (file, index) not in self._conditions:
+            assert policy.when is not None
+            scope = self.scope.of_file(file)
+            view = scope.view.having({"args": UNKNOWN})
+            if file is not scope.others.first:
+                view.roots.pop("inputs", None)  # whose inputs these were would depend on the caller
+            number = scope.expressions.condition(policy.when, (*policy.loc, "when"), view)
+            self._conditions[file, index] = number
+        return self._conditions[file, index]
+
+    def check(self) -> None:
+        """Report rules of the file whose condition is wrong, or whose tools there cannot be."""
+        file = self.scope.file
+        for index, policy in enumerate(file.model.policies):
+            if policy.when is not None:
+                self._condition(file, index, policy)
+            word, glob = policy.verdict
+            kind, colon, name = glob.partition(":")
+            loc = (*policy.loc, word)
+            if not word:
+                continue  # which was reported
+            if colon and not _has_wildcard(kind) and kind not in registry.kind_names():
+                hint = did_you_mean(kind, registry.kind_names())
+                file.report.at("E401", f"there is no kind of tool {kind!r}", loc, hint)
+            elif not _has_wildcard(glob) and not self._is_tool(file, name if colon else glob):
+                known = [*known_names(file, "tools"), *brought_tools()]
+                hint = did_you_mean(glob, known) or "a glob such as 'github.*' fits several"
+                file.report.at("E401", f"there is no tool {glob!r}", loc, hint)
+
+    def _is_tool(self, file: File, name: str) -> bool:
+        """Return whether a name may be that of a tool; what servers have is not known."""
+        known = [*known_names(file, "tools"), *brought_tools()]
+        return name in known or any(name.startswith(f"{one}.") for one in known)
+
+
+def _fits(policy: Policy, call: Called) -> bool:
+    if policy.agent is not None and not (call.agent and fnmatchcase(call.agent, policy.agent)):
+        return False
+    if policy.effect is not None and policy.effect != call.effect:
+        return False
+    wanted = policy.environment
+    return wanted is None or any(fnmatchcase(name, wanted) for name in call.environments)
+
+
+def _has_wildcard(glob: str) -> bool:
+    return any(char in glob for char in "*?[")

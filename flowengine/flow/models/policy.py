@@ -1,0 +1,50 @@
+"""Rules that decide about calls before people are asked (docs/language.md: Policies)."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from flowengine.flow.models.base import OneOf, Part
+from flowengine.flow.models.types import Condition, Effect, Text
+
+
+class Policy(Part):
+    """A rule about calls of tools."""
+
+    NOUN = "a policy"
+    RULES = (OneOf(("allow", "ask", "deny")),)
+
+    allow: Text | None = Field(
+        default=None,
+        description="Tools that are called unasked: a glob.",
+        examples=["github.get_*"],
+    )
+    ask: Text | None = Field(
+        default=None, description="Tools that people are asked about.", examples=["github.*"]
+    )
+    deny: Text | None = Field(
+        default=None, description="Tools that are not called.", examples=["shell:*"]
+    )
+    agent: Text | None = Field(
+        default=None, description="Only for calls of this agent: a glob.", examples=["triage"]
+    )
+    effect: Effect | None = Field(
+        default=None, description="Only for calls with this effect.", examples=["once"]
+    )
+    environment: Text | None = Field(
+        default=None, description="Only for calls that get this environment.", examples=["prod_*"]
+    )
+    when: Condition | None = Field(
+        default=None,
+        description="Only where this holds of the arguments.",
+        examples=["${{ args.amount > 100 }}"],
+    )
+
+    @property
+    def verdict(self) -> tuple[str, str]:
+        """What the rule says, and the glob of the tools that it is about; empty of a wrong one."""
+        for word in ("allow", "ask", "deny"):
+            glob = getattr(self, word)
+            if glob is not None:
+                return word, glob
+        return "", ""
