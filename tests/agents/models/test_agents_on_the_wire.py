@@ -1,0 +1,117 @@
+"""Agents of flows ask models of providers: on the wire, with the engine's retries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.agents.generated_flow import RETRY
+from flowengine.testing.simulator import Fails
+from tests.agents.flows import HEAD, flow
+from tests.agents.flows import TOOLS as PYTHON
+from tests.agents.models.wire import Wire, failed, replied
+from tests.language.stage import Stage
+
+WRITTEN = "<function=add>\n<parameter=a>1</parameter>\n<parameter=b>2</parameter>\n</function>"
+
+
+def run(folder: Path, wire: Wire, model: str, retry: str = "{delay: 1ms, max_delay: 2ms}") -> Any:
+    agent = f"""
+        first:
+          model: {model}
+          instructions: You add.
+          tools: [add]
+          retry: {retry}
+          settings: {{api_key: key, api_base: "{wire.url}/v1"}}
+        """
+    (folder / "flow.yaml").write_text(flow(agent, head=HEAD))
+    (folder / "tools.py").write_text(PYTHON)
+    with Engine(folder / "store.db", workdir=folder) as engine:
+        return engine.run(folder / "flow.yaml")
+
+
+@pytest.mark.parametrize(
+    ("retry", "attempts"),
+    [("{delay: 1ms, max_delay: 2ms}", 3), ("{attempts: 2, delay: 1ms, max_delay: 2ms}", 2)],
+)
+def test_three_attempts_are_three_requests_then_the_providers_error(
+    retry: str, attempts: int, wire: Wire, tmp_path: Path
+) -> None:
+    wire.answer(*(failed(503, f"overloaded {number}") for number in range(1, 5)))
+
+    result = run(tmp_path, wire, "openai/gpt-4o", retry)
+
+    assert result.status == "failed"
+    assert result.error["type"] == "ModelError"
+    assert f"overloaded {attempts}" in result.error["message"]
+    assert "ServiceUnavailableError" in json.dumps(result.error["cause"])
+    assert len(wire.requests) == attempts
+    assert len({json.dumps(sent.body) for sent in wire.requests}) == 1
+
+
+def test_what_does_not_pass_is_asked_once(wire: Wire, tmp_path: Path) -> None:
+    wire.answer(failed(401, "who are you?"))
+
+    result = run(tmp_path, wire, "openai/gpt-4o")
+
+    assert result.error["type"] == "ModelError"
+    assert len(wire.requests) == 1
+
+
+def test_an_agent_whose_model_writes_its_calls(wire: Wire, tmp_path: Path) -> None:
+    wire.answer(failed(500), replied(f"Let me see.\n{WRITTEN}"), replied("It is 3."))
+
+    result = run(tmp_path, wire, "openai/deepseek-r1")
+
+    assert result.outputs == {"answer": "It is 3.", "agent": "first"}
+    *_, last = wire.requests
+    assert set(last.body) == {"model", "messages"}
+    system, user, assistant, told = last.body["messages"]
+    assert system["content"].endswith("You add.")
+    assert user["content"] == "What is 1 + 2?"
+    assert assistant["content"] == f"Let me see.\n{WRITTEN}"
+    assert told == {"role": "user", "content": '<tool_result name="add">\n3\n</tool_result>'}
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    yield stage
+    stage.close()
+
+
+def test_the_pauses_between_attempts_are_those_that_agents_have(stage: Stage) -> None:
+    retry = json.dumps(dict(RETRY))
+    step = f'{{id: a, python: "tools:act", effect: idempotent, retry: {retry}}}'
+
+    simulator = stage.simulate(f"steps: [{step}]", {"a": Fails("ModelError")})
+
+    ends = [event["at"] for event in simulator.journal if event["type"] == "failed"]
+    fired = [event["at"] for event in simulator.journal if event["type"] == "timer"]
+    assert len(ends) == 3
+    first, second = (later - before for before, later in zip(ends, fired, strict=False))
+    assert 4_000 <= first <= 5_000
+    assert 8_000 <= second <= 10_000
+
+
+def test_ten_agents_do_not_wait_alike(stage: Stage) -> None:
+    text = f"""
+steps:
+  - id: a
+    map: {{over: 10, concurrency: 10}}
+    python: "tools:act"
+    effect: idempotent
+    retry: {json.dumps(dict(RETRY))}
+"""
+    simulator = stage.simulator(text, {"a": Fails("RateLimited")}, order="first").start()
+    while simulator.running:
+        simulator.step()
+
+    due = {timer["due"] - simulator.now for timer in simulator.state["timers"].values()}
+    assert len(due) > 5
+    assert 4_000 <= min(due) <= max(due) <= 5_000
