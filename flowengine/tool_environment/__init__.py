@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         check_environment,
     )
     from flowengine.tool_environment.abort import Aborted, AbortSignal
+    from flowengine.tool_environment.agent_functions import through
     from flowengine.tool_environment.authority import CallbackAuthority
     from flowengine.tool_environment.clients import EnvironmentClient, Link, MemoryClient
     from flowengine.tool_environment.clock import Clock, LoopClock
@@ -50,14 +51,17 @@ if TYPE_CHECKING:
     from flowengine.tool_environment.host import Bounds
     from flowengine.tool_environment.ledger import MemoryLedger, SqliteLedger
     from flowengine.tool_environment.local_environment import LocalEnvironment
+    from flowengine.tool_environment.mcp_tools import mcp_tools
     from flowengine.tool_environment.registry import (
         InstanceRegistry,
         ToolRegistry,
         tool_registry,
     )
     from flowengine.tool_environment.shell_command import execute_command
+    from flowengine.tool_environment.task_client import Client
     from flowengine.tool_environment.tool_messages import tool_message
     from flowengine.tool_environment.tools import Tool, create_tool_instance, tool
+    from flowengine.tool_environment.websocket_client import WebSocketClient
 
 _CALLS = "flowengine.sdk.tool_calls"
 _HERE = "flowengine.tool_environment"
@@ -69,6 +73,7 @@ _HOMES = {
     "Bounds": f"{_HERE}.host",
     "CallError": f"{_HERE}.errors",
     "CallbackAuthority": f"{_HERE}.authority",
+    "Client": f"{_HERE}.task_client",
     "Clock": f"{_HERE}.clock",
     "DecisionError": f"{_HERE}.errors",
     "Environment": _CALLS,
@@ -94,9 +99,12 @@ _HOMES = {
     "ToolEnvironmentError": f"{_HERE}.errors",
     "ToolRegistry": f"{_HERE}.registry",
     "ToolResult": _CALLS,
+    "WebSocketClient": f"{_HERE}.websocket_client",
     "check_environment": _CALLS,
     "create_tool_instance": f"{_HERE}.tools",
     "execute_command": f"{_HERE}.shell_command",
+    "mcp_tools": f"{_HERE}.mcp_tools",
+    "through": f"{_HERE}.agent_functions",
     "tool": f"{_HERE}.tools",
     "tool_message": f"{_HERE}.tool_messages",
     "tool_registry": f"{_HERE}.registry",
@@ -110,6 +118,7 @@ __all__ = [
     "Bounds",
     "CallError",
     "CallbackAuthority",
+    "Client",
     "Clock",
     "DecisionError",
     "Environment",
@@ -135,9 +144,12 @@ __all__ = [
     "ToolEnvironmentError",
     "ToolRegistry",
     "ToolResult",
+    "WebSocketClient",
     "check_environment",
     "create_tool_instance",
     "execute_command",
+    "mcp_tools",
+    "through",
     "tool",
     "tool_message",
     "tool_registry",

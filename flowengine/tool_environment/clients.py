@@ -73,6 +73,10 @@ class Link:
         async for text in self.texts(after):
             yield json.loads(text)
 
+    async def closed(self) -> None:
+        """Wait until there are no more messages to come."""
+        await self._environment.feed.until_closed()
+
     def receive(self, message: Any, by: str = "client") -> dict[str, Any]:
         """Take a message of the client, and return the answer to it.
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.leak_detection import Started
 from flowengine.engines.attempts.processes import ProcessRunner
-from flowengine.sdk.process_identity import as_text, this_process
 from flowengine.sdk.process_tree import Family
 from flowengine.sdk.threads import on_thread
 from flowengine.sdk.tool_calls import ToolResult
@@ -102,7 +101,7 @@ async def _run(host: Host, call: Call, ticket: Ticket, resources: dict[str, Any]
             "progress", tool_call_id=call.id, tool_name=call.tool, report=report, dropped=dropped
         )
     )
-    mark = f"{host.execution_id}:{call.id}@{as_text(this_process())}"
+    mark = f"{host.execution_id}:{call.id}@{host.process}"
     context = ToolContext(
         tool_call_id=call.id,
         execution_id=host.execution_id,

@@ -51,6 +51,7 @@ class Feed:
         self._size = 0
         self._closed = False
         self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._waiting_for_end: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._listeners: list[Callable[[Message], object]] = []
         self.number = 0
         """Of the last message."""
@@ -134,6 +135,20 @@ class Feed:
                 yield kept.text
                 after = kept.number
 
+    async def until_closed(self) -> None:
+        """Wait until the feed is closed."""
+        while True:
+            event = asyncio.Event()
+            with self._lock:
+                if self._closed:
+                    return
+                self._waiting_for_end[event] = asyncio.get_running_loop()
+            try:
+                await event.wait()
+            finally:
+                with self._lock:
+                    self._waiting_for_end.pop(event, None)
+
     def _oldest(self) -> int:
         with self._lock:
             return self._kept[0].number if self._kept else 0
@@ -142,7 +157,9 @@ class Feed:
         """End the feed: followers get what is kept, and then the end."""
         with self._lock:
             self._closed = True
-            waiting, self._waiting = self._waiting, {}
+            waiting = {**self._waiting, **self._waiting_for_end}
+            self._waiting = {}
+            self._waiting_for_end = {}
             self._listeners.clear()
         for event, loop in waiting.items():
             set_soon(loop, event)

@@ -7,9 +7,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from flowengine.sdk import Artifacts, Plain
+from flowengine.sdk.process_identity import as_text, this_process
 from flowengine.sdk.tool_calls import ToolResult
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.call import Call
@@ -70,6 +72,11 @@ class Host:
     calls: OrderedDict[str, Call] = field(default_factory=OrderedDict)
     background: set[asyncio.Task[Any]] = field(default_factory=set)
     states: dict[str, ToolState] = field(default_factory=dict)
+
+    @cached_property
+    def process(self) -> str:
+        """The identity of this process, for marks of what it starts."""
+        return as_text(this_process())
 
     def mask(self, value: Any) -> Any:
         """Return plain data with the values of secrets replaced."""

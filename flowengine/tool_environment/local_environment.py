@@ -155,6 +155,14 @@ class LocalEnvironment(BaseEnvironment):
             self.feed.publish("tool_registered", tool_name=name, tool=definition.metadata())
         return name
 
+    def declare_environments(self, environments: Mapping[str, Mapping[str, Any]]) -> None:
+        """Declare managed environments that tools may use, besides those declared before.
+
+        Args:
+            environments: Name → spec.
+        """
+        self._host.resources.declare(environments)
+
     def register_tool_approval_callback(
         self, callback: Callback, *, timeout: float | None = None
     ) -> None:
@@ -418,8 +426,9 @@ class LocalEnvironment(BaseEnvironment):
                 await asyncio.shield(asyncio.wrap_future(call.response))
             elif call.question is None:
                 self._pipeline.abandon(call)
-        while host.background:
-            await asyncio.wait(set(host.background))
+        loop = asyncio.get_running_loop()
+        while here := {task for task in host.background if task.get_loop() is loop}:
+            await asyncio.wait(here)
         for failed in await self.registry.dispose_all(host.clock, host.bounds.dispose):
             host.warn("dispose", f"dispose of tool '{failed.tool}': {failed.error}")
         closing = await contained(host.resources.close())

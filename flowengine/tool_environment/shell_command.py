@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from flowengine.sdk import StepError
@@ -24,6 +25,33 @@ async def execute_command(command: str, ctx: ToolContext) -> dict[str, Any]:
 
     Returns:
         `exit_code`, `stdout`, `stderr`; a terminal has both streams in `stdout`.
+    """
+    return await _run(command, ctx)
+
+
+def command_in(folder: str, *, before: str) -> Callable[..., Any]:
+    """Return the tool for commands that begin in a folder of the sandbox.
+
+    Args:
+        folder: Where they begin.
+        before: Name of an environment that has to be open before the shell.
+    """
+
+    @tool(name="execute_command", resources={before: None, SHELL: None})
+    async def in_folder(command: str, ctx: ToolContext) -> dict[str, Any]:
+        """Run a command in the shell and return its exit code and output.
+
+        Args:
+            command: What the shell reads.
+            ctx: The context of the call.
+        """
+        return await _run(command, ctx, cwd=folder)
+
+    return in_folder
+
+
+async def _run(command: str, ctx: ToolContext, **how: Any) -> dict[str, Any]:
+    """Run a command; when the call is to stop, it ends with all that it started.
 
     Raises:
         StepError: The environment runs no commands.
@@ -37,7 +65,7 @@ async def execute_command(command: str, ctx: ToolContext) -> dict[str, Any]:
         ctx.write(text)
         ctx.report(text)
 
-    running = asyncio.ensure_future(run(command, on_output=wrote))
+    running = asyncio.ensure_future(run(command, on_output=wrote, **how))
     aborted = asyncio.ensure_future(ctx.signal.async_wait())
     try:
         await asyncio.wait([running, aborted], return_when=asyncio.FIRST_COMPLETED)

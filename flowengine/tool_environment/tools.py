@@ -10,6 +10,7 @@ import marshal
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, TypeVar, overload
 
 from flowengine.sdk import Effect
@@ -160,9 +161,13 @@ class Definition:
             "timeout": self.options.timeout,
         }
 
+    @cached_property
+    def _told(self) -> bytes:
+        return json.dumps(self.metadata(), sort_keys=True).encode()
+
     def version(self) -> str:
         """Return a digest of its metadata and code: what an approval holds for."""
-        digest = hashlib.sha256(json.dumps(self.metadata(), sort_keys=True).encode())
+        digest = hashlib.sha256(self._told)
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         digest.update(marshal.dumps(code) if code is not None else repr(self.function).encode())
         return digest.hexdigest()

@@ -16,7 +16,7 @@ def test_the_programs_of_the_page_run_and_print_what_it_says(tmp_path: Path) -> 
         r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", text, re.MULTILINE | re.DOTALL
     )
 
-    assert len(programs) == 3
+    assert len(programs) == 4
     for program, expected in programs:
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", program],

@@ -1,0 +1,93 @@
+"""Tools as Python functions whose calls go through an environment: what agents are given.
+
+An agent calls the functions as any others. Each call becomes a `ToolCall`, which the environment
+approves and runs; what it answers is what the model is told.
+"""
+
+from __future__ import annotations
+
+import inspect
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.attempts.serialization import to_plain
+from flowengine.sdk import StepContext
+from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
+from flowengine.sdk.tool_calls import Environment, ToolCall, check_environment
+from flowengine.tool_environment.tool_messages import tool_message
+from flowengine.tool_environment.tools import Definition, define
+
+if TYPE_CHECKING:
+    from flowengine.agents.agent import Result
+
+STEP = "step_of_call"
+"""The parameter by which the engine says which step makes a call."""
+
+
+def through(environment: Environment, tools: Iterable[Any]) -> list[Callable[..., Any]]:
+    """Return functions for an agent that make their calls through an environment.
+
+    Args:
+        environment: Approves and runs the calls; a `LocalEnvironment` must have the tools.
+        tools: Functions, classes with `execute`, or instances of these.
+
+    Returns:
+        A coroutine function for each tool, with its name, description and arguments.
+
+    Raises:
+        UsageError: The environment lacks a method.
+        RegistrationError: One is not a tool.
+    """
+    checked = check_environment(environment)
+    return [_function(checked, define(each)) for each in tools]
+
+
+def _function(environment: Environment, definition: Definition) -> Callable[..., Any]:
+    async def call_through(*, step_of_call: StepContext, **given: Any) -> Any:
+        call = ToolCall(
+            tool_call_id=step_of_call.idempotency_key,
+            tool_name=definition.name,
+            args={name: _plain(value) for name, value in given.items()},
+        )
+        return _told(tool_message(call, await environment.execute_tool(call)))
+
+    source = definition.function
+    hints = resolved_hints(source)
+    hints.pop("return", None)
+    skipped = {"self", definition.signature.context}
+    parameters = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in given_parameters(source)
+        if parameter.name not in skipped and parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    own = inspect.Parameter(STEP, inspect.Parameter.KEYWORD_ONLY, annotation=StepContext)
+    call_through.__name__ = call_through.__qualname__ = definition.name
+    call_through.__doc__ = source.__doc__ or definition.description
+    call_through.__signature__ = inspect.Signature([*parameters, own])  # type: ignore[attr-defined]
+    named = {parameter.name for parameter in parameters}
+    call_through.__annotations__ = {
+        **{name: hint for name, hint in hints.items() if name in named},
+        STEP: StepContext,
+    }
+    return call_through
+
+
+def _plain(value: Any) -> Any:
+    """Return an argument as the model gave it: agents have converted it already."""
+    if isinstance(value, set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return to_plain(value)
+
+
+def _told(message: dict[str, Any]) -> str | Result:
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    from flowengine.agents.agent import Result
+
+    texts = [part["text"] for part in content if part["type"] == "text"]
+    images = [part["image_url"]["url"] for part in content if part["type"] == "image_url"]
+    return Result(value="\n\n".join(texts), image=images[0])

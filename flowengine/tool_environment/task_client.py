@@ -1,0 +1,157 @@
+"""`Client`: one task for an agent, with tools that work in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowengine.agents.models import Listener, Model, ModelReply, ModelRequest, resolve, using
+from flowengine.errors import UsageError
+from flowengine.sdk import StepError
+from flowengine.tool_environment.authority import check_callback
+from flowengine.tool_environment.local_environment import LocalEnvironment
+from flowengine.tool_environment.shell_command import SHELL, command_in, execute_command
+from flowengine.tool_environment.tools import define
+
+if TYPE_CHECKING:
+    from flowengine.agents import Response
+    from flowengine.execution_environment import EnvironmentManager
+    from flowengine.sdk.tool_calls import ToolCall
+
+_FOLDER = "folder"
+"""Name of the managed environment of the working folder."""
+_INSIDE = "/project"
+"""Where the sandbox has it."""
+
+
+class Client:
+    """Runs tasks with tools in a working folder.
+
+    Args:
+        cwd: The folder. `execute_command` works there, in a sandbox that sees no other.
+        manager: Opens the sandbox; default: that of the process.
+    """
+
+    def __init__(
+        self, cwd: str | PathLike[str] = ".", *, manager: EnvironmentManager | None = None
+    ) -> None:
+        from flowengine.execution_environment import manager as of_process
+
+        self.cwd = Path(cwd).absolute()
+        self._manager = manager or of_process()
+
+    async def execute_task(
+        self,
+        *,
+        model: str | Model,
+        task: str,
+        tools: Iterable[Any] = (execute_command,),
+        on_tool_approval: Any = None,
+        instructions: str = "You are a helpful agent.",
+        api_key: str | None = None,
+        max_turns: int = 30,
+    ) -> Response:
+        """Run a task until the model has answered.
+
+        Args:
+            model: `provider/model`, or a `Model`.
+            task: What is to be done.
+            tools: The tools of the agent; default: `execute_command`.
+            on_tool_approval: Called with tool name, call id and arguments before each call; returns
+                an `ApprovalResponse`, a map with its fields, or a boolean. May be a coroutine
+                function. None: calls are approved by themselves.
+            instructions: For the model.
+            api_key: Of the model's provider; it is in no journal, event or message.
+            max_turns: Calls of the model.
+
+        Returns:
+            What the agent answered, and how its work ended.
+
+        Raises:
+            UsageError: The working folder is not there, or something else cannot be run.
+        """
+        from flowengine.agents import Agent
+        from flowengine.metachain import MetaChain
+        from flowengine.tool_environment.agent_functions import through
+
+        if not self.cwd.is_dir():
+            raise UsageError(f"the working folder {self.cwd} is not there")
+        async with self._environment() as environment:
+            if on_tool_approval is not None:
+                check_callback(on_tool_approval, 3, "on_tool_approval")
+                environment.register_tool_approval_callback(_asking(on_tool_approval))
+            own = [self._own(each) for each in tools]
+            for each in own:
+                await environment.register_tool(each)
+            name = model if isinstance(model, str) else "task/model"
+            agent = Agent(
+                name="task",
+                model=name,
+                instructions=instructions,
+                functions=through(environment, own),
+            )
+            with ExitStack() as stack:
+                if not isinstance(model, str):
+                    stack.enter_context(using(_WithKey(model, api_key)))
+                elif api_key is not None:
+                    stack.enter_context(using(_WithKey(resolve(model), api_key)))
+                messages = [{"role": "user", "content": task}]
+                return await MetaChain().run_async(agent, messages, max_turns=max_turns)
+
+    def _environment(self) -> LocalEnvironment:
+        folder = {"kind": "files", "config": {"path": str(self.cwd), "mode": "rw"}}
+        environment = LocalEnvironment(manager=self._manager)
+        folder |= {"owner_id": environment.execution_id, "scope": "execution"}
+        declared = self._manager.declare(folder)
+        shell = {"kind": "bash", "mounts": {_INSIDE: declared["id"]}}
+        environment.declare_environments({_FOLDER: folder, SHELL: shell})
+        return environment
+
+    def _own(self, tool: Any) -> Any:
+        """Return a tool; of `execute_command` the one that works in this folder."""
+        if define(tool).source is execute_command:
+            return command_in(_INSIDE, before=_FOLDER)
+        return tool
+
+
+def _asking(callback: Any) -> Any:
+    """Return an approval callback that passes on name, id and arguments."""
+    from flowengine.tool_environment.outcomes import is_coroutine_function
+
+    def ask(call: ToolCall) -> Any:
+        return callback(call.tool_name, call.tool_call_id, call.args)
+
+    async def ask_async(call: ToolCall) -> Any:
+        return await callback(call.tool_name, call.tool_call_id, call.args)
+
+    return ask_async if is_coroutine_function(callback) else ask
+
+
+class _WithKey:
+    """A model that is asked with a key, which nobody else ever sees.
+
+    Args:
+        model: The model.
+        key: The key; None: it needs none.
+    """
+
+    def __init__(self, model: Model, key: str | None) -> None:
+        self._model = model
+        self._key = key
+        self.facts = model.facts
+
+    async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
+        """Ask the model once."""
+        if self._key is None:
+            return await self._model.complete(request, listen)
+        try:
+            with_key = replace(request, settings={**request.settings, "api_key": self._key})
+            return await self._model.complete(with_key, listen)
+        except StepError as error:  # providers like to say which key was wrong
+            error.message = error.message.replace(self._key, "***")
+            error.args = (error.message,)
+            raise

@@ -1,0 +1,245 @@
+"""Agents whose calls go through an environment, and `Client`, which runs one task."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.agents import Agent
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.errors import UsageError
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.metachain import MetaChain
+from flowengine.tool_environment import (
+    ApprovalResponse,
+    Client,
+    EnvironmentResponse,
+    RegistrationError,
+    ToolCall,
+    ToolResult,
+    execute_command,
+    through,
+    tool,
+)
+from tests.tool_environment.test_approval import PNG
+from tests.tool_environment.test_observers import Watching
+from tests.tool_environment.world import Asked, Counting, made, run
+
+ASK = [{"role": "user", "content": "Do it."}]
+
+
+def calls(*made: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "calls": [
+            {"name": name, "arguments": arguments, "id": f"m{number}"}
+            for number, (name, arguments) in enumerate(made)
+        ]
+    }
+
+
+def told(model: ScriptedModel, number: int = -1) -> list[dict[str, Any]]:
+    return [dict(each) for each in model.requests[number].messages if each["role"] == "tool"]
+
+
+@tool
+def find(query: str, limit: int = 3) -> str:
+    """Find something."""
+    return f"{query} {limit}"
+
+
+class Fake:
+    """Twenty lines that stand in for `LocalEnvironment`."""
+
+    def __init__(self) -> None:
+        self.calls: list[ToolCall] = []
+
+    async def approve_tool(self, one: ToolCall) -> EnvironmentResponse:
+        return EnvironmentResponse(result=ApprovalResponse(approved=True))
+
+    async def execute_tool(self, one: ToolCall) -> EnvironmentResponse:
+        self.calls.append(one)
+        return EnvironmentResponse(
+            result=ToolResult(
+                tool_call_id=one.tool_call_id,
+                tool_name=one.tool_name,
+                success=True,
+                status="ok",
+                content="from the fake",
+            )
+        )
+
+
+def test_a_fake_environment_serves_a_run_of_an_agent() -> None:
+    async def main() -> None:
+        fake, model = Fake(), ScriptedModel([calls(("find", {"query": "a"})), {"text": "done"}])
+        with using(model):
+            agent = Agent(functions=through(fake, [find]))
+            response = await MetaChain().run_async(agent, ASK)
+        assert response.result == "done"
+        assert [(one.tool_name, one.args) for one in fake.calls] == [("find", {"query": "a"})]
+        assert told(model)[0]["content"] == "from the fake"
+
+    run(main())
+
+
+def test_the_calls_of_an_agent_are_approved_observed_and_told() -> None:
+    def answer(one: ToolCall) -> Any:
+        if one.args["query"] == "b":
+            return ApprovalResponse(approved=False, feedback="not b")
+        return ApprovalResponse(approved=True, feedback="fine", images=[PNG])  # type: ignore[list-item]
+
+    class Marked(Watching):
+        in_conversation = True
+
+    async def main() -> None:
+        reply = calls(("find", {"query": "a"}), ("find", {"query": "b"}))
+        model = ScriptedModel([reply, {"text": "done"}])
+        asked = Asked(answer)
+        async with await made(find, callback=asked) as env:
+            env.register_observer(Marked("speaks", says="well found"))
+            env.register_observer(Watching("silent", says="not for you"))
+            with using(model):
+                agent = Agent(functions=through(env, [find]))
+                await MetaChain().run_async(agent, ASK)
+        assert len(asked.calls) == 2
+        assert len({one.tool_call_id for one in asked.calls}) == 2
+        text = json.dumps(told(model))
+        assert [each["tool_call_id"] for each in told(model)][:2] == ["m0", "m1"]
+        assert "a 3" in text
+        assert "fine" in text
+        assert "not b" in text
+        assert "Nothing was done" in text
+        assert "well found" in text
+        assert "not for you" not in text
+        everything = json.dumps([dict(each) for each in model.requests[-1].messages])
+        assert "data:image/png;base64," in everything
+
+    run(main())
+
+
+def test_a_handoff_leads_through_the_same_gate(tmp_path: Path) -> None:
+    async def main() -> None:
+        count = Counting(tmp_path)
+        async with await made(count.tool, callback=Asked(False)) as env:
+            second = Agent(name="second", functions=through(env, [count.tool]))
+
+            def hand_over() -> Agent:
+                """Hand over."""
+                return second
+
+            model = ScriptedModel(
+                [calls(("hand_over", {})), calls(("count", {})), {"text": "done"}]
+            )
+            with using(model):
+                first = Agent(name="first", functions=[hand_over])
+                await MetaChain().run_async(first, ASK, agents=[second])
+            assert count.n == 0
+            assert "Nothing was done" in json.dumps(told(model))
+
+    run(main())
+
+
+# Client
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
+    with EnvironmentManager(tmp_path / "managed") as found:
+        yield found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "hello.txt").write_text("hello")
+    return folder
+
+
+def test_a_task_runs_with_tools_in_its_folder(
+    manager: EnvironmentManager, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-c4n4ry-k3y"
+    asked: list[Any] = []
+    kept: list[Any] = []
+
+    def approve(name: str, call_id: str, args: dict[str, Any]) -> ApprovalResponse:
+        asked.append((name, call_id, args))
+        return ApprovalResponse(approved=True)
+
+    original = Engine.run_async
+
+    async def watched(self: Engine, *given: Any, **named: Any) -> Any:
+        result = await original(self, *given, **named)
+        kept.append(list(self.events(result.execution)))
+        return result
+
+    monkeypatch.setattr(Engine, "run_async", watched)
+    command = "ls; cat hello.txt; echo new > made.txt"
+    model = ScriptedModel([calls(("execute_command", {"command": command})), {"text": "done"}])
+
+    async def main() -> None:
+        response = await Client(folder, manager=manager).execute_task(
+            model=model,
+            tools=[execute_command],
+            task="Look around.",
+            on_tool_approval=approve,
+            api_key=key,
+        )
+        assert response.result == "done"
+
+    run(main())
+    [(name, call_id, args)] = asked
+    assert name == "execute_command"
+    assert call_id
+    assert args == {"command": command}
+    content = told(model)[0]["content"]
+    assert "hello.txt" in content
+    assert (folder / "made.txt").read_text() == "new\n"
+    assert model.requests[0].settings["api_key"] == key
+    assert kept
+    assert kept[0]
+    assert key not in str(kept)
+
+
+def test_a_rejected_command_does_not_run(manager: EnvironmentManager, folder: Path) -> None:
+    async def no(name: str, call_id: str, args: dict[str, Any]) -> bool:
+        return False
+
+    model = ScriptedModel(
+        [calls(("execute_command", {"command": "rm hello.txt"})), {"text": "done"}]
+    )
+
+    async def main() -> None:
+        client = Client(folder, manager=manager)
+        await client.execute_task(model=model, task="Remove it.", on_tool_approval=no)
+
+    run(main())
+    assert os.listdir(folder) == ["hello.txt"]
+    assert "Nothing was done" in told(model)[0]["content"]
+
+
+def test_what_is_wrong_is_told_before_the_model_is_asked(
+    manager: EnvironmentManager, folder: Path
+) -> None:
+    model = ScriptedModel([])
+
+    async def main() -> None:
+        with pytest.raises(UsageError, match="nowhere"):
+            await Client(folder / "nowhere", manager=manager).execute_task(model=model, task="x")
+        client = Client(folder, manager=manager)
+        with pytest.raises(RegistrationError, match="3 arguments"):
+            await client.execute_task(model=model, task="x", on_tool_approval=lambda call: True)
+        with pytest.raises(RegistrationError):
+            await client.execute_task(model=model, task="x", tools=[42])
+
+    asyncio.run(main())
+    assert model.requests == []
