@@ -417,6 +417,28 @@ def model_calls(folder: Path) -> Iterator[Figure]:
             yield Figure(f"ms that the port adds to {what}", said, (ours - theirs) * 1000, 5)
 
 
+def reading_documents(folder: Path) -> Iterator[Figure]:
+    """Our converters against markitdown, on the same files."""
+    from benchmarks import documents
+
+    python = documents.program()
+    if python is None:
+        print("reading_documents: skipped, there is no markitdown on the PATH")
+        return
+    theirs, ours = documents.theirs(python), documents.ours()
+    for suffix in sorted({path.suffix for path in theirs}):
+        paths = [path for path in theirs if path.suffix == suffix]
+        texts = [[documents.kept(made[path][0]) for path in paths] for made in (ours, theirs)]
+        parts = [documents.recall(*pair) for pair in zip(*texts, strict=True)]
+        for at, what in enumerate(("words", "headings", "tables", "links")):
+            part = statistics.mean(values[at] for values in parts)
+            told = f"{part:.1%} of theirs, {len(paths)} files"
+            yield Figure(f"{suffix}: {what} that markitdown keeps", told, part, 0.98, more=True)
+        mine, other = (sum(made[path][1] for path in paths) for made in (ours, theirs))
+        told = f"{mine * 1000:.0f} ms, markitdown {other * 1000:.0f}"
+        yield Figure(f"{suffix}: time against markitdown", told, mine / other, 1)
+
+
 ALL = {
     case.__name__: case
     for case in (
@@ -434,6 +456,7 @@ ALL = {
         reused_environment,
         step_with_environment,
         model_calls,
+        reading_documents,
         in_a_sandbox,
         in_a_container,
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import logging
 import re
+from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.documents.document import (
@@ -15,6 +17,7 @@ from flowengine_envs.documents.document import (
     WrongPassword,
 )
 from flowengine_envs.documents.markdown import Writer, target
+from flowengine_envs.documents.pdf_tables import Row, find_tables, key_of
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
@@ -103,7 +106,7 @@ class _Pages:
         except Exception as error:  # of the library: it has errors of many types
             self._out.note(f"page {at + 1} cannot be read: {str(error) or type(error).__name__}")
             return
-        self._text(text.translate(_LIGATURES), self._headings.get(at, {}))
+        self._text(text.translate(_LIGATURES), self._headings.get(at, {}), _tables(page, text))
         fresh = [link for link in links if link not in text]
         if fresh:
             self._out.paragraph("Links: " + " ".join(f"<{link}>" for link in fresh))
@@ -120,10 +123,16 @@ class _Pages:
             limit = self._out.limits.unpacked
             raise LimitReached("unpacked", limit, f"a page is too large: {error}") from None
 
-    def _text(self, text: str, headings: dict[str, int]) -> None:
-        """Write the text of a page, the lines of its headings as such."""
+    def _text(self, text: str, headings: dict[str, int], tables: list[list[Row]]) -> None:
+        """Write the text of a page, the lines of its headings and tables as such."""
         lines: list[str] = []
-        for line in (*text.splitlines(), ""):
+        rest = deque(text.splitlines())
+        while rest:
+            if table := _begun(rest, tables):
+                self._out.block("\n".join(lines))
+                lines = []
+                self._out.table([row.cells for row in table])
+            line = rest.popleft() if rest else ""
             level = headings.pop(_comparable(line), 0) if headings else 0
             if level or not line.strip():
                 self._out.block("\n".join(lines))
@@ -132,6 +141,7 @@ class _Pages:
                 self._out.heading(level, line)
             elif line.strip():
                 lines.append(_NO_HEADING.sub(r"\\\1", line.rstrip()))
+        self._out.block("\n".join(lines))
 
     def _remark(self) -> None:
         if self._empty:
@@ -174,6 +184,32 @@ def _comparable(line: str) -> str:
     """Return a line as it is compared with the outline, which often leaves out the number."""
     text = re.sub(r"^\W*(?:\d+\.?)+\s+", "", line.translate(_LIGATURES).strip())
     return "".join(text.split()).casefold()
+
+
+def _tables(page: PageObject, text: str) -> list[list[Row]]:
+    """Return the tables of a page."""
+    if not text.strip():
+        return []
+    try:
+        layout = page.extract_text(extraction_mode="layout")
+    except Exception:  # of the library; without the layout it is plain text
+        return []
+    return find_tables(layout.translate(_LIGATURES))
+
+
+def _begun(rest: deque[str], tables: list[list[Row]]) -> list[Row]:
+    """Take the lines of a table from the front of others, if the next table begins there."""
+    for at, table in enumerate(tables):
+        if key_of(rest[0]) != table[0].key:
+            continue
+        ahead = list(islice((line for line in rest if line.strip()), len(table)))
+        if [key_of(line) for line in ahead] != [row.key for row in table]:
+            continue
+        left = len(table)
+        while left:
+            left -= bool(rest.popleft().strip())
+        return tables.pop(at)
+    return []
 
 
 def _links(page: PageObject) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.document import Document, PasswordRequired, WrongPassword
+from flowengine_envs.documents.pdf_tables import find_tables
 
 FILES = Path(__file__).with_name("files")
 TABLE = """\
@@ -97,8 +98,42 @@ def test_a_pdf_has_pages_the_headings_of_its_outline_and_links() -> None:
     assert document.markdown[document.parts[1].start :].startswith("<!-- page 2 -->")
     for heading in ("# Annual Report\n", "## Ships by month\n", "### Code\n"):
         assert f"\n{heading}" in document.markdown
-    assert "February 98 33,210" in document.markdown
+    assert "| February | 98 33,210 |\n" in document.markdown  # numbers that touch are one cell
     assert "Links: <https://stats.example.org/harbour>" in document.markdown
+
+
+SAMPLES = Path(__file__).parents[3] / "examples" / "document_review" / "samples"
+
+
+def test_what_looks_like_a_table_in_a_pdf_is_one() -> None:
+    data = (SAMPLES / "invoice_nordlicht.pdf").read_bytes()  # printed by Chromium
+
+    document = convert(data)
+    assert document.tables == [
+        [
+            ["Leistung", "Menge", "Einzelpreis", "Betrag"],
+            ["Schreibtisch, höhenverstellbar", "4", "640,00", "2.560,00"],
+            ["Bürostuhl „Föhr“", "4", "315,00", "1.260,00"],
+            ["Lieferung und Aufbau, Größe L", "1", "390,00", "390,00"],
+            ["Gesamtbetrag", "", "", "4.210,00 EUR"],
+        ]
+    ]
+    assert document.markdown.count("Bürostuhl") == 1
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "one line of text\nand another one\nand a third",
+        "1.   first\n2.   second\n3.   third\n",
+        "•   first\n•   second\n•   third\n",
+        "a    b\nc    d\n",
+        "left text    right column\nthat goes on and on    here\n   and so  on it goes here  too",
+        "",
+    ],
+)
+def test_what_does_not_look_like_one_is_none(layout: str) -> None:
+    assert find_tables(layout) == []
 
 
 def test_a_pdf_without_an_outline_is_its_text() -> None:

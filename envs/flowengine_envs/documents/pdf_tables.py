@@ -1,0 +1,103 @@
+"""Tables in the text of a PDF, which has none: only words at places.
+
+Lines of the page as it looks are split where they have gaps. Lines below each other whose gaps
+agree are the rows of a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+_GAP = re.compile(r"\S+(?: \S+)*")
+"""A cell: words with single spaces between them."""
+_MARKS = re.compile(r"[•◦▪‣●○■*\u2013-]|\(?\w{1,4}[.)]")
+"""What stands before the items of a list."""
+_NUMBER = re.compile(r"[-+(]?[$€£]?\s?\d[\d.,\s]*\S{0,3}$")
+_FEWEST_ROWS = 3
+_WIDEST = 2_000
+
+
+class Row(NamedTuple):
+    """A row of a table."""
+
+    cells: list[str]
+    key: str
+    """Its text without spaces, by which it is found in the text of the page."""
+
+
+class _Cell(NamedTuple):
+    start: int
+    end: int
+    text: str
+
+
+def key_of(line: str) -> str:
+    """Return a line without spaces."""
+    return "".join(line.split())
+
+
+def find_tables(layout: str) -> list[list[Row]]:
+    """Return the tables of a page.
+
+    Args:
+        layout: Its text, laid out with spaces as it looks.
+    """
+    return [rows for lines in _groups(layout.splitlines()) if (rows := _rows(lines))]
+
+
+def _groups(lines: Iterable[str]) -> Iterator[list[list[_Cell]]]:
+    """Yield lines of several cells that stand below each other."""
+    group: list[list[_Cell]] = []
+    for line in (*lines, "end"):
+        cells = [_Cell(*found.span(), found[0]) for found in _GAP.finditer(line[:_WIDEST])]
+        if len(cells) > 1:
+            group.append(cells)
+        elif cells:
+            if len(group) >= _FEWEST_ROWS:
+                yield group
+            group = []
+
+
+def _rows(lines: list[list[_Cell]]) -> list[Row]:
+    """Return lines as the rows of a table; none if their gaps do not agree."""
+    columns = _columns(lines)
+    if len(columns) < 2:
+        return []
+    rows = []
+    for line in lines:
+        cells = [""] * len(columns)
+        for cell in line:
+            at = next(at for at, end in enumerate(columns) if cell.start < end)
+            cells[at] = f"{cells[at]} {cell.text}".strip()
+        rows.append(Row(cells, key_of("".join(cell.text for cell in line))))
+    return rows if _is_table([row.cells for row in rows]) else []
+
+
+def _is_table(rows: list[list[str]]) -> bool:
+    """Tell a table from a list, from code and from text in columns.
+
+    It has a column of numbers behind its first one, or four rows and three columns that are
+    nearly full.
+    """
+    if all(not row[0] or _MARKS.fullmatch(row[0]) for row in rows):
+        return False
+    columns = [*zip(*rows, strict=True)]
+    numbers = (sum(map(bool, map(_NUMBER.match, column[1:]))) for column in columns[1:])
+    if any(count * 2 >= len(rows) - 1 for count in numbers):
+        return True
+    filled = sum(map(bool, (cell for row in rows for cell in row)))
+    return len(rows) > 3 and len(columns) > 2 and filled * 10 >= len(rows) * len(columns) * 9
+
+
+def _columns(lines: list[list[_Cell]]) -> list[int]:
+    """Return where each column ends: at places that no line has text at."""
+    spans = sorted((cell.start, cell.end) for line in lines for cell in line)
+    ends: list[int] = []
+    for start, end in spans:
+        if ends and start <= ends[-1]:
+            ends[-1] = max(ends[-1], end)
+        else:
+            ends.append(end)
+    return ends
