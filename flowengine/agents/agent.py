@@ -71,6 +71,9 @@ class Agent(BaseModel):
     function_calling: Literal["native", "text"] | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
     """Passed to the provider: `temperature`, `max_tokens`, …"""
+    approvals: dict[str, Any] = Field(default_factory=dict)
+    """Function → who is asked before a call of it runs: as `approval` of a tool in a flow file,
+    such as `ask`, `required`, `{"when": "${{ args.amount > 100 }}"}`."""
     environments: list[str] = Field(default_factory=list)
     """Names of parameters of its functions that get environments or other live objects, besides
     those whose type hint says so."""
@@ -102,6 +105,12 @@ class Agent(BaseModel):
                     hint="rename one: a model calls them by their names",
                 )
             seen.add(name)
+        for name in self.approvals:
+            if name not in seen:
+                raise UsageError(
+                    f"agent {self.name!r}: approvals names {name!r}, which is no function of it",
+                    hint=f"it has {', '.join(sorted(seen)) or 'none'}",
+                )
         known = {"auto", "none", "required", *seen}
         if self.tool_choice is not None and self.tool_choice not in known:
             raise UsageError(

@@ -84,7 +84,7 @@ def _agent(
     refer: Refer,
     live: dict[str, Any],
 ) -> dict[str, Plain]:
-    tools = [one for one in agent.functions if one not in CASE_TOOLS]
+    tools = [one for one in agent.functions if not any(one is case for case in CASE_TOOLS)]
     instructions: Plain = agent.instructions
     if callable(instructions):
         instructions = _named(instructions, f"{id}.instructions", refer, live)
@@ -113,11 +113,30 @@ def _tool(
     name, signature = read_tool(function, environments=agent.environments)
     return {
         "name": name,
+        "id": f"{id}__{name}",
         "description": signature.description,
         "parameters": signature.args,
-        "parallel": bool(getattr(function, "supports_parallel_execution", False)),
+        "parallel": bool(_option(function, "supports_parallel_execution")),
         "function": _named(function, f"{id}.{name}", refer, live),
+        "declared": _declared(agent, name, function),
     }
+
+
+def _declared(agent: Agent, name: str, function: Any) -> dict[str, Plain]:
+    """Return what a flow declares of a tool besides what it calls."""
+    timeout = _option(function, "timeout")
+    found = {
+        "approval": agent.approvals.get(name, _option(function, "approval")),
+        "effect": _option(function, "effect"),
+        "timeout": None if timeout is None else f"{round(timeout * 1000)}ms",
+    }
+    return {key: one for key, one in found.items() if one is not None}
+
+
+def _option(function: Any, name: str) -> Any:
+    """Return what a function says of itself: by `tool`, or by an attribute."""
+    options = getattr(function, "__flowengine_tool__", None)
+    return getattr(function, name, None) if options is None else getattr(options, name)
 
 
 def _named(function: Any, key: str, refer: Refer, live: dict[str, Any]) -> dict[str, Plain]:

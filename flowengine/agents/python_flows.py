@@ -42,6 +42,18 @@ def generate(configuration: Mapping[str, Any], declarations: Declarations) -> Ge
     )
 
 
+def tools(configuration: Mapping[str, Any]) -> dict[str, dict[str, Plain]]:
+    """Return the declarations of the tools that the flow around has to have, by their names."""
+    return {
+        tool["id"]: {
+            "agent_function": {"function": tool["function"], "args": tool["parameters"]},
+            **tool["declared"],
+        }
+        for agent in configuration["agents"]
+        for tool in agent["tools"]
+    }
+
+
 def _spec(one: Mapping[str, Any], names: Mapping[str, str], whole: Mapping[str, Any]) -> AgentSpec:
     return AgentSpec(
         name=one["id"],
@@ -66,14 +78,29 @@ def _spec(one: Mapping[str, Any], names: Mapping[str, str], whole: Mapping[str, 
 
 
 def _tool(tool: Mapping[str, Any], names: Mapping[str, str]) -> AgentTool:
-    action: dict[str, Plain] = {
-        "agent_function": {"function": tool["function"], "args": tool["parameters"]}
-    }
     return AgentTool(
         name=tool["name"],
         description=tool["description"],
         parameters=tool["parameters"],
-        action=action,
+        action={"call": tool["id"]},
         parallel=tool["parallel"],
         adapter={"agents": dict(names)},
     )
+
+
+def literal_text(value: Any) -> Any:
+    """Return data as a flow has it: what looks like an expression in a text is none."""
+    return _replaced(value, "${{", "$${{")
+
+
+def plain_text(value: Any) -> Any:
+    """Undo `literal_text`, for constants: nothing evaluates them."""
+    return _replaced(value, "$${{", "${{")
+
+
+def _replaced(value: Any, old: str, new: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(old, new)
+    if isinstance(value, Mapping):
+        return {key: _replaced(one, old, new) for key, one in value.items()}
+    return [_replaced(one, old, new) for one in value] if isinstance(value, list) else value

@@ -93,7 +93,7 @@ class MetaChain:
         if self.engine is not None:
             return work.run(self.engine)
         with _own_engine() as engine:
-            return work.run(engine)
+            return _ended(work.run(engine))
 
     async def run_async(
         self,
@@ -131,7 +131,7 @@ class MetaChain:
         if self.engine is not None:
             return await work.run_async(self.engine)
         async with _own_engine() as engine:
-            return await work.run_async(engine)
+            return _ended(await work.run_async(engine))
 
     def resume(
         self,
@@ -258,6 +258,18 @@ def _as_scripted(call: Any) -> dict[str, Any]:
         "name": of(function, "name"),
         "arguments": "{}" if arguments is None else arguments,
     }
+
+
+def _ended(response: Response) -> Response:
+    """Refuse to lose a run that waits together with its engine."""
+    if response.waits:
+        wait = response.waits[0]
+        raise UsageError(
+            f"the run waits for a decision ({wait.get('title') or wait['type']}), and its engine "
+            "in memory ends with it",
+            hint="give one that lasts: MetaChain(Engine(…)); then decide, and call resume()",
+        )
+    return response
 
 
 def _own_engine() -> Engine:

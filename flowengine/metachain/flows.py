@@ -8,6 +8,7 @@ from json import dumps
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.described import Described, describe
+from flowengine.agents.python_flows import literal_text, tools
 from flowengine.errors import UsageError
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.references import folder_of, reference
@@ -58,7 +59,7 @@ def _loaded(configuration: str) -> LoadedFlow:
 
     token = in_generated.set(True)
     try:
-        return load(_flow(loads(configuration)))
+        return load(_flow(literal_text(loads(configuration))))
     finally:
         in_generated.reset(token)
 
@@ -69,6 +70,8 @@ def _flow(configuration: dict[str, Any]) -> Flow:
         inputs={"messages": {"type": "array"}, "context": {"type": "object"}},
         limits={"activations": 1_000_000, "steps": 1_000_000},
     )
+    for name, declaration in tools(configuration).items() if configuration["execute_tools"] else ():
+        flow.declare("tools", name, declaration)
     flow.step(
         STEP,
         action={"python_agents": configuration},

@@ -83,8 +83,9 @@ class PythonTurn(Turn):
     ) -> Plain:
         """Ask the model, and return what follows from its reply."""
         from flowengine.agents.agent import instructions_of
+        from flowengine.agents.python_flows import plain_text
 
-        agent = task["agent"]
+        agent = plain_text(task["agent"])
         said = agent["instructions"]
         instructions = said if isinstance(said, str) else _function(context, said)
         variables = context_variables(context) if callable(instructions) else {}
@@ -93,7 +94,8 @@ class PythonTurn(Turn):
             return instructions_of(agent["called"], instructions, agent["described"], variables)
 
         told = await context.on_thread(text) if callable(instructions) else text()
-        return await super().execute(context, task, {**input, "instructions": told})
+        whole = {**task, "agent": agent}
+        return await super().execute(context, whole, {**input, "instructions": told})
 
 
 class AgentFunction(Python):

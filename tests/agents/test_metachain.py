@@ -27,6 +27,7 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.metachain import AgentRunFailed, MetaChain
+from flowengine.tool_environment import tool
 
 ASK = [{"role": "user", "content": "What is 1 + 2?"}]
 
@@ -652,3 +653,62 @@ def test_calls_of_a_model_are_run_as_in_a_run(bench: Bench) -> None:
     assert "add" in found.messages[1]["content"]
     assert found.agent is b
     assert found.context_variables == {"n": 2}
+
+
+def test_a_call_waits_for_a_decision_and_the_run_goes_on(bench: Bench, tmp_path: Path) -> None:
+    paid = []
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    agent = Agent(name="A", functions=[pay], approvals={"pay": "required"})
+    calls = [{"calls": [call("pay", "c", amount=5)]}, {"text": "so"}]
+    with Engine(tmp_path / "store") as engine, bench.answering(*calls):
+        chain = MetaChain(engine, logger=bench.logger)
+        waiting = chain.run(agent, ASK)
+        assert (waiting.termination, paid) == ("", [])
+        [wait] = waiting.waits
+        engine.approve(wait["id"])
+        found = chain.resume(waiting.execution, agent)
+
+    assert found.termination == "resolved"
+    assert paid == [5]
+
+    with bench.answering(*calls), pytest.raises(UsageError, match="waits for a decision"):
+        MetaChain(logger=bench.logger).run(agent, ASK)
+
+
+def test_what_a_tool_says_of_itself_holds(bench: Bench) -> None:
+    @tool(timeout=0.2, approval="none", supports_parallel_execution=True)
+    async def slow() -> None:
+        """Be slow."""
+        await asyncio.Event().wait()
+
+    found = bench.run(
+        Agent(name="A", functions=[slow]), [{"calls": [call("slow")]}, {"text": "so"}]
+    )
+
+    content = bench.sent(1)[-1]["content"]
+    assert "Timeout" in content
+    assert found.termination == "resolved"
+
+
+def test_texts_with_marks_of_other_languages_arrive_unchanged(bench: Bench) -> None:
+    text = "Use ${{ secrets.X }}, {braces}, %s and \\n."
+
+    def odd(a: str = "${{ x }}") -> str:
+        """Say ${{ y }} and {z}."""
+        return a
+
+    agent = Agent(name="A", instructions=text, functions=[odd], settings={"stop": "${{ q }}"})
+    found = bench.run(agent, [{"calls": [call("odd", a="${{ z }}")]}, {"text": "${{ w }}"}])
+
+    [offer] = bench.model.requests[0].tools
+    assert bench.sent(0)[0]["content"] == text
+    assert offer.description == "Say ${{ y }} and {z}."
+    assert offer.parameters["properties"]["a"]["default"] == "${{ x }}"
+    assert bench.model.requests[0].settings == {"stop": "${{ q }}"}
+    assert found.result == "${{ w }}"
+    assert bench.sent(1)[-1]["content"] == "${{ z }}"
