@@ -7,6 +7,7 @@ import copy
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -712,3 +713,94 @@ def test_texts_with_marks_of_other_languages_arrive_unchanged(bench: Bench) -> N
     assert bench.model.requests[0].settings == {"stop": "${{ q }}"}
     assert found.result == "${{ w }}"
     assert bench.sent(1)[-1]["content"] == "${{ z }}"
+
+
+def test_calls_run_one_after_another_unless_their_tools_allow_more(bench: Bench) -> None:
+    log = []
+
+    async def step(n: int) -> int:
+        log.append(f"{n} begins")
+        await asyncio.sleep(0)
+        log.append(f"{n} ends")
+        return n
+
+    calls = [call("step", str(n), n=n) for n in (1, 2)]
+    found = bench.run(Agent(name="A", functions=[step]), [{"calls": calls}, {"text": "so"}])
+
+    assert log == ["1 begins", "1 ends", "2 begins", "2 ends"]
+    assert [one["content"] for one in found.messages if one["role"] == "tool"] == ["1", "2"]
+
+
+def test_a_tool_that_blocks_does_not_stop_the_loop(bench: Bench) -> None:
+    seen = threading.Event()
+
+    async def work() -> Response:
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def block() -> bool:
+            loop.call_soon_threadsafe(begun.set)
+            return seen.wait(30)
+
+        with bench.answering({"calls": [call("block")]}, {"text": "so"}):
+            agent = Agent(name="A", functions=[block])
+            run = asyncio.ensure_future(MetaChain(logger=bench.logger).run_async(agent, ASK))
+            await begun.wait()
+            seen.set()  # this loop runs while the tool blocks
+            return await run
+
+    asyncio.run(work())
+
+    assert bench.sent(1)[-1]["content"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("text", "termination", "turns"),
+    [
+        ("done, case_resolved", "resolved", 1),
+        ("case_not_resolved: no idea", "not_resolved", 1),
+        ("I will say `case_resolved` later.", "resolved", 2),
+        ("The word my_case_resolved_x is longer.", "resolved", 2),
+    ],
+)
+def test_the_word_in_a_reply_ends_the_run(
+    bench: Bench, text: str, termination: str, turns: int
+) -> None:
+    agent = Agent(name="A", functions=[case_resolved])
+    said = [{"role": "user", "content": "Do not say case_not_resolved."}]
+
+    found = bench.run(agent, [{"text": text}, {"text": "case_resolved"}], said)
+
+    assert found.termination == termination
+    assert len(bench.model.requests) == turns
+
+
+def test_a_cancelled_run_is_saved_and_goes_on(bench: Bench, tmp_path: Path) -> None:
+    ran, begun = [], asyncio.Event()
+
+    async def work(n: int) -> int:
+        ran.append(n)
+        begun.set()
+        if len(ran) == 1:
+            await asyncio.Event().wait()
+        return n
+
+    work.effect = "idempotent"  # type: ignore[attr-defined]
+    agent = Agent(name="A", functions=[work])
+
+    async def main() -> Response:
+        async with Engine(tmp_path / "store") as engine:
+            chain = MetaChain(engine, logger=bench.logger)
+            with bench.answering({"calls": [call("work", n=1)]}, {"text": "so"}):
+                run = asyncio.ensure_future(chain.run_async(agent, ASK, id="run"))
+                await begun.wait()
+                run.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await run
+                assert not engine.result("run").ended
+                return await chain.resume_async("run", agent)
+
+    found = asyncio.run(main())
+
+    assert found.termination == "resolved"
+    assert ran == [1, 1]
+    assert len(bench.model.requests) == 2
