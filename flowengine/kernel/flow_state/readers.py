@@ -42,8 +42,11 @@ def read(m: Machine, node: Node, frame: int) -> dict[str, Plain]:
 
 
 def put_aside(m: Machine, frame: int, key: str) -> None:
-    """Keep the value of a key that is about to be written, for the attempts that read it."""
-    readers = m.state.get("reading", {}).pop(state_name(frame, key), None)
+    """Keep the value of a key that is about to be written, for the attempts that read it.
+
+    Asked only where some attempt reads state.
+    """
+    readers = m.state["reading"].pop(state_name(frame, key), None)
     if readers is None:
         return
     if not m.state["reading"]:

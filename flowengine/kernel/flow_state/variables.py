@@ -87,7 +87,8 @@ def write_for_flow(m: Machine, names: Names, pairs: list[list[Any]], scope: Scop
 
 def put(m: Machine, key: str, value: Plain) -> None:
     """Give a key of the main flow a value from outside, which everybody may replace."""
-    readers.put_aside(m, 0, key)
+    if "reading" in m.state:
+        readers.put_aside(m, 0, key)
     m.state["vars"][key] = from_outside(value, m.state["vars"][key])
     m.changed.add(key)
 
@@ -161,7 +162,8 @@ def _replace(m: Machine, frame: int, key: str, value: Plain, under: list[str]) -
     fault = m.graph.validate(spec.get("schema") or {}, value)
     if fault is not None:
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
-    readers.put_aside(m, frame, key)
+    if "reading" in m.state:
+        readers.put_aside(m, frame, key)
     number = abs(cells[key][1]) + 1
     cells[key] = [value, number, under] if under else [value, number]
     m.changed.add(name)
@@ -196,6 +198,7 @@ def _reduce(m: Machine, frame: int, key: str, value: Plain, mark: list[Plain]) -
         fault = m.graph.validate(schema, new)
     if fault is not None:
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
-    readers.put_aside(m, frame, key)
+    if "reading" in m.state:
+        readers.put_aside(m, frame, key)
     cells[key] = [new, *mark]
     m.changed.add(state_name(frame, key))
