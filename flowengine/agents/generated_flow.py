@@ -292,7 +292,7 @@ class _Writer:
             if any(one["to"] == step for one in ways):
                 continue  # patterns of one server have one step
             ways.append({"when": f"${{{{ call.step == {json.dumps(step)} }}}}", "to": step})
-            tools.append(self._tool(tool, step, answer))
+            tools.append(self._tool(agent, tool, step, answer))
         self.marks[dispatch] = Mark(plumbing=True, ways=[""] * (len(ways) + 1))
         return [
             {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},
@@ -310,10 +310,13 @@ class _Writer:
              "next": {"to": "end"}},
         ]  # fmt: skip
 
-    def _tool(self, tool: AgentTool, step: str, answer: str) -> Plain:
+    def _tool(self, agent: AgentSpec, tool: AgentTool, step: str, answer: str) -> Plain:
         head = "'role': 'tool', 'tool_call_id': call.id, 'name': call.name"
         if tool.adapter is not None:
-            self.marks[step] = Mark(reads=("context",), adapter=dict(tool.adapter), told=True)
+            adapter = dict(tool.adapter)
+            self.marks[step] = Mark(
+                reads=("context",), adapter=adapter, caller=agent.name, told=True
+            )
             output: Plain = {
                 "messages": f"${{{{ [{{{head}, 'content': result.content}}] + result.more }}}}",
                 "context": "${{ result.context }}",
@@ -321,7 +324,7 @@ class _Writer:
             }
         else:
             text = "type(result) == string ? result : json(result)"
-            self.marks[step] = Mark(told=True)
+            self.marks[step] = Mark(caller=agent.name, told=True)
             output = {
                 "messages": f"${{{{ [{{{head}, 'content': {text}}}] }}}}",
                 "context": {},

@@ -114,6 +114,8 @@ class Mark:
     adapter: Mapping[str, Plain] | None = None
     """The kind that generated the flow makes what the call returned into its output: `adapt` gets
     this as its `task`."""
+    caller: str = ""
+    """In whose name it calls a tool, such as that of an agent: rules about calls look at it."""
     told: bool = False
     """The kind says in a line what its output means to people: `tell`."""
     says: str | None = None

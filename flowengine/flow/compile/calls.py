@@ -44,6 +44,8 @@ class Request(NamedTuple):
     detach: bool = False
     in_: dict[str, Any] | None = None
     environments: dict[str, Any] | None = None
+    step: str = ""
+    """The id of a step."""
 
 
 def of_step(model: Step) -> Request:
@@ -62,6 +64,7 @@ def of_step(model: Step) -> Request:
         model.detach,
         model.in_,
         model.environments,
+        model.id,
     )
 
 
@@ -233,7 +236,11 @@ class Calls:
         """Write the rules that may fit the call; if there are any, people may be asked."""
         effect = request.effect or callee.effect or callee.default_effect
         names = [*callee.environments, *filter(None, [callee.task.get("in")])]
-        rules = self.policies.of_call(Called(str(request.given), callee.kind, effect, names))
+        generated = self.model.generated
+        mark = None if generated is None else generated.marks.get(request.step)
+        caller = mark.caller if mark is not None else ""
+        call = Called(str(request.given), callee.kind, effect, names, caller)
+        rules = self.policies.of_call(call)
         if not rules:
             return
         spec["policies"] = rules

@@ -28,8 +28,8 @@ class Called(NamedTuple):
     kind: str
     effect: str
     environments: Iterable[str]
-    agent: str | None = None
-    """In whose name it is made."""
+    agent: str = ""
+    """In whose name it is made; empty: that of the flow."""
 
 
 class Policies:

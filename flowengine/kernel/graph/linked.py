@@ -62,6 +62,7 @@ class Node:
     reads: list[str] = []  # noqa: RUF012 - nothing changes it
     asks = False
     approval: Value | None = None
+    adapter: dict[str, Plain] | None = None
     policies: list[list[RuleSpec]] = []  # noqa: RUF012 - nothing changes it
     input: Value | None = None
     key: Value | None = None

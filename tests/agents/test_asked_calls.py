@@ -1,0 +1,92 @@
+"""Calls of agents that people are asked about, or that rules decide; the model is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from tests.agents.flows import HEAD, Case, call, flow
+
+AGENTS = """
+first:
+  instructions: You add.
+  tools: [add, boom]
+"""
+ASKING = HEAD.replace(
+    'add: {python: "tools:add"}', 'add: {python: "tools:add", approval: {edit: true}}'
+)
+THREE = [call("add", f"c{n}", a=n, b=n) for n in (1, 2, 3)]
+
+
+def waiting(folder: Path, head: str, *script: Any) -> tuple[Case, list[Any]]:
+    case = Case(folder, flow(AGENTS, head=head), [*script, {"text": "done"}])
+    result = case.run()
+    return case, list(result.waits)
+
+
+def test_each_call_of_a_reply_is_decided_by_itself_and_the_model_is_told(tmp_path: Path) -> None:
+    case, waits = waiting(tmp_path, ASKING, {"calls": THREE})
+    assert [wait["address"] for wait in waits] == [f"ask/first.calls[{n}]/add" for n in (1, 2, 3)]
+    assert [wait["subject"] for wait in waits] == [{"a": n, "b": n} for n in (1, 2, 3)]
+    assert case.called == []
+
+    with case.engine_open() as engine:
+        engine.approve(waits[2]["id"], edits={"b": 5})
+        assert case.called == ["add 3 5"]
+        engine.reject(waits[1]["id"], comment="not this one", by="user:ben")
+    with case.engine_open() as engine:
+        result = engine.approve(waits[0]["id"]).result
+
+    assert result is not None
+    assert result.status == "succeeded"
+    assert sorted(case.called) == ["add 1 1", "add 3 5"]
+    answers = [one for one in case.sent(1) if one["role"] == "tool"]
+    assert [one["tool_call_id"] for one in answers] == ["c1", "c2", "c3"]
+    assert answers[0]["content"] == "2"
+    assert (
+        "Rejected: 'add' was not called: rejected by user:ben: not this one"
+        in (answers[1]["content"])
+    )
+    assert answers[2]["content"] == "8"
+
+
+@pytest.mark.parametrize(
+    ("policies", "waits", "called", "said"),
+    [
+        ("[{deny: add}]", 0, [], "Refused: 'add' was not called: policies[0] (deny: add)"),
+        ("[{deny: add, agent: first}]", 0, [], "Refused"),
+        ("[{deny: add, agent: 'f*'}]", 0, [], "Refused"),
+        ("[{deny: add, agent: other}]", 0, ["add 1 1"], "2"),
+        ("[{ask: 'python:*', agent: first}]", 1, [], ""),
+        ("[{deny: '*', when: '${{ args.a > 1 }}'}]", 0, ["add 1 1"], "2"),
+    ],
+)
+def test_rules_hold_for_the_calls_of_agents_and_may_name_these(
+    tmp_path: Path, policies: str, waits: int, called: list[str], said: str
+) -> None:
+    case, found = waiting(tmp_path, f"{HEAD.strip()}\npolicies: {policies}\n", {"calls": THREE[:1]})
+    assert len(found) == waits
+    assert case.called == called
+    if not waits:
+        assert said in case.sent(1)[-1]["content"]
+
+
+def test_a_rule_that_names_an_agent_is_not_about_calls_of_the_flow(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text("def add(a, b):\n    return a + b\n")
+    text = 'flowengine: 1\nid: f\ntools: {add: {python: "tools:add"}}\n'
+    text += "policies: [{deny: add, agent: '*'}]\nsteps: [{id: a, call: add, with: {a: 1, b: 2}}]\n"
+    (tmp_path / "flow.yaml").write_text(text)
+    with Engine(tmp_path / "store") as engine:
+        assert engine.run(tmp_path / "flow.yaml").status == "succeeded"
+
+
+def test_a_model_cannot_give_what_the_flow_binds(tmp_path: Path) -> None:
+    bound = ASKING.replace("approval: {edit: true}", "bind: {b: 7}, approval: ask")
+    case, waits = waiting(tmp_path, bound, {"calls": [call("add", "c1", a=1)]})
+    assert waits[0]["subject"] == {"a": 1, "b": 7}
+    with case.engine_open() as engine:
+        engine.approve(waits[0]["id"])
+    assert case.called == ["add 1 7"]
