@@ -48,18 +48,23 @@ class Admission:
             return invalid(
                 str(parts.get("tool_call_id") or ""), str(parts.get("tool_name") or ""), made
             )
+        return self._known(made) or await self._from_ledger(made) or await self.take(made)
+
+    def _known(self, made: ToolCall) -> Call | EnvironmentResponse | None:
+        """Return the call that has this id already, if it is the same; another one is refused."""
         found = self._host.calls.get(made.tool_call_id)
-        if found is not None:
-            same = found.tool == made.tool_name and (
-                found.is_loading or digest_of(found.args) == digest_of(made.args)
-            )
-            if same:
-                if found.is_loading and found.arriving is not None:
-                    found.arriving.update(made.args, None, is_final=True)
+        if found is None:
+            return None
+        if found.tool == made.tool_name:
+            if found.is_loading and found.arriving is not None:
+                # Without arguments it stands for those that have arrived.
+                found.arriving.update(made.args or None, None, is_final=True)
                 return found
-            if not found.provisional or found.started:
-                return error_response(found, "duplicate_call", "another call has this id already")
-        return await self._from_ledger(made) or await self.take(made)
+            if digest_of(found.args) == digest_of(made.args):
+                return found
+        if _may_change(found):
+            return None
+        return error_response(found, "duplicate_call", "another call has this id already")
 
     async def take(self, made: ToolCall) -> Call | EnvironmentResponse:
         """Register a call: its tool is looked up, and a new instance made for it."""
@@ -74,7 +79,13 @@ class Admission:
             return self._unknown(made)
         call.instance.environment = self._environment
         call.arriving = Arriving(call, host.feed, host.clock)
-        host.remember(call)
+        with host.lock:  # somebody may have brought the same call meanwhile
+            there = host.calls.get(call.id)
+            is_first = there is None or _may_change(there)
+            if is_first:
+                host.remember(call)
+        if not is_first:
+            return self._known(made) or await self.take(made)
         call.move("call_registered", call=call.view())
         return call
 
@@ -131,6 +142,11 @@ class Admission:
         result = result.model_copy(update={"observer_results": found})
         host.note(made.tool_call_id, made.tool_name, digest_of(made.args), result, observed=True)
         return result
+
+
+def _may_change(call: Call) -> bool:
+    """Return whether a call was only asked about so far, so that it may still be another one."""
+    return call.provisional and not call.started
 
 
 def finalise(call: Call) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from flowengine.engines.attempts.serialization import copy
@@ -12,6 +13,7 @@ from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, Too
 from flowengine.tool_environment.abort import AbortController
 from flowengine.tool_environment.feed import Feed
 from flowengine.tool_environment.outcomes import set_soon
+from flowengine.tool_environment.turns import Turns
 
 if TYPE_CHECKING:
     from flowengine.tool_environment.tools import Definition, Tool
@@ -53,6 +55,10 @@ BEFORE: dict[Stage, frozenset[Stage]] = {
 """The stages of a call in their order, each with those that it may come right after."""
 
 Stop = Literal["aborted", "timed_out"]
+
+
+current: ContextVar[Call | None] = ContextVar("call", default=None)
+"""The call whose tool runs here: what it calls itself runs within its turn."""
 
 
 class Incoming(Protocol):
@@ -99,6 +105,8 @@ class Call:
         self.started = False
         """Whether `execute_tool` has taken it up."""
         self.running = False
+        self.turns: Turns | None = None
+        """Of the calls that its own tool makes."""
         self.produced: list[str] = []
         self.stop: Stop | None = None
         self._ended = False
@@ -130,6 +138,19 @@ class Call:
             is_approval_pending=self.question is not None,
             is_loading=self.is_loading,
         )
+
+    def take_up(self) -> bool:
+        """Note that somebody runs the call; return False if somebody does already."""
+        with self._lock:
+            taken, self.started = self.started, True
+            return not taken
+
+    def turns_within(self, limit: int) -> Turns:
+        """Return who may run beside whom among the calls that its tool makes."""
+        with self._lock:
+            if self.turns is None:
+                self.turns = Turns(limit)
+            return self.turns
 
     # Stopping
 

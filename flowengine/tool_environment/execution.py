@@ -17,12 +17,13 @@ from flowengine.sdk.process_tree import Family
 from flowengine.sdk.threads import on_thread
 from flowengine.sdk.tool_calls import ToolResult
 from flowengine.tool_environment.abort import Aborted
-from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.call import Call, current
 from flowengine.tool_environment.context import Progress, ToolContext
 from flowengine.tool_environment.gate import Ticket
 from flowengine.tool_environment.outcomes import Outcome, contained, within
 from flowengine.tool_environment.outcomes import call as call_plugin
 from flowengine.tool_environment.results import Content, NoData, content_of, error_text
+from flowengine.tool_environment.turns import Turns
 
 if TYPE_CHECKING:
     from flowengine.tool_environment.host import Host
@@ -40,7 +41,8 @@ async def execute(host: Host, call: Call, ticket: Ticket) -> ToolResult:
         What came of it.
     """
     options = ticket.definition.options
-    place = host.turns.queue(
+    turns = _turns(host)
+    place = turns.queue(
         call.tool,
         exclusive=not options.supports_parallel_execution,
         limit=options.max_running,
@@ -54,7 +56,15 @@ async def execute(host: Host, call: Call, ticket: Ticket) -> ToolResult:
             return not_begun(call)
         return await _with_resources(host, call, ticket)
     finally:
-        host.turns.give_back(place)
+        turns.give_back(place)
+
+
+def _turns(host: Host) -> Turns:
+    """Return where a call queues up: a tool that makes calls would wait for itself for ever."""
+    outer = current.get()
+    if outer is None or not outer.running or host.calls.get(outer.id) is not outer:
+        return host.turns
+    return outer.turns_within(host.bounds.running)
 
 
 def not_begun(call: Call) -> ToolResult:
@@ -169,6 +179,7 @@ class _Attempt:
                 withdraw()
 
     async def _invoke(self) -> Any:
+        current.set(self._call)
         definition = self._ticket.definition
         named = definition.signature.convert(self._ticket.args)
         if definition.options.isolated:

@@ -350,9 +350,8 @@ class LocalEnvironment(BaseEnvironment):
         taken = await self._admit(call)
         if isinstance(taken, EnvironmentResponse):
             return taken
-        if taken.started:
+        if not taken.take_up():
             return await asyncio.shield(asyncio.wrap_future(taken.response))
-        taken.started = True
         finalise(taken)
         running = asyncio.ensure_future(self._pipeline.run(taken))
         try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flowengine.tool_environment import LocalEnvironment, ToolRegistry
 from tests.tool_environment.world import Asked, Counting, Seen, call, echo, made, run
 
 GOOD = {"tool_call_id": "1", "tool_name": "count", "args": {}}
@@ -101,3 +104,27 @@ def test_an_id_that_is_used_twice(tmp_path: Path) -> None:
             assert seen.types().count("execution") == 1
 
     run(main())
+
+
+def test_the_same_call_from_twenty_threads_runs_once(tmp_path: Path) -> None:
+    registry = ToolRegistry()
+    count = Counting(tmp_path)
+    registry.register_tool(count.tool)  # registered in the environment by the first call
+    env = LocalEnvironment(registry=registry)
+    together = threading.Barrier(20)
+    contents: list[Any] = []
+
+    def thread() -> None:
+        together.wait()
+        result = asyncio.run(env.execute_tool(call("count", "1"))).tool_result
+        contents.append(result and result.content)
+
+    threads = [threading.Thread(target=thread) for _ in range(20)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+
+    assert contents == ["1"] * 20
+    assert count.n == 1
+    run(env.dispose())

@@ -181,3 +181,59 @@ def test_who_leaves_the_queue_keeps_nobody_waiting(how: str) -> None:
             assert "2" not in world.started
 
     run(main())
+
+
+def test_a_tool_that_makes_calls_does_not_wait_for_itself() -> None:
+    async def main() -> None:
+        world = Beside()
+        env = await made(world.tool("s"))
+
+        @tool
+        async def outer() -> list[str]:
+            """Make two calls."""
+            responses = await env.execute_tools([call("s", "1"), call("s", "2")])
+            return [str(each.status) for each in responses]
+
+        @tool
+        def on_a_thread() -> str:
+            """Make a call on another loop."""
+            return str(asyncio.run(env.execute_tool(call("s", "3"))).status)
+
+        await env.register_tool(outer)
+        await env.register_tool(on_a_thread)
+        running = asyncio.ensure_future(env.execute_tools([call("outer"), call("s", "last")]))
+        for name in ("1", "2", "last"):  # one by one, and within the turn of the one that calls
+            await world.until(name)
+            world.end(name)
+        responses = await running
+        assert responses[0].tool_result is not None
+        assert responses[0].tool_result.content == ["ok", "ok"]
+        world.go_on["3"] = asyncio.Event()
+        world.go_on["3"].set()
+        assert (await env.execute_tool(call("on_a_thread"))).tool_result is not None
+        assert "3" in world.started
+        await env.dispose()
+
+    run(main())
+
+
+def test_a_tool_that_is_aborted_takes_its_own_calls_with_it() -> None:
+    async def main() -> None:
+        world = Beside()
+        env = await made(world.tool("s"), bounds=Bounds(grace=0.01))
+
+        @tool
+        async def outer() -> None:
+            """Make a call."""
+            await env.execute_tool(call("s", "inner"))
+
+        await env.register_tool(outer)
+        running = asyncio.ensure_future(env.execute_tool(call("outer", "outer")))
+        await world.until("inner")
+        env.abort_call("outer")
+        assert (await running).status == "aborted"
+        assert world.running == set()
+        assert (await env.execute_tool(call("s", "inner"))).status == "aborted"
+        await env.dispose()
+
+    run(main())
