@@ -401,6 +401,21 @@ def in_a_container(folder: Path) -> Iterator[Figure]:
         yield Figure("MB that the engine grows by meanwhile", "MB", grown / 1024, 16.0)
 
 
+def tool_calls(_folder: Path) -> Iterator[Figure]:
+    """What a client that never reads costs calls of tools, and how often a tool can report."""
+    from benchmarks import tools
+
+    followed, alone = alternating(
+        partial(tools.calls, followed=True), partial(tools.calls, followed=False)
+    )
+    said = f"{followed * 1000:.0f} us each, without a client {alone * 1000:.0f}"
+    yield Figure(
+        "1,000 calls of a tool, with a client that never reads", said, followed / alone, 1.2
+    )
+    rate = max(tools.reports() for _ in "123")
+    yield Figure("reports of progress a second", f"{rate:,.0f}", rate, 10_000, more=True)
+
+
 def model_calls(folder: Path) -> Iterator[Figure]:
     """What the port adds to a call of a model; needs the packages of tests/model_servers."""
     from benchmarks import models
@@ -456,6 +471,7 @@ ALL = {
         reused_environment,
         step_with_environment,
         model_calls,
+        tool_calls,
         reading_documents,
         in_a_sandbox,
         in_a_container,

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.leak_detection import Started
+from flowengine.engines.attempts.leak_detection import Started, process_left
 from flowengine.engines.attempts.processes import ProcessRunner
 from flowengine.sdk.process_tree import Family
 from flowengine.sdk.threads import on_thread
@@ -20,7 +20,7 @@ from flowengine.tool_environment.abort import Aborted
 from flowengine.tool_environment.call import Call, current
 from flowengine.tool_environment.context import Progress, ToolContext
 from flowengine.tool_environment.gate import Ticket
-from flowengine.tool_environment.outcomes import Outcome, contained, within
+from flowengine.tool_environment.outcomes import Outcome, bounded, contained, within
 from flowengine.tool_environment.outcomes import call as call_plugin
 from flowengine.tool_environment.results import Content, NoData, content_of, error_text
 from flowengine.tool_environment.turns import Turns
@@ -140,8 +140,10 @@ async def _tell(host: Host, which: str, *args: Any) -> None:
     if callback is None:
         return
     args = tuple(type(each).model_validate(host.mask(each.model_dump())) for each in args)
-    outcome = await contained(call_plugin(callback, *args))
-    if outcome.error is not None:
+    outcome = await bounded(host.clock, host.bounds.observer, call_plugin(callback, *args))
+    if outcome.late:
+        host.warn("callback", f"the callback '{which}' did not end in time")
+    elif outcome.error is not None:
         host.warn("callback", f"the callback '{which}' raised {error_text(outcome.error)}")
 
 
@@ -167,6 +169,8 @@ class _Attempt:
         try:
             await call.unless_stopped(work)
             if work.done() and call.end():
+                if self._started:
+                    await on_thread(self._warn_of_left)
                 return self._ended(work.result())
             return self._stopped(await self._stop(work))
         except asyncio.CancelledError:  # the loop ends
@@ -247,6 +251,18 @@ class _Attempt:
         if self._started:
             for process in self._started.left()[0]:
                 Family(None, process.pid).kill()
+
+    def _warn_of_left(self) -> None:
+        """Tell what a tool that has ended has left running."""
+        found, _ = self._started.left()
+        if found:
+            left = ", ".join(str(process_left(process.pid)) for process in found)
+            self._host.warn(
+                "left_running",
+                f"tool '{self._call.tool}' left running: {left}",
+                tool_call_id=self._call.id,
+                tool_name=self._call.tool,
+            )
 
     def _warn_of_running(self) -> None:
         call = self._call

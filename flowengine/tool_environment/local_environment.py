@@ -391,8 +391,9 @@ class LocalEnvironment(BaseEnvironment):
         self._questions.decide(call_id, decision, by)
 
     def questions(self) -> list[ToolCall]:
-        """Return the calls about which somebody is asked, in the order of their coming."""
-        return [call.view() for call in self._open_calls() if call.question is not None]
+        """Return the calls about which somebody is asked, secrets masked, as they came."""
+        views = [call.view() for call in self._open_calls() if call.question is not None]
+        return [view.model_copy(update={"args": self._host.mask(view.args)}) for view in views]
 
     # Stopping
 

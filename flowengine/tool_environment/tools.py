@@ -259,7 +259,7 @@ def _defined(
             f"{name!r} is no name of a tool: up to 64 letters, digits, '_', '-' and '.'"
         )
     _check(name, options)
-    declared = getattr(source, "parameters", None)
+    declared = None if bound is source else getattr(source, "parameters", None)
     if declared is not None and not (
         isinstance(declared, Mapping) and declared.get("type") == "object"
     ):

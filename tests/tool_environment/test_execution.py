@@ -8,6 +8,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -321,6 +322,47 @@ def test_execution_callbacks_are_called_around_each_call_that_runs() -> None:
     run(main())
 
 
+def test_a_callback_that_hangs_delays_a_call_no_longer_than_its_bound() -> None:
+    async def start(one: ToolCall) -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        clock = FakeClock()
+        async with await made(echo, clock=clock) as env:
+            seen = Seen(env)
+            env.register_execute_callback(start)
+            running = asyncio.ensure_future(env.execute_tool(call("echo", text="a")))
+            await clock.until(running.done)
+            assert (await running).status == "ok"
+            assert seen.codes() == ["callback"]
+
+    run(main())
+
+
+def test_what_a_tool_leaves_running_is_told() -> None:
+    left: list[subprocess.Popen[bytes]] = []
+
+    @tool
+    def leave() -> None:
+        """Leave a process."""
+        left.append(subprocess.Popen(["sleep", "1000"]))
+
+    async def main() -> None:
+        async with await made(leave) as env:
+            seen = Seen(env)
+            assert (await env.execute_tool(call("leave"))).status == "ok"
+            [warning] = seen.of("warning")
+            assert warning["code"] == "left_running"
+            assert f"process {left[0].pid} (sleep)" in warning["message"]
+
+    try:
+        run(main())
+    finally:
+        for process in left:
+            process.kill()
+            process.wait()
+
+
 # Results
 
 
@@ -581,6 +623,24 @@ def test_an_edit_of_masked_arguments_keeps_the_secret(monkeypatch: pytest.Monkey
         async with await made(send, callback=Asked(edit), secrets={"T": {"env": "TOKEN"}}) as env:
             await env.execute_tool(call("send", token="c4n4ry-57a1n", to="a"))
             assert ran == [("c4n4ry-57a1n", "b")]
+
+    run(main())
+
+
+def test_open_questions_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "c4n4ry-57a1n")
+
+    async def main() -> None:
+        secrets = {"T": {"env": "TOKEN"}}
+        env = await made(
+            echo, callback=Asked({"approved": False, "decision": "defer"}), secrets=secrets
+        )
+        running = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="c4n4ry-57a1n")))
+        await until(env.questions)
+        assert [each.args for each in env.questions()] == [{"text": "***"}]
+        env.decide("1", {"approved": True})
+        await running
+        await env.dispose()
 
     run(main())
 
