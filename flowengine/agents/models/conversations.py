@@ -76,8 +76,9 @@ class Conversation:
     def _write_assistant(self, message: Message, written: dict[str, Any]) -> None:
         parts = (message.get("provider_parts") or {}).get(self._provider) or {}
         self._ids.update(parts.get("ids") or {})
-        if blocks := parts.get("thinking_blocks"):
-            written["thinking_blocks"] = blocks
+        for name in ("thinking_blocks", "reasoning_items"):
+            if parts.get(name):
+                written[name] = parts[name]
         calls = message.get("tool_calls")
         if not calls:
             return

@@ -24,8 +24,11 @@ _WHILE_IMPORTED = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # prices come with it, it asks nobody
     "LITELLM_MODE": "PRODUCTION",  # it reads no .env from the working folder
 }
-_READ_ONLY = "Items? '.*' on TypedDict class '.*' (is|are) using the `ReadOnly` qualifier"
-"""What pydantic warns of, once for each of its types."""
+_WARNINGS = (
+    "Items? '.*' on TypedDict class '.*' (is|are) using the `ReadOnly` qualifier",
+    "Pydantic serializer warnings",
+)
+"""What pydantic says of its types."""
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 
 _lock = threading.Lock()
@@ -83,7 +86,8 @@ def _quieten(litellm: Any) -> None:
     litellm.num_retries = 0
     litellm.disable_streaming_logging = True
     litellm.disable_hf_tokenizer_download = True
-    warnings.filterwarnings("ignore", _READ_ONLY, UserWarning)
+    for message in _WARNINGS:
+        warnings.filterwarnings("ignore", message, UserWarning)
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers.clear()

@@ -273,7 +273,11 @@ async def _unstreamed(litellm: Any, asked: _Asked) -> SentReply:
         getattr(message, "reasoning_content", None) or "",
         calls,
         _ENDED.get(choice.finish_reason, "stop"),
-        provider_parts=_parts(getattr(message, "thinking_blocks", None), parts),
+        provider_parts=_parts(
+            getattr(message, "thinking_blocks", None),
+            parts,
+            getattr(message, "reasoning_items", None),
+        ),
     )
     return _sent(litellm, asked, reply, [getattr(response, "usage", None)])
 
@@ -298,7 +302,9 @@ async def _streamed(litellm: Any, asked: _Asked) -> SentReply:
         "".join(arriving.reasoning),
         arriving.calls,
         _ENDED.get(ended, "stop"),
-        provider_parts=_parts(arriving.thinking_blocks, arriving.call_parts),
+        provider_parts=_parts(
+            arriving.thinking_blocks, arriving.call_parts, arriving.reasoning_items
+        ),
     )
     found = _sent(litellm, asked, reply, told)
     asked.teller.end(reply.ended)
@@ -334,13 +340,15 @@ def _shortened(calls: list[SentCall]) -> dict[str, str]:
     return ids
 
 
-def _parts(thinking_blocks: Any, calls: Mapping[str, Any]) -> dict[str, Any]:
+def _parts(thinking_blocks: Any, calls: Mapping[str, Any], items: Any) -> dict[str, Any]:
     """Return what only the provider understands, as plain data."""
     found: dict[str, Any] = {}
     if blocks := [dict(one) for one in thinking_blocks or () if {"signature", "data"} & {*one}]:
         found["thinking_blocks"] = blocks
     if calls:
         found["calls"] = dict(calls)
+    if items:
+        found["reasoning_items"] = [dict(one) for one in items]
     return found
 
 

@@ -22,6 +22,7 @@ class ArrivingReply:
         self.content: list[str] = []
         self.reasoning: list[str] = []
         self.thinking_blocks: list[dict[str, Any]] = []
+        self.reasoning_items: list[Any] = []
         self.call_parts: dict[str, Any] = {}
         """Of calls, what only the provider understands: id → data."""
         self.finish: str | None = None
@@ -50,6 +51,7 @@ class ArrivingReply:
                 self._teller.reasoning(thought)
             for block in getattr(delta, "thinking_blocks", None) or ():
                 self._think(block)
+            self.reasoning_items += getattr(delta, "reasoning_items", None) or ()
             for call in getattr(delta, "tool_calls", None) or ():
                 self._call(call)
 
