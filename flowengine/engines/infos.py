@@ -136,6 +136,11 @@ class BudgetInfo(TypedDict, total=False):
     """`stop` or `ask`."""
     tool_calls: dict[str, int]
     """`{used, running, limit}`; running calls count as used."""
+    tokens: dict[str, int]
+    """`{used, running, estimated, limit}`: what running calls may use at most is part of what is
+    used; estimated is what nobody knows of calls that were cut off."""
+    cost_usd: dict[str, float]
+    """The same in US dollars."""
     wall_time: dict[str, str]
     """`{used, limit}`: durations."""
 

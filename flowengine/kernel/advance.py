@@ -154,7 +154,7 @@ def running(state: State) -> list[tuple[int, int]]:
 def _succeeded(m: Machine, event: Succeeded) -> None:
     unit = _running(m, event["unit"], event["attempt"])
     if unit is not None:
-        budgets.settle_unit(m, unit)
+        budgets.settle_result(m, unit, event["value"])
         attempt_outcomes.attempt_ended(m, unit, event["value"], "ok")
     else:
         cut_attempts.ended(m, event["unit"], event["attempt"], "succeeded", event["value"])
@@ -163,7 +163,7 @@ def _succeeded(m: Machine, event: Succeeded) -> None:
 def _failed(m: Machine, event: Failed) -> None:
     unit = _running(m, event["unit"], event["attempt"])
     if unit is not None:
-        budgets.settle_unit(m, unit)
+        budgets.settle_result(m, unit, event["error"].get("data"))
         move(unit, "ready")
         attempt_outcomes.attempt_failed(m, unit, event["error"])
     else:

@@ -32,6 +32,8 @@ class Run(NamedTuple):
     state: dict[str, Plain] | None = None
     """The values of the state keys that the step `reads`, as they were when the attempt began. They
     are those of the state itself: who runs the attempt must not let anybody change them."""
+    fallback: bool = False
+    """A budget around it has reached its `fallback_at`: it is to spare what it uses."""
 
 
 class Stop(NamedTuple):

@@ -167,9 +167,21 @@ def bounding(state: State, frame: int) -> list[int]:
     return [0] if "budget" in state else []
 
 
+DOLLAR = 10**9
+"""What a budget counts one dollar as."""
+
+
 def begun(budget: Budget) -> int:
-    """Return how many calls have begun: those that are over, and those that run."""
-    return budget["used"] + len(budget["calls"])
+    """Return how many tool calls have begun: those that are over, and those that run."""
+    reserved = budget.get("reserved", {})
+    among = sum(amounts.get("tool_calls", 0) for amounts in reserved.values())
+    return budget["used"] + len(budget["calls"]) - len(reserved) + among
+
+
+def taken(budget: Budget, meter: str) -> int:
+    """Return how much of a meter calls have used, and may yet use that run."""
+    running = sum(amounts.get(meter, 0) for amounts in budget.get("reserved", {}).values())
+    return budget.get("amounts", {}).get(meter, 0) + running
 
 
 def worked(state: State, budget: Budget, now: int) -> int:

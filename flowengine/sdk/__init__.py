@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from flowengine.sdk.step_kind import (
         CallSignature,
         Effect,
+        Meter,
         SignatureError,
         StepKind,
         Synonym,
@@ -98,6 +99,7 @@ __all__ = [
     "ImageUnavailable",
     "LimitExceeded",
     "Mark",
+    "Meter",
     "NotAFile",
     "PathEscape",
     "Plain",
@@ -141,7 +143,7 @@ _HOMES = {
         "sdk.generated_flows",
     ),
     **dict.fromkeys(
-        ("CallSignature", "Effect", "SignatureError", "StepKind", "Synonym", "Tool"),
+        ("CallSignature", "Effect", "Meter", "SignatureError", "StepKind", "Synonym", "Tool"),
         "sdk.step_kind",
     ),
 }

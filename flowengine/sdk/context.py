@@ -186,6 +186,14 @@ class StepContext(Protocol):
         """
 
     @property
+    def fallback(self) -> bool:
+        """Whether a budget has reached its `fallback_at`: use less of it, such as a cheaper model.
+
+        It is asked when the attempt begins, of those meters that the kind has; an attempt that runs
+        again after a crash sees the same.
+        """
+
+    @property
     def hidden(self) -> frozenset[str]:
         """Names of environment variables that hold secrets: commands do not inherit them."""
 

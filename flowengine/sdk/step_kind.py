@@ -59,6 +59,17 @@ class CallSignature(NamedTuple):
     """What it does, for who may call it."""
 
 
+class Meter(NamedTuple):
+    """How an attempt tells what it uses of a budget."""
+
+    used: Sequence[str] = ()
+    """Paths into the output, `usage.input_tokens`, whose amounts are added up. Of an attempt that
+    fails they lead into the `data` of its error; an error that says nothing has used nothing."""
+    reserved: str | None = None
+    """Path into the input: what it will use at most. So much is taken as used if nobody learns what
+    it was, as after a crash."""
+
+
 class Synonym(NamedTuple):
     """Words that people bring from elsewhere to the keys of a configuration."""
 
@@ -110,6 +121,9 @@ class StepKind:
     """Keys of the configuration that may name secrets; elsewhere they are refused."""
     synonyms: ClassVar[Sequence[Synonym]] = ()
     """Words from elsewhere, for hints about unknown keys."""
+    meters: ClassVar[Mapping[str, Meter] | None] = None
+    """What an attempt uses of budgets instead of one of `tool_calls`: `tokens`, `cost_usd` (US
+    dollars), or nothing. None: it is a tool call."""
     in_environment: ClassVar[bool] = False
     """Whether it works in an environment that the flow chooses: by `in` of the step or of the
     configuration, by `defaults.in`, else `host`. `task["in"]` has the name, and

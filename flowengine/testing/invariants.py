@@ -259,6 +259,11 @@ def budgets_are_kept(simulator: Simulated) -> None:
             assert owner not in waiting.values()
             continue
         assert set(budget["calls"]) == reserved.get(owner, set()), "what runs is reserved"
+        amounts = budget.get("reserved", {})
+        assert amounts.keys() <= budget["calls"].keys(), "what is reserved runs"
+        assert "reserved" not in budget or amounts
+        for meter, estimated in budget.get("estimated", {}).items():
+            assert estimated <= budget["amounts"][meter], "what is estimated is counted"
         assert set(budget["waiting"]) == {n for n, of in waiting.items() if of == owner}
         if budget["waiting"]:
             assert state["waits"][budget["wait"]]["budget"] == owner, "who waits has been asked for"

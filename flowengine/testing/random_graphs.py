@@ -55,6 +55,7 @@ class _Draws:
         self.read()
         self.ask_before_calls()
         self.share()
+        self.measure()
         for number, whole in enumerate([main, *flows.values()]):
             if random.Random(f"{self.count} {number}").random() < 0.2:
                 whole["opens"] = {"box": {"scope": "execution", **ASKED}}
@@ -70,6 +71,9 @@ class _Draws:
             return {}
         budget: Described = {"then": self.random.choice(["stop", "ask"])}
         what = self.random.choice(["tool_calls", "tool_calls", "wall_time", "both"])
+        more = random.Random(f"tokens {self.count}")
+        if more.random() < 0.4:
+            budget |= {"tokens": more.randint(5, 30), "fallback_at": 50}
         if what != "wall_time":
             budget["tool_calls"] = self.random.randint(1, 4)
         if what != "tool_calls":
@@ -102,6 +106,19 @@ class _Draws:
             if draw.random() < 0.15 and not one.keys() & {"group", "parallel", "args"}:
                 args = {} if one.get("action") == "flow" else {"n": draw.randint(0, 3)}
                 one.update(calls("tool", args, **draw.choice([{}, {"expires": "1h"}])))
+
+    def measure(self) -> None:
+        """Make some of the tasks so far use tokens: as many as the number that they give."""
+        draw = random.Random(f"meters {self.count}")
+        for one in self.steps:
+            is_task = one.get("action", "task") == "task"
+            if is_task and draw.random() < 0.3 and not one.keys() & {"group", "parallel"}:
+                one["meters"] = {"tokens": {"used": [[]]}}
+                if "input" not in one:
+                    one["input"] = v({"most": 9})
+                    one["meters"]["tokens"]["reserved"] = ["most"]
+                if draw.random() < 0.3:
+                    one["meters"]["tool_calls"] = {}
 
     def share(self) -> None:
         """Make some of the locks so far shared, and some those of one run of a flow."""

@@ -102,7 +102,7 @@ class Simulator:
         stopped: (unit, attempt) → the tasks that were stopped while they ran.
         done: (unit, address) of the tasks of effect `once` that have succeeded.
         again: Those of them that have run again since.
-        calls: How many attempts of tasks have begun.
+        calls: How many attempts of tasks have begun that count as tool calls.
         forward: How many of them were not to undo or to clean up.
     """
 
@@ -196,8 +196,7 @@ class Simulator:
         self.journal.append(event)
         if event["type"] == "lost":
             run = self.running.pop((event["unit"], event["attempt"]), None)
-            opens = run is not None and self.graph.node(run.step).kind == OPENING
-            if run is not None and event["ran"] == "no" and not opens:
+            if run is not None and event["ran"] == "no" and self._is_tool_call(run):
                 self.calls -= 1
                 self.forward -= self._is_forward(run)
         return self._follow(advance(self.graph, self.state, event, self.observations))
@@ -241,7 +240,7 @@ class Simulator:
                 self.started.append(command.address)
                 if (command.unit, command.address) in self.done:
                     self.again.append(command.address)
-                if self.graph.node(command.step).kind != OPENING:
+                if self._is_tool_call(command):
                     began[command.unit] = self._is_forward(command)
             elif isinstance(command, Stop):
                 stopped = self.running.pop((command.unit, command.attempt), None)
@@ -451,6 +450,11 @@ class Simulator:
         """Note that a task has succeeded that must not run again."""
         if self.graph.node(run.step).effect == "once" and self._is_forward(run):
             self.done.add((run.unit, run.address))
+
+    def _is_tool_call(self, run: Run) -> bool:
+        """Return whether an attempt counts for `tool_calls`."""
+        node = self.graph.node(run.step)
+        return node.kind != OPENING and (node.meters is None or "tool_calls" in node.meters)
 
     def _is_forward(self, run: Run) -> bool:
         """Return whether a task neither undoes, nor cleans up, nor settles what was cut off."""

@@ -34,6 +34,7 @@ job = acme_kinds:Job
 batch = acme_kinds:Job
 assistant = acme_kinds:Assistant
 transcript = acme_kinds:Transcript
+model = acme_kinds:Model
 acp = acme_kinds:Server
 table = acme_kinds:Table
 panel = acme_kinds:Panel
@@ -334,6 +335,35 @@ def test_state_that_a_kind_reads_has_to_be_declared_and_is_used(folder: Path) ->
         "E301", "'transcript' reads state.sayd, which this flow does not have"
     )  # fmt: skip
     assert error.hint == "declare it: 'state: {sayd: ...}'"
+
+
+MODELS = """flowengine: 1
+id: f
+budget: {tokens: 100, cost_usd: 2, tool_calls: 1, fallback_at: 50%}
+steps:
+  - {id: a, model: {most: 50}}
+  - {id: b, model: {most: 50}}
+  - {id: c, model: {most: 50}}
+  - {id: d, model: {most: 50}, on_error: [{type: BudgetExceeded, output: {model: none}}]}
+  - {id: tool, python: 'work:add', with: {a: 1}}
+outputs:
+  used: '${{ [steps.a.output.model, steps.b.output.model, steps.c.output.model] }}'
+  last: '${{ steps.d.output.model }}'
+"""
+
+
+def test_a_kind_of_a_package_uses_tokens_and_money(folder: Path) -> None:
+    path = folder / "flow.yaml"
+    path.write_text(MODELS)
+
+    with flowengine.Engine(None, workdir=folder) as engine:
+        result = engine.run(path)
+        [budget] = engine.show(result.execution)["budgets"]
+
+    assert result.outputs == {"used": ["dear", "dear", "cheap"], "last": "none"}
+    assert budget["tokens"] == {"used": 120, "running": 0, "estimated": 0, "limit": 100}
+    assert budget["cost_usd"] == {"used": 0.75, "running": 0.0, "estimated": 0.0, "limit": 2.0}
+    assert budget["tool_calls"] == {"used": 1, "running": 0, "limit": 1}
 
 
 AGENT = """flowengine: 1

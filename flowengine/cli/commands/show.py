@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.session import Session
@@ -132,8 +132,21 @@ def _budget(budget: BudgetInfo) -> str:
         parts.append(f"{calls['used']} of {calls['limit']} tool calls{runs}")
     if "wall_time" in budget:
         parts.append(f"{budget['wall_time']['used']} of {budget['wall_time']['limit']} wall time")
+    if "tokens" in budget:
+        parts.append(_amount(budget["tokens"], "{:d}", "tokens"))
+    if "cost_usd" in budget:
+        parts.append(_amount(budget["cost_usd"], "{:.6g}", "USD"))
     where = f"{budget['address']}: " if budget["address"] else ""
     return clean(f"{where}{', '.join(parts)}; then {budget['then']}")
+
+
+def _amount(amounts: Mapping[str, float], form: str, noun: str) -> str:
+    """Return how much of an amount is used: `1200 of 5000 tokens (300 estimated)`."""
+    used, limit = form.format(amounts["used"]), form.format(amounts["limit"])
+    marks = [f"{form.format(amounts[name])} {name}" for name in ("running", "estimated")
+             if amounts[name]]  # fmt: skip
+    told = f" ({', '.join(marks)})" if marks else ""
+    return f"{used} of {limit} {noun}{told}"
 
 
 def _step(step: StepInfo, width: int) -> str:

@@ -97,6 +97,11 @@ class AttemptContext:
         return ReadOnlyDict(self.run.state or {})
 
     @property
+    def fallback(self) -> bool:
+        """Whether a budget has reached its `fallback_at`."""
+        return self.run.fallback
+
+    @property
     def hidden(self) -> frozenset[str]:
         """Names of variables that hold secrets."""
         return self._secrets.variables

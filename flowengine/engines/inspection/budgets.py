@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_duration, format_time
-from flowengine.kernel.view import View, begun, budget_of, worked
+from flowengine.kernel.view import DOLLAR, View, begun, budget_of, taken, worked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def budget_views(graph: Graph, state: State, now: int) -> list[BudgetInfo]:
         if "tool_calls" in limits:
             info["tool_calls"] = {
                 "used": begun(budget),
-                "running": len(budget["calls"]),
+                "running": begun(budget) - budget["used"],
                 "limit": limits["tool_calls"],
             }
         if "wall_time" in limits:
@@ -55,8 +55,23 @@ def budget_views(graph: Graph, state: State, now: int) -> list[BudgetInfo]:
                 "used": format_duration(worked(state, budget, now)),
                 "limit": format_duration(limits["wall_time"]),
             }
+        if "tokens" in limits:
+            info["tokens"] = _amounts(budget, "tokens")
+        if "cost_usd" in limits:
+            dollars = _amounts(budget, "cost_usd").items()
+            info["cost_usd"] = {name: amount / DOLLAR for name, amount in dollars}
         found.append(info)
     return found
+
+
+def _amounts(budget: Budget, meter: str) -> dict[str, int]:
+    settled = budget.get("amounts", {}).get(meter, 0)
+    return {
+        "used": taken(budget, meter),
+        "running": taken(budget, meter) - settled,
+        "estimated": budget.get("estimated", {}).get(meter, 0),
+        "limit": budget["limits"][meter],
+    }
 
 
 def waiting(host: Host, execution: str, view: View, unit: Unit) -> Reason:

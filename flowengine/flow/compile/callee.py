@@ -50,6 +50,8 @@ class Callee:
     key: Value | None = None
     effect: str | None = None
     default_effect: str = "once"
+    meters: dict[str, Plain] | None = None
+    """What an attempt uses of budgets, if it is no tool call."""
     reads: list[str] = field(default_factory=list)
     """State keys of the caller's flow that an attempt reads by reference."""
     retry: Retry | None = None

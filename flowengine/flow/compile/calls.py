@@ -143,6 +143,8 @@ class Calls:
         if callee.flow is not None:
             return self._flow(spec, request, callee, given, view)
         spec["kind"], spec["task"] = callee.kind, callee.task
+        if callee.meters is not None:
+            spec["meters"] = callee.meters
         if callee.reads:
             spec["reads"] = callee.reads
             self._check_reads(callee, loc)

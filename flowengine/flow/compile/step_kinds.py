@@ -25,7 +25,7 @@ from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.declared_numbers import floats
 from flowengine.sdk.generated_flows import Given
-from flowengine.sdk.step_kind import CallSignature, SignatureError
+from flowengine.sdk.step_kind import CallSignature, SignatureError, StepKind
 
 INTERPRETERS = {
     **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "ash", "fish"), r"-[a-z]*c"),
@@ -82,6 +82,7 @@ class StepKinds:
             return found
         if generates(kind):
             return self._generated(found, config, loc)
+        found.meters = _meters(step_kind)
         view = view.having({"idempotency_key": TEXT})
         if isinstance(config, dict):
             found.returns = dict(step_kind.output_of(config))
@@ -238,6 +239,19 @@ class StepKinds:
                 hint += "further argument"
                 self.report.at("W415", message, (*loc, at + 1), hint)
             return
+
+
+def _meters(step_kind: type[StepKind]) -> dict[str, Plain] | None:
+    """Return the compiled form of what a kind uses of budgets; None: one of `tool_calls`."""
+    if step_kind.meters is None:
+        return None
+    return {
+        name: {
+            "used": [path.split(".") for path in meter.used],
+            **({} if meter.reserved is None else {"reserved": meter.reserved.split(".")}),
+        }
+        for name, meter in step_kind.meters.items()
+    }
 
 
 def configuration_and_arguments(found: Callee, parts: dict[str, Typed]) -> Typed:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 
-from flowengine.flow.models.base import Part, Problem
+from flowengine.flow.models.base import Part, Problem, listed
 from flowengine.flow.models.types import (
     AsSchema,
     Positive,
@@ -17,9 +18,8 @@ from flowengine.flow.models.types import (
     wrong,
 )
 
-BOUNDS = ("tool_calls", "wall_time")
-WITH_MODELS = ("tokens", "cost_usd")
-"""Bounds that come with agents."""
+AMOUNTS = ("tokens", "cost_usd")
+BOUNDS = ("tool_calls", "wall_time", *AMOUNTS)
 
 
 def _person(value: Any) -> str:
@@ -37,6 +37,31 @@ Assignees = Annotated[
 ]
 
 
+def _amount(value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value <= MOST_DOLLARS:
+        wrong(f"a number above 0, up to {MOST_DOLLARS}", value)
+    return float(value)
+
+
+def _percent(value: Any) -> int:
+    if not isinstance(value, str) or not re.fullmatch(PERCENT, value):
+        wrong("a percentage from 1% to 99%", value)
+    return int(value.removesuffix("%"))
+
+
+MOST_DOLLARS = 1_000_000
+PERCENT = r"[1-9][0-9]?%"
+Amount = Annotated[
+    float,
+    PlainValidator(_amount),
+    AsSchema({"type": "number", "exclusiveMinimum": 0, "maximum": MOST_DOLLARS}),
+]
+Percent = Annotated[
+    int, PlainValidator(_percent), AsSchema({"type": "string", "pattern": f"^{PERCENT}$"})
+]
+
+
 class Budget(Part):
     """What all calls of a flow together may use, in what it runs too."""
 
@@ -47,6 +72,10 @@ class Budget(Part):
             "if": {"required": ["assignees"]},
             "then": {"required": ["then"], "properties": {"then": {"const": "ask"}}},
         },
+        {
+            "if": {"required": ["fallback_at"]},
+            "then": {"anyOf": [{"required": [key]} for key in AMOUNTS]},
+        },
     )
 
     tool_calls: Positive | None = Field(
@@ -56,6 +85,17 @@ class Budget(Part):
     )
     wall_time: PositiveDuration | None = Field(
         default=None, description="How long it may run, not counting waits.", examples=["2h"]
+    )
+    tokens: Positive | None = Field(
+        default=None, description="Tokens of all models together.", examples=[200000]
+    )
+    cost_usd: Amount | None = Field(
+        default=None, description="What all models together may cost, in US dollars.", examples=[5]
+    )
+    fallback_at: Percent | None = Field(
+        default=None,
+        description="From this part of `tokens` or `cost_usd` on, cheaper models are used.",
+        examples=["80%"],
     )
     then: Literal["stop", "ask"] = Field(
         default="stop",
@@ -70,9 +110,12 @@ class Budget(Part):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
         """Add that a budget bounds something, and that only a question has assignees."""
         yield from super().problems(given)
-        if not given.keys() & {*BOUNDS, *WITH_MODELS}:
+        if not given.keys() & set(BOUNDS):
             hint = "add 'tool_calls: 100' or 'wall_time: 1h'"
-            yield Problem(None, "E104", "a budget needs 'tool_calls' or 'wall_time'", hint)
+            yield Problem(None, "E104", f"a budget needs {listed(BOUNDS)}", hint)
+        if "fallback_at" in given and not given.keys() & set(AMOUNTS):
+            message = "'fallback_at' is a part of 'tokens' or 'cost_usd'"
+            yield Problem("fallback_at", "E103", message, "add one of them, or leave it out")
         if "assignees" in given and given.get("then", "stop") == "stop":
             message = "'assignees' are asked only where the budget says 'then: ask'"
             yield Problem("assignees", "E103", message, "add 'then: ask', or leave them out")

@@ -27,8 +27,6 @@ def _is_fallback(value: Any) -> bool:
 AGENTS = NotYet("scripted agents")
 
 NOT_YET: dict[tuple[str, str], NotYet] = {
-    ("Budget", "tokens"): NotYet("budgets of tokens, which come with agents"),
-    ("Budget", "cost_usd"): NotYet("budgets of money, which come with agents"),
     ("Budget", "then"): NotYet(
         "continuing with cheaper models, which comes with agents", _is_fallback
     ),

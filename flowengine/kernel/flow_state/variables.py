@@ -51,7 +51,8 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     node = m.node(act)
     spec = m.flow_of(names.frame).state
     who = writer(act, names.unit)
-    kept_back = who is not act and not node.each and not locks.excludes(m, names.unit)
+    shares = names.unit is not None and "shares" in names.unit
+    kept_back = who is not act and not node.each and (node.lock is None or shares)
     under = locks.locks_around(m, act, names.unit)
     for key, value in values:
         if replaces(spec[key]):

@@ -59,6 +59,7 @@ class Node:
     kind: str
     args: Value | None = None
     environments = False
+    meters: dict[str, Any] | None = None
     reads: list[str] = []  # noqa: RUF012 - nothing changes it
     asks = False
     approval: Value | None = None

@@ -27,6 +27,10 @@ class BudgetSpec(TypedDict, total=False):
     tool_calls: int
     wall_time: str
     """A duration."""
+    tokens: int
+    cost_usd: float
+    fallback_at: int
+    """Percent of `tokens` or `cost_usd` from which on steps are told to spare them."""
     then: Literal["stop", "ask"]
     assignees: list[str]
     """Who is asked; absent: anyone."""
@@ -225,6 +229,9 @@ class StepSpec(TypedDict, total=False):
     """What a task, an approval or a fail gets; evaluated once per attempt."""
     environments: bool
     """`input` is a map of two: `input`, and under `environments` what is to be had, by name."""
+    meters: dict[str, dict[str, Plain]]
+    """What a call uses of budgets: meter → `{"reserved": path, "used": [path]}`, paths into its
+    input and its result; absent: one of `tool_calls`."""
     reads: list[str]
     """State keys that a task may read: handed over by reference, not part of its input."""
     adapter: dict[str, Plain]

@@ -1,4 +1,4 @@
-"""Budgets: how many calls a flow may make, and how long it may be at work.
+"""Budgets: what the calls of a flow may use, and how long it may be at work.
 
 See docs/language.md: Budgets.
 
@@ -18,12 +18,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowengine.kernel.limits import meters
 from flowengine.kernel.notation.times import parse_duration
-from flowengine.kernel.view import begun, bounding, budget_of, worked
+from flowengine.kernel.view import begun, bounding, budget_of, taken, worked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.linked import Node
     from flowengine.kernel.graph.specs import BudgetSpec
     from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Activation, Budget, Frame, State, Unit
@@ -37,12 +40,16 @@ def begin(spec: BudgetSpec | None) -> Budget | None:
 
 
 def declared_limits(spec: BudgetSpec) -> dict[str, int]:
-    """Return the limits that a flow says; of time in milliseconds."""
+    """Return the limits that a flow says, as they are counted."""
     limits = {}
     if "tool_calls" in spec:
         limits["tool_calls"] = spec["tool_calls"]
     if "wall_time" in spec:
         limits["wall_time"] = parse_duration(spec["wall_time"])
+    said: Mapping[str, Plain] = spec
+    for meter in meters.AMOUNTS:
+        if meter in said:
+            limits[meter] = meters.counted_as(meter, said[meter])
     return limits
 
 
@@ -110,9 +117,12 @@ def count_in(m: Machine, number: int, frame: int, act: Activation | None) -> Non
     if not bounding(m.state, frame) or (act is not None and "opens" in act):
         return  # to open environments is no call
     free = None if act is None else unbound(m, act)
+    amounts = meters.reserved(m, number)
     for owner, budget in budgets_around(m, frame):
         if number not in budget["calls"]:
             budget["calls"][number] = free is not None and owner not in free
+            if amounts is not None:
+                meters.hold(budget, number, amounts)
             _start_clock(m, budget)
             if budget["calls"][number]:
                 watch_time(m, owner, budget)
@@ -124,13 +134,30 @@ def settle_unit(m: Machine, unit: Unit, *, ran: bool = True) -> None:
     settle(m, unit["id"], m.frame_of(m.act_of(unit)) if bounded else 0, ran=ran)
 
 
-def settle(m: Machine, number: int, frame: int, *, ran: bool = True) -> None:
+def settle_result(m: Machine, unit: Unit, result: Plain) -> None:
+    """Count the call of a unit that has ended, and says itself what it used.
+
+    Args:
+        unit: The unit.
+        result: What it gave, or the data of its error.
+    """
+    if "budget" not in m.state and "frames" not in m.state:
+        settle(m, unit["id"], 0)
+        return
+    act = m.act_of(unit)
+    settle(m, unit["id"], m.frame_of(act), told=meters.used(m.node(act), result))
+
+
+def settle(
+    m: Machine, number: int, frame: int, *, ran: bool = True, told: dict[str, int] | None = None
+) -> None:
     """Count a call whose attempt is over, however it ended; what has only been asked for is none.
 
     Args:
         number: The unit whose call it was.
         frame: The flow at work that it belongs to.
         ran: Whether it began outside.
+        told: What it used; None: nobody knows.
     """
     m.state["running"] -= 1
     if "budget" not in m.state and "frames" not in m.state:
@@ -138,7 +165,7 @@ def settle(m: Machine, number: int, frame: int, *, ran: bool = True) -> None:
     for owner, budget in budgets_around(m, frame):
         if number in budget["calls"]:
             del budget["calls"][number]
-            budget["used"] += ran and number not in m.begun
+            meters.settle(budget, number, told, ran=ran and number not in m.begun)
             if not budget["calls"]:
                 _stop_clock(m, budget)
             _look_later(m, owner, budget)
@@ -160,15 +187,38 @@ def _look_later(m: Machine, number: int, budget: Budget) -> None:
         m.idle_questions[budget["wait"]] = number
 
 
-def used_up(m: Machine, budget: Budget) -> list[str]:
-    """Return of what a budget has nothing left."""
+def used_up(m: Machine, budget: Budget, node: Node | None = None) -> list[str]:
+    """Return of what a budget has nothing left.
+
+    Args:
+        budget: The budget.
+        node: Whose call it is about: only what that uses; None: anything.
+    """
     limits = budget["limits"]
     found = []
     if "tool_calls" in limits and begun(budget) >= limits["tool_calls"]:
         found.append("tool_calls")
     if "wall_time" in limits and worked(m.state, budget, m.now) >= limits["wall_time"]:
         found.append("wall_time")
+    found += [one for one in meters.AMOUNTS if one in limits and taken(budget, one) >= limits[one]]
+    if node is not None:
+        uses = meters.names(node)
+        found = [what for what in found if what == "wall_time" or what in uses]
     return found
+
+
+def is_low(m: Machine, unit: Unit) -> bool:
+    """Return whether a call is to spare what it uses: a budget has reached its `fallback_at`."""
+    act = m.act_of(unit)
+    uses = meters.names(m.node(act)).intersection(meters.AMOUNTS)
+    for number, budget in budgets_around(m, m.frame_of(act)):
+        spec, limits = m.flow_of(number).budget, budget["limits"]
+        at = None if spec is None else spec.get("fallback_at")
+        if at is not None and any(
+            100 * taken(budget, meter) >= at * limits[meter] for meter in uses & limits.keys()
+        ):
+            return True
+    return False
 
 
 # Time

@@ -122,11 +122,6 @@ def _shares(value: Plain, step: str) -> bool:
     return bool(value)
 
 
-def excludes(m: Machine, unit: Unit | None) -> bool:
-    """Return whether the lock of a unit's step keeps all others out, if it has one."""
-    return unit is not None and m.node(m.act_of(unit)).lock is not None and "shares" not in unit
-
-
 def _has_room(m: Machine, lock: Lock, unit: Unit) -> bool:
     """Return whether a unit may have a lock beside its holders, who all share it or none does."""
     holders = lock["holders"]

@@ -77,7 +77,8 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "saw": "saw",
         **_plain("id", "act", "item", "phase", "round", "last", "outputs", "seen", "max", "attempt",
                  "tries", "args", "input", "secrets", "key", "timer", "wait", "asks", "scope",
-                 "cleanup", "facts", "lock", "across", "shares", "held", "budget", "responded"),
+                 "cleanup", "facts", "fallback", "lock", "across", "shares", "held", "budget",
+                 "responded"),
     },
     "Lock": _plain("holders", "queue"),
     "Done": {
@@ -112,8 +113,8 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "then": "then",
         **_plain("scope", "cut", "cause", "failures"),
     },
-    "Budget": _plain("limits", "used", "calls", "spent", "since", "timer", "waiting", "wait",
-                     "refused"),
+    "Budget": _plain("limits", "used", "calls", "reserved", "amounts", "estimated", "spent",
+                     "since", "timer", "waiting", "wait", "refused"),
     "Frame": {
         "flow": "flow",
         "vars": "vars",

@@ -220,6 +220,8 @@ class Unit(TypedDict, total=False):
     key: str | None
     facts: dict[str, Plain]
     """What the flow that it ran gave beside its result."""
+    fallback: bool
+    """A budget had reached its `fallback_at` when the attempt began."""
     saw: dict[str, Plain]
     """State that its attempt reads and that was written since: key → the value that it saw."""
     timer: int
@@ -391,11 +393,19 @@ class Budget(TypedDict, total=False):
     """What a flow at work may use, and what it has used; see `budgets`."""
 
     limits: dict[str, int]
-    """`tool_calls`, `wall_time` (ms), as far as it has them; answers have raised them."""
+    """`tool_calls`, `wall_time` (ms), `tokens`, `cost_usd` (see `meters`), as far as it has them;
+    answers have raised them."""
     used: int
-    """Calls whose attempts are over."""
+    """Tool calls whose attempts are over."""
     calls: dict[int, bool]
-    """Units whose calls run: what is reserved; False for what nothing bounds."""
+    """Units whose calls run; False for what nothing bounds."""
+    reserved: dict[int, dict[str, int]]
+    """Of these, who is no tool call → meter → what it may use at most. Absent while there is
+    none."""
+    amounts: dict[str, int]
+    """Meter → what calls have used that are over; absent: nothing."""
+    estimated: dict[str, int]
+    """Meter → how much of that was only reserved: nobody knows what the calls used."""
     spent: int
     """How long calls have run (ms), up to when the last of them ended."""
     since: int

@@ -127,6 +127,9 @@ def _prepare(m: Machine, node: Node, unit: Unit) -> None:
     """Evaluate what a task is given; texts that name secrets are kept as references."""
     if node.reads:
         readers.begin(m, node, unit)
+    unit.pop("fallback", None)
+    if node.meters is not None and budgets.is_low(m, unit):
+        unit["fallback"] = True
     if node.fixed and not node.asks:
         if node.input is not None:
             unit["input"] = node.input[1]
@@ -176,6 +179,7 @@ def run(m: Machine, unit: Unit) -> None:
             around,
             environments,
             readers.values(m, node, unit) if node.reads else None,
+            "fallback" in unit,
         )
     )
 

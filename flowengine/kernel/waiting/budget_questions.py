@@ -19,10 +19,11 @@ from flowengine.kernel.limits.budgets import (
     used_up,
     watch_time,
 )
+from flowengine.kernel.limits.meters import counted_as
 from flowengine.kernel.limits.suspension import resume, suspend
 from flowengine.kernel.notation.times import format_duration, format_time, parse_duration
 from flowengine.kernel.state import entries
-from flowengine.kernel.view import bounding, budget_of, counting
+from flowengine.kernel.view import DOLLAR, bounding, budget_of, counting
 from flowengine.kernel.waiting.approvals import answer
 from flowengine.kernel.waiting.waits import add_wait, close_wait, show
 
@@ -44,6 +45,7 @@ CHOICES = [
 
 MOST_CALLS = 2**53
 """What a limit of calls can be raised to: any JSON reader holds it, and no execution reaches it."""
+MOST_DOLLARS = 1_000_000
 
 
 BUDGETED = frozenset({"budget", "frames"})
@@ -70,11 +72,12 @@ def waits(m: Machine, unit: Unit, then: Entry) -> bool:
     full = [
         (number, budget)
         for number, budget in budgets_around(m, m.frame_of(act))
-        if number not in free and used_up(m, budget)
+        if number not in free and used_up(m, budget, m.node(act))
     ]
     for number, budget in full:
         if not _may_ask(m, number, budget):
-            raise StepFailure("BudgetExceeded", *_told(m, number, budget), retryable=False)
+            what = used_up(m, budget, m.node(act))[0]
+            raise StepFailure("BudgetExceeded", *_told(m, number, budget, what), retryable=False)
     if not full:
         return False
     number, budget = full[0]
@@ -85,18 +88,16 @@ def waits(m: Machine, unit: Unit, then: Entry) -> bool:
     return True
 
 
-def _told(
-    m: Machine, number: int, budget: Budget, what: str | None = None
-) -> tuple[str, dict[str, Plain]]:
-    """Return message and data of the error of a call for which nothing is left."""
-    what = what or used_up(m, budget)[0]
+def _told(m: Machine, number: int, budget: Budget, what: str) -> tuple[str, dict[str, Plain]]:
+    """Return message and data of the error of a call for which nothing is left of something."""
     flow, limit = m.flow_of(number).id, budget["limits"][what]
     message = f"'{flow}' has used up its {_amount(what, limit)} (budget.{what})"
     refused = budget.get("refused")
     if refused is not None:
         comment = f": {refused['comment']}" if refused.get("comment") else ""
         message += f", and {refused['by']} did not raise it{comment}"
-    of = format_duration(limit) if what == "wall_time" else limit
+    of: Plain = format_duration(limit) if what == "wall_time" else limit
+    of = limit / DOLLAR if what == "cost_usd" else of
     return message, {"limit": what, "of": of, "flow": flow, "refused": refused}
 
 
@@ -104,6 +105,10 @@ def _amount(what: str, limit: int) -> str:
     """Return a limit as a message names it."""
     if what == "wall_time":
         return f"{format_duration(limit)} of wall time"
+    if what == "tokens":
+        return f"{limit} tokens"
+    if what == "cost_usd":
+        return f"{limit / DOLLAR:g} USD"
     return f"{limit} tool call{'s' * (limit != 1)}"
 
 
@@ -198,8 +203,14 @@ def _field(spec: BudgetSpec, budget: Budget, what: str) -> dict[str, Plain]:
         title = f"Total wall time; {again} if left empty"
         return {"type": "string", "pattern": DURATION, "minLength": 2, "title": title,
                 "default": again}  # fmt: skip
+    if what == "cost_usd":
+        dollars = min(more / DOLLAR, MOST_DOLLARS)
+        return {"type": "number", "exclusiveMinimum": budget["limits"][what] / DOLLAR,
+                "maximum": MOST_DOLLARS, "title": f"Total cost in USD; {dollars:g} if left empty",
+                "default": dollars}  # fmt: skip
     more = min(more, MOST_CALLS)
-    title = f"Total tool calls; {more} if left empty"
+    noun = "tokens" if what == "tokens" else "tool calls"
+    title = f"Total {noun}; {more} if left empty"
     least = budget["limits"][what] + 1
     return {"type": "integer", "minimum": least, "maximum": MOST_CALLS, "title": title,
             "default": more}  # fmt: skip
@@ -232,10 +243,14 @@ def decide(m: Machine, wait: Wait, event: Decided) -> None:
 def _limit(what: str, given: Plain) -> int:
     """Return a limit that was filled in; one that is none raises nothing, and is asked for anew."""
     try:
-        limit = parse_duration(given) if what == "wall_time" else int(given)
+        if what == "wall_time":
+            return parse_duration(given)
+        if what == "cost_usd":
+            return counted_as(what, given) if given <= MOST_DOLLARS else 0
+        limit = int(given)
     except (TypeError, ValueError, OverflowError):
         return 0
-    return limit if what == "wall_time" or limit <= MOST_CALLS else 0
+    return limit if limit <= MOST_CALLS else 0
 
 
 def go_on(m: Machine, number: int, budget: Budget, how: str, result: Plain = None) -> None:

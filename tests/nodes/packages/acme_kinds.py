@@ -21,6 +21,7 @@ from flowengine.sdk import (
     Given,
     HttpError,
     Mark,
+    Meter,
     Plain,
     StepContext,
     StepKind,
@@ -265,6 +266,22 @@ class Transcript(StepKind):
             "lines": [f"{one['who']}: {'/'.join(one['parts'])}" for one in said],
             "last": said[-1:],
         }
+
+
+class Model(StepKind):
+    """Uses tokens and money, as a model does."""
+
+    meters = {  # noqa: RUF012 - nothing changes it
+        "tokens": Meter(used=("usage.read", "usage.written"), reserved="most"),
+        "cost_usd": Meter(used=("usage.cost",)),
+    }
+    effect = "idempotent"
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        model = "cheap" if context.fallback else "dear"
+        return {"model": model, "usage": {"read": 30, "written": 10, "cost": 0.25}}
 
 
 class Assistant(StepKind):

@@ -1,0 +1,277 @@
+"""Budgets of tokens and money: reserved before a call, settled after it, over crashes too (F74)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from flowengine.errors import FlowFileError
+from flowengine.flow.compile import compile_text
+from flowengine.kernel import ENDED
+from flowengine.kernel.commands import Run
+from flowengine.kernel.state.records import Budget
+from flowengine.kernel.view import DOLLAR, begun, taken
+from flowengine.testing.graphs import Described, graph, step, v, x
+from flowengine.testing.simulator import Fails, Simulator
+
+METERS = {
+    "tokens": {"reserved": ["most", "tokens"], "used": [["usage", "in"], ["usage", "out"]]},
+    "cost_usd": {"reserved": ["most", "cost"], "used": [["usage", "cost"]]},
+}
+MOST = {"tokens": 100, "cost": 0.01}
+USAGE = {"in": 30, "out": 10, "cost": 0.004}
+
+
+def model(name: str = "ask", **more: Any) -> Described:
+    return step(name, meters=METERS, input=v({"most": MOST}), effect="idempotent", **more)
+
+
+def turns(budget: Described, times: int = 100, **more: Any) -> Simulator:
+    """Return an execution that asks again and again."""
+    again = {"before": x(lambda _names: True), "max": v(times)}
+    flow = graph(model(loop=again, **more), budget={"then": "stop", **budget})
+    return Simulator(flow, {"ask": {"usage": USAGE}}, order="first").start()
+
+
+def budget_of(played: Simulator) -> Budget:
+    return played.state["budget"]
+
+
+def test_an_attempt_is_reserved_and_settled_by_its_result() -> None:
+    played = turns({"tokens": 10_000, "cost_usd": 1.0})
+    assert (taken(budget_of(played), "tokens"), taken(budget_of(played), "cost_usd")) == (
+        100, DOLLAR // 100,
+    )  # fmt: skip
+    played.step()
+
+    assert budget_of(played)["amounts"] == {"tokens": 40, "cost_usd": 4 * DOLLAR // 1000}
+    assert "estimated" not in budget_of(played)
+    assert taken(budget_of(played), "tokens") == 140
+
+
+def test_money_adds_up_exactly() -> None:
+    played = turns({"cost_usd": 100.0}, times=1000)
+    played.script["ask"] = {"usage": {"cost": 0.1}}
+    played.run()
+
+    assert budget_of(played)["amounts"]["cost_usd"] == 100 * DOLLAR
+
+
+def test_what_is_used_up_stops_the_next_call() -> None:
+    played = turns({"tokens": 100}).run()
+
+    assert played.error is not None
+    assert played.error["type"] == "BudgetExceeded"
+    assert played.error["message"] == "'test' has used up its 100 tokens (budget.tokens)"
+    assert played.error["data"] == {"limit": "tokens", "of": 100, "flow": "test", "refused": None}
+    assert budget_of(played)["amounts"]["tokens"] == 120
+
+
+def test_money_that_is_used_up_says_how_much_it_was() -> None:
+    played = turns({"cost_usd": 0.01}).run()
+
+    assert played.error is not None
+    assert played.error["message"] == "'test' has used up its 0.01 USD (budget.cost_usd)"
+    assert played.error["data"]["of"] == 0.01
+
+
+def test_calls_at_the_same_time_see_what_others_have_reserved() -> None:
+    over: Described = {"over": v(5), "names": ["item", "index", "key"], "concurrency": v(5)}
+    over["on_item_error"] = "continue"
+    flow = graph(model(map=over), budget={"tokens": 150, "then": "stop"})
+    played = Simulator(flow, {"ask": {"usage": USAGE}}, order="first").start()
+
+    assert len(played.running) == 2  # the first reserves 100, the second goes over by one call
+    played.run()
+    assert budget_of(played)["amounts"]["tokens"] == 80
+
+
+def test_a_model_call_is_no_tool_call_and_a_tool_call_needs_no_tokens() -> None:
+    flow = graph(
+        step("all", parallel=[model(), step("tool"), step("tool2")]),
+        budget={"tool_calls": 2, "tokens": 100, "then": "stop"},
+    )
+    played = Simulator(flow, {"ask": {"usage": USAGE}}).start()
+
+    assert len(played.running) == 3
+    assert begun(budget_of(played)) == 2
+    played.run()
+    assert played.status == "succeeded"
+    assert begun(budget_of(played)) == 2
+
+
+def test_a_kind_may_use_both() -> None:
+    both = {**METERS, "tool_calls": {}}
+    flow = graph(
+        step("ask", meters=both, input=v({"most": MOST})), budget={"tool_calls": 1, "then": "stop"}
+    )
+    played = Simulator(flow, {"ask": {"usage": USAGE}}).start()
+
+    assert begun(budget_of(played)) == 1
+    played.run()
+    assert begun(budget_of(played)) == 1
+
+
+def test_a_call_that_fails_has_used_what_its_error_says() -> None:
+    played = turns({"tokens": 1000})
+    played.script["ask"] = Fails("Broken", data={"usage": {"in": 7}}, retryable=False)
+    played.step()
+
+    assert budget_of(played)["amounts"]["tokens"] == 7
+
+
+def test_a_call_that_is_withdrawn_is_settled_at_its_reservation() -> None:
+    flow = graph(model(timeout=v("1s")), budget={"tokens": 1000, "then": "stop"})
+    played = Simulator(flow).start()
+    played.pass_time()
+
+    assert budget_of(played)["amounts"] == budget_of(played)["estimated"] == {"tokens": 100}
+
+
+def test_a_call_that_a_crash_cut_off_is_settled_at_its_reservation() -> None:
+    played = turns({"tokens": 1000, "cost_usd": 1.0})
+    played.crash()
+
+    assert budget_of(played)["estimated"] == {"tokens": 100, "cost_usd": DOLLAR // 100}
+    assert taken(budget_of(played), "tokens") == 200  # it runs again
+
+
+@pytest.mark.parametrize("given", [None, True, -3, "x", float("nan"), [1]])
+def test_what_is_no_amount_counts_for_nothing(given: Any) -> None:
+    played = turns({"tokens": 1000}, times=1)
+    played.script["ask"] = {"usage": {"in": given, "out": 3}}
+    played.run()
+
+    assert budget_of(played)["amounts"]["tokens"] == 3
+
+
+def test_a_subflow_counts_for_the_budgets_around_it_and_its_own() -> None:
+    inner = {"steps": [model()], "budget": {"tokens": 30, "then": "stop"}}
+    runs = step("run", action="flow", flow="inner", next="again")
+    flow = graph(
+        runs,
+        step("again", action="flow", flow="inner"),
+        flows={"inner": inner},
+        budget={"tokens": 1000, "then": "stop"},
+    )
+    played = Simulator(flow, {"ask": {"usage": USAGE}}).start().run()
+
+    assert played.status == "succeeded"
+    assert budget_of(played)["amounts"]["tokens"] == 80
+
+
+def test_people_raise_what_is_used_up() -> None:
+    played = turns({"tokens": 40, "cost_usd": 0.004, "then": "ask"}, times=2)
+    played.step()
+    [wait] = played.waits()
+    form = wait["form"]["properties"]
+
+    assert wait["title"] == "'test' has used up its 40 tokens and 0.004 USD; continue?"
+    assert (form["tokens"]["default"], form["cost_usd"]["default"]) == (80, 0.008)
+    played.decide(wait["address"], "approve", form={"tokens": 500, "cost_usd": 0.5})
+    assert budget_of(played)["limits"] == {"tokens": 500, "cost_usd": DOLLAR // 2}
+    played.run()
+    assert budget_of(played)["amounts"]["tokens"] == 80
+
+
+def test_a_step_is_told_to_spare_from_a_part_on() -> None:
+    played = turns({"tokens": 200, "fallback_at": 60}, times=5)
+    seen = []
+    while played.status not in ENDED:
+        [run] = played.running.values()
+        seen.append(run.fallback)
+        played.step()
+
+    assert seen == [False, False, False, True, True]
+
+
+def test_an_attempt_after_a_crash_is_told_the_same() -> None:
+    """It is not told to spare because of what the crash itself has cost."""
+    played = turns({"tokens": 150, "fallback_at": 50}, times=5)
+    played.crash()
+    [run] = played.running.values()
+
+    assert (run.attempt, run.fallback) == (2, False)
+
+
+def test_the_total_is_never_below_the_bill_and_above_it_by_reservations_at_most() -> None:
+    """1,000 schedules with crashes, failures and retries; the provider keeps its own books."""
+    for seed in range(1000):
+        bill, cut, total = schedule(random.Random(seed))
+        assert bill <= total <= bill + cut, seed
+
+
+def schedule(draws: random.Random) -> tuple[int, int, int]:
+    """Play one; return the provider's bill, what cut-off calls had reserved, and our total."""
+    bill = 0
+    billed: dict[tuple[int, int], int] = {}
+
+    def ask(run: Run) -> Any:
+        tokens = billed[run.unit, run.attempt]
+        usage = {"in": tokens - 1, "out": 1}
+        if draws.random() < 0.2:
+            raise Fails("Busy", data={"usage": usage}, retryable=draws.random() < 0.8)
+        return {"usage": usage}
+
+    over: Described = {"over": v(4), "names": ["item", "index", "key"], "concurrency": v(2)}
+    over["on_item_error"] = "continue"
+    flow = graph(
+        model(map=over, retry={"attempts": 3, "delay": "1s"}, timeout=v("1m")),
+        model("last", on_error=[{"do": "continue"}]),
+        budget={"tokens": 100_000, "then": "stop"},
+    )
+    played = Simulator(flow, {"ask": ask, "last": ask}, seed=draws.randrange(10**6)).start()
+    cut = 0
+    while True:
+        for number in played.running:  # the provider bills what it has begun to answer
+            if number not in billed:
+                billed[number] = draws.randint(2, 100)
+                bill += billed[number]
+        if played.status in ENDED:
+            break
+        if draws.random() < 0.15:
+            cut += 100 * len(played.running)
+            played.crash()
+        else:
+            stopped = len(played.stopped)
+            played.step()
+            cut += 100 * (len(played.stopped) - stopped)
+    return bill, cut, budget_of(played)["amounts"].get("tokens", 0)
+
+
+FLOW = """flowengine: 1
+id: f
+budget: BUDGET
+steps: [{id: a, output: 1}]
+"""
+
+
+def test_a_file_says_budgets_of_tokens_and_money() -> None:
+    text = FLOW.replace("BUDGET", "{tokens: 2000, cost_usd: 0.5, fallback_at: 80%, then: ask}")
+
+    assert compile_text(text).flow["budget"] == {
+        "then": "ask", "tokens": 2000, "cost_usd": 0.5, "fallback_at": 80,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ("{cost_usd: 0}", "expected a number above 0, up to 1000000, got the number 0"),
+        ("{cost_usd: cheap}", "expected a number above 0, up to 1000000, got 'cheap'"),
+        ("{tokens: 0}", "expected a whole number of 1 or more, got the number 0"),
+        ("{tokens: 1, fallback_at: 100%}", "expected a percentage from 1% to 99%, got '100%'"),
+        (
+            "{tokens: 1, fallback_at: 0.8}",
+            "expected a percentage from 1% to 99%, got the number 0.8",
+        ),
+        ("{tool_calls: 1, fallback_at: 80%}", "'fallback_at' is a part of 'tokens' or 'cost_usd'"),
+    ],
+)
+def test_a_budget_is_checked(budget: str, message: str) -> None:
+    with pytest.raises(FlowFileError) as caught:
+        compile_text(FLOW.replace("BUDGET", budget))
+
+    assert [one.message for one in caught.value.diagnostics] == [message]
