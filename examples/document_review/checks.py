@@ -80,6 +80,8 @@ AMOUNT = re.compile(
 TOTAL = re.compile(r"\b(total|amount due|gesamt\w*|rechnungsbetrag|montant dû|summe)\b", re.I)
 PART = re.compile(r"\b(sub-?total|zwischensumme|sous-total|net|netto)\b", re.I)
 UNTIL = re.compile(r"valid until|expires|expiry|ends on|gültig bis|valable jusqu", re.I)
+MARK = re.compile(r"<!-- (?:page|slide|sheet|chapter) \d+.*? -->\s*")
+"""The line with which a page begins."""
 SIGNS = {"€": "EUR", "$": "USD", "£": "GBP"}
 EXCERPT = 600
 
@@ -95,23 +97,24 @@ def check(document: Readable, threshold: float, today: str) -> Checked:
     """Read the facts off a document and look for what is wrong with it.
 
     Args:
-        document: What `documents.read` returned.
+        document: Its Markdown and its tables, or why it cannot be read.
         threshold: A total above this needs a person.
         today: The day to compare with, as YYYY-MM-DD.
 
     Returns:
         The facts, and the findings: none for a sound document.
     """
-    facts, totals = read_facts(document["text"])
+    text = MARK.sub("", document["text"]).strip()
+    facts, totals = read_facts(text)
     findings: list[str] = []
     if document["problem"]:
         findings.append(f"It cannot be read: {document['problem']}.")
-    elif not document["text"].strip():
+    elif not text:
         findings.append("There is no text in it; it may be a scan.")
     else:
         findings += check_dates(facts, today)
         findings += check_totals(facts, totals, document["tables"], threshold)
-    return {"facts": facts, "findings": findings, "summary": summarise(findings, document["text"])}
+    return {"facts": facts, "findings": findings, "summary": summarise(findings, text)}
 
 
 def check_dates(facts: Facts, today: str) -> list[str]:
