@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from flowengine.flow.building import Flow, Step, cel, step
-    from flowengine.metachain import MetaChain
+    from flowengine.metachain import MetaChain, get_chat_completion, handle_tool_calls
     from flowengine.sdk import StepContext, StepError, quick
 
 __all__ = [
@@ -68,6 +68,8 @@ __all__ = [
     "cel",
     "check",
     "function_to_json",
+    "get_chat_completion",
+    "handle_tool_calls",
     "load",
     "quick",
     "step",
@@ -76,7 +78,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Agent", "LoggerManager", "Response", "function_to_json"), "agents"),
     "Engine": "engines.engine",
-    "MetaChain": "metachain",
+    **dict.fromkeys(("MetaChain", "get_chat_completion", "handle_tool_calls"), "metachain"),
     "LoadedFlow": "engines.flows",
     "check": "engines.flows",
     "load": "engines.flows",

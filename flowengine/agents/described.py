@@ -186,10 +186,15 @@ def check_run(messages: Any, context_variables: Any, max_turns: Any) -> None:
     open_calls: set[str] = set()
     for place, message in enumerate(messages):
         role = message.get("role")
-        if role not in {"system", "user", "assistant", "tool"}:
+        if role == "system":
+            raise UsageError(
+                f"messages[{place}] is a system message",
+                hint="the instructions of the agent are sent as such: Agent(instructions=…)",
+            )
+        if role not in {"user", "assistant", "tool"}:
             raise UsageError(
                 f"messages[{place}] has the role {role!r}",
-                hint="say 'user', 'assistant', 'tool' or 'system'",
+                hint="say 'user', 'assistant' or 'tool'",
             )
         open_calls |= {str(one.get("id")) for one in message.get("tool_calls") or ()}
         if role == "tool" and str(message.get("tool_call_id")) not in open_calls:

@@ -31,6 +31,17 @@ STATE = ("messages", "context", "offer", "turns", "idle", "model_at")
 NO_END = {"outcome": "", "reason": "", "value": None, "no_progress": False}
 
 
+_FIRST_HANDOFF = (
+    "${{ join.output.handoff != '' && string(state.turns) in state.handed"
+    " ? merge(join.output, {'handoff': '', 'messages': [merge(join.output.messages[0],"
+    " {'content': 'Error: not taken, as ' + string(state.handed[string(state.turns)])"
+    " + ' is active now.'})]}) : join.output }}"
+)
+"""The answer to a call: of several handoffs in a reply the first is taken, the others are told."""
+_HANDED = "${{ output.handoff == '' ? {} : {string(state.turns): output.handoff} }}"
+"""To whom a reply has handed over, by the number of its turn."""
+
+
 @dataclass(frozen=True)
 class AgentTool:
     """A tool of an agent, and the step that a call of it is."""
@@ -127,6 +138,7 @@ class _Writer:
                 "active": {"type": "string", "default": self.agents[0].name},
                 "text": {"type": "string", "default": ""},
                 "end": {"type": "object", "default": NO_END},
+                "handed": {"type": "object", "default": {}, "reducer": "merge"},
             },
             "outputs": {
                 "output": {
@@ -306,8 +318,8 @@ class _Writer:
                 },
                 "next": {"to": answer},
             },
-            {"id": answer, "join": {"need": "each"}, "output": "${{ join.output }}",
-             "next": {"to": "end"}},
+            {"id": answer, "join": {"need": "each"}, "output": _FIRST_HANDOFF,
+             "set": {"handed": _HANDED}, "next": {"to": "end"}},
         ]  # fmt: skip
 
     def _tool(self, agent: AgentSpec, tool: AgentTool, step: str, answer: str) -> Plain:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 import json
 import subprocess
 import sys
@@ -167,15 +168,16 @@ def agents() -> tuple[Agent, Agent]:
     return first, second
 
 
+HANDING = [
+    {"calls": [call("to_second", "c1")]},
+    {"calls": [call("to_first", "c2")]},
+    {"text": "done"},
+]
+
+
 def test_agents_hand_over_by_what_a_function_returns(bench: Bench) -> None:
     first, _ = agents()
-    script = [
-        {"calls": [call("to_second", "c1")]},
-        {"calls": [call("to_first", "c2")]},
-        {"text": "done"},
-    ]
-
-    found = bench.run(first, script)
+    found = bench.run(first, HANDING)
 
     assert [one.model for one in bench.model.requests] == ["m1", "m2", "m1"]
     assert bench.offered(0) == ["to_second"]
@@ -206,6 +208,8 @@ def test_of_several_calls_with_handoffs_every_one_is_answered_and_the_first_wins
     answers = [one for one in found.messages if one["role"] == "tool"]
     assert [one["tool_call_id"] for one in answers] == ["1", "2", "3", "4"]
     assert [answers[0]["content"], answers[2]["content"]] == ["3", "7"]
+    assert "B" in answers[1]["content"]
+    assert answers[3]["content"] == "Error: not taken, as B is active now."
     assert found.agent is b
 
 
@@ -232,7 +236,17 @@ def test_the_compiled_graph_is_what_runs(bench: Bench) -> None:
 
     assert leads("First_Agent.calls", "Second")
     assert leads("Second.calls", "First_Agent")
-    assert not leads("First_Agent.calls", "First_Agent_2")
+    found = bench.run(first, HANDING)
+    assert found.agent is first
+    walked = [
+        event.step.removeprefix("run/").partition("#")[0]
+        for event in bench.events
+        if event.event == "llm_call"
+    ]
+    assert walked == ["First_Agent", "Second", "First_Agent"]
+    for source, target in itertools.pairwise(walked):
+        assert leads(source, f"{source}.calls")
+        assert leads(f"{source}.calls", target)
 
 
 def test_an_agent_that_is_not_part_of_the_flow_is_told_to_the_model(bench: Bench) -> None:
@@ -499,6 +513,7 @@ def test_a_run_that_no_model_answers_fails_with_its_error(bench: Bench) -> None:
         ({"messages": "hi"}, "messages is no list"),
         ({"messages": [{"role": "robot"}]}, "messages[0] has the role 'robot'"),
         ({"messages": [{"role": "tool", "tool_call_id": "x"}]}, "answers the call 'x'"),
+        ({"messages": [*ASK, {"role": "system"}]}, "messages[1] is a system message"),
         ({"max_turns": 0}, "max_turns is 0"),
         ({"max_turns": -1}, "max_turns is -1"),
         ({"context_variables": [1]}, "context_variables is no dict"),
@@ -804,3 +819,15 @@ def test_a_cancelled_run_is_saved_and_goes_on(bench: Bench, tmp_path: Path) -> N
     assert found.termination == "resolved"
     assert ran == [1, 1]
     assert len(bench.model.requests) == 2
+
+
+def test_an_image_is_a_message_of_its_own(bench: Bench) -> None:
+    def look() -> Result:
+        return Result(value="a dot", image=b"\x89PNG\r\n\x1a\n")
+
+    bench.run(Agent(name="A", functions=[look]), [{"calls": [call("look")]}, {"text": "so"}])
+
+    answer, shown = bench.sent(1)[-2:]
+    assert (answer["role"], answer["content"]) == ("tool", "a dot")
+    assert shown["role"] == "user"
+    assert shown["content"][-1]["image_url"]["url"].startswith("data:image/png;base64,")
