@@ -30,7 +30,14 @@ from flowengine.agents.models.port import (
     ModelRequest,
     ReplyPart,
 )
-from flowengine.agents.models.replies import SentCall, SentReply, format_of, read_sent, tools_of
+from flowengine.agents.models.replies import (
+    Finish,
+    SentCall,
+    SentReply,
+    format_of,
+    read_sent,
+    tools_of,
+)
 from flowengine.agents.models.streams import ArrivingReply
 from flowengine.agents.models.telling import Teller
 from flowengine.agents.models.usage import estimated_usage, told_usage
@@ -52,7 +59,11 @@ _CACHED_BY_MARKS = ("anthropic", "bedrock", "vertex_ai", "azure_ai", "openrouter
 """Providers of Claude, which keep what is marked."""
 _SCHEMA_BESIDE_TOOLS = ("openai", "azure")
 """Providers that hold answers to a schema while tools are on offer, too."""
-_ENDED = {"length": "length", "max_tokens": "length", "content_filter": "filtered"}
+_ENDED: Mapping[str | None, Finish] = {
+    "length": "length",
+    "max_tokens": "length",
+    "content_filter": "filtered",
+}
 
 
 @dataclass(slots=True)
@@ -60,7 +71,6 @@ class _Asked:
     """A request on its way."""
 
     request: ModelRequest
-    calling: FunctionCalling
     provider: str
     names: WireNames
     teller: Teller
@@ -222,7 +232,7 @@ def _asked(
     if listen is not None:
         sent["stream"] = True
         sent["stream_options"] = {"include_usage": True}
-    return _Asked(request, calling, provider, names, Teller(listen, request, calling), sent)
+    return _Asked(request, provider, names, Teller(listen, request, calling), sent)
 
 
 def _answer_schema(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from json import dumps, loads
 from secrets import token_hex
+from typing import Literal
 
 from flowengine.agents.models.port import (
     CallFault,
@@ -25,6 +26,8 @@ from flowengine.agents.text_calls.records import Call, Ended, Fault, RawCall, Re
 from flowengine.agents.text_calls.requests import faults_told
 from flowengine.sdk import Plain
 
+Finish = Literal["stop", "length", "filtered"]
+"""Why a reply ended; that there are calls in it is seen from them."""
 _ID_DIGITS = 9
 """As many letters and digits as the strictest provider takes, and no other characters."""
 
@@ -47,8 +50,7 @@ class SentReply:
     content: str = ""
     reasoning: str = ""
     calls: list[SentCall] = field(default_factory=list)
-    ended: Ended | str = "stop"
-    """`stop`, `length` or `filtered`."""
+    ended: Finish = "stop"
     usage: Usage = field(default_factory=Usage)
     provider_parts: Mapping[str, Plain] | None = None
 
@@ -88,10 +90,9 @@ def read_sent(
         reader.read_text()
     else:
         reader.read_native()
-    finish = "calls" if reader.entries else sent.ended
     return ModelReply(
         reader.message(),
-        finish,  # type: ignore[arg-type]
+        "calls" if reader.entries else sent.ended,
         sent.usage,
         request.model,
         tuple(reader.calls),

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.models.replies import SentCall, SentReply, read_sent
+from flowengine.agents.models.replies import Finish, SentCall, SentReply, read_sent
 from tests.agents.models.asking import request
 
 
-def read(*calls: SentCall, text: str = "", ended: str = "stop", **more: Any) -> Any:
+def read(*calls: SentCall, text: str = "", ended: Finish = "stop", **more: Any) -> Any:
     return read_sent(SentReply(text, calls=list(calls), ended=ended), request(**more), "native")
 
 
