@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import NamedTuple
@@ -84,6 +85,8 @@ _MAIL = re.compile(
     rb"^(from|to|subject|date|mime-version|received|message-id|return-path):", re.IGNORECASE
 )
 _START = 4_096
+_BROKEN = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError)
+"""What reading an archive may raise; `NotImplementedError` is a `RuntimeError`."""
 
 
 class Found(NamedTuple):
@@ -161,7 +164,7 @@ def _archive(data: bytes) -> str:
                 if told == "application/epub+zip":
                     return "epub"
                 raise _unsupported(told)
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, RuntimeError) as error:
+    except _BROKEN as error:
         raise Damaged(f"it is an archive that cannot be opened: {error}") from None
     if "[Content_Types].xml" in entries:
         for folder, format in _OFFICE.items():

@@ -6,8 +6,10 @@ import io
 import struct
 import zipfile
 import zlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import openpyxl
 import pytest
@@ -93,6 +95,40 @@ def test_broken_pdfs_end(data: bytes) -> None:
     except Unreadable:
         return
     assert document.notes or document.parts == []
+
+
+def test_an_archive_whose_first_entry_is_broken_is_damaged() -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("mimetype", "application/epub+zip" * 20)
+    data = bytearray(buffer.getvalue())
+    start = data.index(b"mimetype") + len("mimetype")
+    data[start : start + 8] = b"\xff" * 8
+
+    with pytest.raises(Damaged, match="cannot be opened"):
+        convert(bytes(data))
+
+
+CHANGED = [
+    *("pandoc.docx", "pandoc.pptx", "gnumeric.xlsx", "pandoc.epub", "weasyprint.pdf"),
+    *("locked.pdf", "pandoc.html", "pandoc.ipynb", "crane.png"),
+]
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_whatever_is_changed_in_a_file_it_is_read_or_unreadable(name: str) -> None:
+    original = (FILES / name).read_bytes()
+    for seed in range(40):
+        chance = Random(seed)
+        data = bytearray(original)
+        for _ in range(min(chance.choice((1, 3, 20)), len(data) // 60)):
+            at = chance.randrange(len(data))
+            if chance.random() < 0.6:
+                data[at] = chance.randrange(256)
+            else:
+                del data[at : at + chance.randrange(1, 50)]
+        with suppress(Unreadable):
+            convert(bytes(data), name)
 
 
 def test_entities_are_not_expanded_and_nothing_is_loaded(tmp_path: Path) -> None:
