@@ -831,3 +831,43 @@ def test_an_image_is_a_message_of_its_own(bench: Bench) -> None:
     assert (answer["role"], answer["content"]) == ("tool", "a dot")
     assert shown["role"] == "user"
     assert shown["content"][-1]["image_url"]["url"].startswith("data:image/png;base64,")
+
+
+REPLIES = """
+- calls: [{name: count, arguments: {}}]
+- calls: [{name: stop, arguments: {}}]
+- {text: done}
+"""
+BEGIN = """
+from flowengine import Agent, Engine, MetaChain
+from tools import count, said, stop
+
+if __name__ == "__main__":
+    agent = Agent(
+        name="A", model="scripted/replies.yaml", functions=[count, stop], instructions=said
+    )
+    with Engine("store") as engine:
+        MetaChain(engine).run(agent, [{"role": "user", "content": "Go."}], {"k": 1}, id="the-run")
+"""
+
+
+def test_the_command_line_goes_on_with_functions_that_have_a_name(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(BEGIN)
+    (tmp_path / "replies.yaml").write_text(REPLIES)
+    said = "def said(context: dict) -> str:\n    return f'You are it: {context}'\n"
+    (tmp_path / "tools.py").write_text(f"{TOOLS}\n{said}")
+
+    def start(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert start("program.py").returncode == 9
+    resumed = start(
+        *("-m", "flowengine", "--store", "store", "--json"),
+        *("resume", "the-run", "--on-crash", "retry"),
+    )
+
+    assert resumed.returncode == 0, resumed.stderr
+    run = json.loads(resumed.stdout)["outputs"]["run"]
+    assert (run["result"], run["context"]) == ("done", {"k": 1})
+    assert (tmp_path / "counted").read_text() == "x"
