@@ -152,12 +152,19 @@ class Call:
                 self.turns = Turns(limit)
             return self.turns
 
+    def forget(self) -> None:
+        """Drop what only a call needs that is under way: many are remembered for their results."""
+        self.arriving = None
+        self.turns = None
+        self.produced = []
+        self.controller = _ENDED
+
     # Stopping
 
     def halt(self, why: Stop) -> bool:
         """Stop the call, on any thread; return False if it has ended, or is stopped already."""
         with self._lock:
-            if self._ended or self.stop is not None:
+            if self._ended or self.stop is not None or self.response.done():
                 return False
             self.stop = why
             waiting = self._waiting
@@ -199,3 +206,7 @@ class Call:
                 return False
             question.set_result(decision)
             return True
+
+
+_ENDED = AbortController()
+"""Of calls that have ended; nobody holds its signal."""

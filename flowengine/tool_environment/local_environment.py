@@ -296,8 +296,10 @@ class LocalEnvironment(BaseEnvironment):
                 raise CallError("invalid", made)
             call_id, args = made.tool_call_id, made.args
         found = self._host.calls.get(call_id)
-        if found is None or found.arriving is None:
+        if found is None:
             raise CallError("unknown_call", f"no call '{call_id}' is registered")
+        if found.arriving is None:
+            raise CallError("late_update", f"call '{call_id}' has ended")
         found.arriving.update(None if text is not None else args, text, is_final=is_final)
         return found.view()
 

@@ -205,6 +205,7 @@ class Pipeline:
                 tool_name=call.tool,
             )
         call.move("disposal")
+        call.forget()
 
 
 def _with_feedback(result: ToolResult, decision: ApprovalResponse) -> ToolResult:

@@ -16,7 +16,14 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk.process_tree import processes
-from flowengine.tool_environment import DecisionError, ToolCall, ToolContext, tool, tool_message
+from flowengine.tool_environment import (
+    CallError,
+    DecisionError,
+    ToolCall,
+    ToolContext,
+    tool,
+    tool_message,
+)
 from flowengine.tool_environment.host import Bounds
 from tests.tool_environment.world import (
     HANG,
@@ -337,6 +344,24 @@ def test_an_abort_does_not_hit_later_calls() -> None:
             env.abort_step()
             assert (await env.execute_tool(approved)).status == "ok"
             assert signals == [False, False]
+
+    run(main())
+
+
+def test_a_call_that_has_ended_cannot_be_aborted(tmp_path: Path) -> None:
+    async def main() -> None:
+        count = Counting(tmp_path)
+        env = await made(count.tool, callback=Asked(lambda one: one.tool_call_id == "1"))
+        seen = Seen(env)
+        for name, status in (("1", "ok"), ("2", "rejected")):
+            assert (await env.execute_tool(call("count", name))).status == status
+            assert not env.abort_call(name)
+            await until(lambda: seen.types().count("disposal") == int(name))  # noqa: B023
+            with pytest.raises(CallError) as raised:
+                await env.update_request_tool_params(call("count", name))
+            assert raised.value.code == "late_update"
+            assert (await env.execute_tool(call("count", name))).status == status
+        await env.dispose()
 
     run(main())
 
