@@ -413,3 +413,47 @@ def test_what_makes_no_sense_is_refused_when_the_flow_is_checked(
 ) -> None:
     with Engine("store") as engine, pytest.raises(FlowFileError, match=message):
         engine.run(write(approval))
+
+
+@pytest.mark.parametrize(
+    ("change", "asked_anew"),
+    [
+        (("- {id: pay,", "- {id: pay, title: Pay,"), False),
+        (("approval: ask", "approval: {assignees: ['user:ana']}"), False),
+        (("account: string", "account: string, description: x"), False),
+        (("bank:transfer", "bank:send"), True),
+        (('"${{ inputs.account }}"', "savings"), True),
+    ],
+)
+def test_moved_to_another_form_of_the_tool_it_is_asked_again(
+    change: tuple[str, str], asked_anew: bool
+) -> None:
+    other = FUNCTIONS.replace("def transfer", "def send").replace("def undo", "def other")
+    Path("bank.py").write_text(FUNCTIONS + other)
+    path = write("ask")
+    with Engine("store") as engine:
+        [wait] = engine.run(path).waits
+        Path(path).write_text(Path(path).read_text().replace(*change))
+        engine.upgrade(path, wait["execution"])
+        [after] = engine.show(wait["execution"])["waits"]
+        assert (after["id"] != wait["id"]) is asked_anew
+        if asked_anew:
+            assert after["digest"] != wait["digest"]
+            with pytest.raises(Conflict, match="withdrawn"):
+                engine.approve(wait["id"])
+            assert sent() == []
+        engine.approve(after["id"], by="user:ana")
+    assert len(sent()) == 1
+
+
+def test_moved_to_rules_that_deny_it_is_refused_though_it_was_approved() -> None:
+    path = write("ask")
+    with Engine("store") as engine:
+        [wait] = engine.run(path).waits
+        text = Path(path).read_text()
+        Path(path).write_text(f"{text}policies: [{{deny: transfer}}]\n")
+        engine.upgrade(path, wait["execution"])
+        result = engine.resume(wait["execution"])
+    assert result.error is not None
+    assert result.error["type"] == "Refused"
+    assert sent() == []
