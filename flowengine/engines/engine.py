@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
+from flowengine.engines.actors import Actor
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.host import Host, open_store
 from flowengine.engines.operating import Operator
@@ -28,7 +29,7 @@ from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.seam import Clock, Ids
+    from flowengine.engines.seam import Clock, Ids, ToolAuthority
     from flowengine.engines.starting.beginning import Starting
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
@@ -53,6 +54,9 @@ class Engine(Operator):
         user: Who acts, as `user:NAME`. Default: the system's user of this process. A service passes
             the user whose credentials it has checked.
         via: The channel, for the audit of decisions: `python`, `cli`, ...
+        tool_authority: Asked about a call when people are: it approves, edits, rejects, responds or
+            defers to them, in the name of `user`. `CallbackAuthority(function)` of
+            `flowengine.tool_environment` asks a function. Default: only people are asked.
         stay: How long `run` and similar calls stay for a wait for time, in seconds. They always
             stay for pauses of `retry` and `loop.every`.
         ttl: Seconds after which an execution whose owner shows no sign of life may be taken over.
@@ -75,6 +79,7 @@ class Engine(Operator):
         stay: float = 60.0,
         ttl: float = 15.0,
         runtime_resources: Mapping[str, Any] | None = None,
+        tool_authority: ToolAuthority | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
@@ -90,6 +95,11 @@ class Engine(Operator):
             resources=runtime_resources,
         )
         super().__init__(host, user or current_user(), via)
+        if tool_authority is not None:
+            from flowengine.engines.people.tool_authority import Consultant
+
+            who = Actor(self.user, "callback")
+            host.ask_about_call = Consultant(host, tool_authority, who).ask
 
     def __enter__(self) -> Self:
         return self

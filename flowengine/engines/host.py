@@ -19,7 +19,7 @@ from flowengine.sdk import ExecutionContext
 from flowengine.store_folder import DATABASE, claim, environments_of, find_store, state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from os import PathLike
 
     from flowengine.engines.environments.environments import Environments
@@ -78,6 +78,8 @@ class Host:
         """The subscribers that also get the output of steps as it arrives."""
         self.woken: dict[str, bool] = {}
         """Executions to which others have sent something, to be resumed."""
+        self.ask_about_call: Callable[[str, Mapping[str, Any]], Awaitable[bool]] | None = None
+        """Asks a program about a call, by id and record of the question, before people answer."""
         self._closed = False
 
     def close(self, *, store: bool = True) -> None:
@@ -118,6 +120,8 @@ class Host:
         from flowengine.policy_approval import configured
 
         found = self._environments
+        if self.ask_about_call is not None:
+            return True
         return (found is not None and found.is_used) or configured() is not None
 
     def _make_environments(self) -> Environments:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -29,6 +32,13 @@ class Ids(Protocol):
 
     def message(self) -> str:
         """Return the id of a new message."""
+
+
+class ToolAuthority(Protocol):
+    """Decides whether a call may be made; `flowengine.tool_environment` has one for callbacks."""
+
+    async def approve_tool(self, call_: ToolCall, /) -> EnvironmentResponse:
+        """Return the decision about a call."""
 
 
 class SystemClock:

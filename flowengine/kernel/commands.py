@@ -58,7 +58,7 @@ class OpenWait(NamedTuple):
 
 
 class Consult(NamedTuple):
-    """People are asked by `wait` whether an environment may be opened: a policy may answer first.
+    """People are asked by `wait` about an environment or a call: a program may answer first.
 
     It is asked once, when the wait opens; its answer is a `decided` event like any other.
     """
@@ -70,7 +70,7 @@ class Consult(NamedTuple):
     region: int
     """The map item, group or subflow that it belongs to, if it belongs to one; else 0."""
     environment: Plain
-    """What is to be had: `{scope, spec}`; may hold `SecretText`."""
+    """What is to be had: `{scope, spec}`; may hold `SecretText`. None: it is about a call."""
     reason: str | None
     """Why it is wanted."""
     required: bool

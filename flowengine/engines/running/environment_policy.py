@@ -1,4 +1,4 @@
-"""Asking a policy before people answer: may an environment be opened?
+"""Asking a program before people answer: may an environment be opened, a call be made?
 
 What it says is a decision like any other: recorded first, and settled by compare-and-set, so a
 person and a policy that answer at the same moment cannot both win.
@@ -31,6 +31,9 @@ async def consult(host: Host, execution: Execution, asked: Consult) -> bool:
         Whether it was answered; if not, it is left to people.
     """
     id = wait_id(execution.id, asked.wait)
+    if asked.environment is None:
+        ask, record = host.ask_about_call, execution.waits.get(asked.wait)
+        return ask is not None and record is not None and await ask(id, record)
     secrets = execution.linked.runner.secrets(asked.step)
     try:
         answered = await host.environments.consult(execution.context, asked, id, secrets)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.kernel.commands import Consult
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.graph.compiled import Plain, SecretText
@@ -145,6 +146,8 @@ def _ask(
     except StepFailure:
         close_wait(m, wait, "withdrawn")
         raise
+    step, required = m.act_of(unit)["step"], bool(asked["required"])
+    m.commands.append(Consult(wait["id"], unit["id"], step, 0, None, given.get("body"), required))
     return wait
 
 

@@ -1,0 +1,92 @@
+"""A program that decides about calls where people are asked: before they answer, in this process.
+
+What it decides goes the way of every decision, in the name of the engine's user: whether that user
+may decide, edits and results are checked, it is on disk before anything follows, and the first
+decision stands. What it may not decide, or defers, is left to people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.people.approvals import Answer, decide
+from flowengine.errors import FlowEngineError
+from flowengine.kernel.view import RESPOND
+
+if TYPE_CHECKING:
+    from flowengine.engines.actors import Actor
+    from flowengine.engines.host import Host
+    from flowengine.engines.seam import ToolAuthority
+    from flowengine.sdk.tool_calls import ApprovalResponse, ToolCall
+
+
+class Consultant:
+    """Asks an authority about calls, and records what it decides.
+
+    Args:
+        host: Where the questions are.
+        authority: Who is asked.
+        who: In whose name it decides.
+    """
+
+    def __init__(self, host: Host, authority: ToolAuthority, who: Actor) -> None:
+        self._host = host
+        self._authority = authority
+        self._who = who
+
+    async def ask(self, wait: str, record: Mapping[str, Any]) -> bool:
+        """Ask about a call.
+
+        Args:
+            wait: Full id of the question.
+            record: What is asked.
+
+        Returns:
+            Whether it was answered; if not, it is left to people.
+        """
+        from flowengine.sdk.tool_calls import ToolCall
+
+        call = ToolCall(tool_call_id=wait, tool_name=record["tool"], args=dict(record["subject"]))
+        answer = _answer(record, await _asked(self._authority, call), self._who)
+        if answer is None:
+            return False
+        host = self._host
+        try:
+            return decide(host.store, host.settings, wait, answer, host.clock.now()).first
+        except FlowEngineError:
+            return False  # it takes somebody else, or more than it said
+
+
+async def _asked(authority: ToolAuthority, call: ToolCall) -> ApprovalResponse:
+    """Return what an authority says; whatever is no decision is a no."""
+    from flowengine.sdk.tool_calls import ApprovalResponse
+
+    try:
+        response = await authority.approve_tool(call)
+        decision = response.result
+        if isinstance(decision, ApprovalResponse):
+            return decision
+        why = "gave no decision" if response.error is None else response.error.message
+    except Exception as error:
+        why = f"raised {type(error).__name__}"
+    return ApprovalResponse(approved=False, feedback=f"the authority about calls {why}"[:2000])
+
+
+def _answer(record: Mapping[str, Any], said: ApprovalResponse, who: Actor) -> Answer | None:
+    """Return a decision as people make one; None: it is deferred, or takes a choice of its own."""
+    if said.decision == "defer":
+        return None
+    if said.decision == "respond":
+        return Answer(RESPOND, who, comment=said.feedback, value=said.content)
+    counts_as = "approve" if said.approved else "reject"
+    choices = [one["id"] for one in record["choices"] if one["counts_as"] == counts_as]
+    if len(choices) != 1:
+        return None
+    edits = None
+    if said.args is not None:
+        subject = record["subject"]
+        if subject.keys() - said.args.keys():
+            return None  # an argument cannot be taken away
+        edits = {k: v for k, v in said.args.items() if k not in subject or subject[k] != v}
+    return Answer(choices[0], who, edits=edits or None, comment=said.feedback)
