@@ -28,6 +28,11 @@ TURNS = 30
 OFFER = "_offer"
 STATE = ("messages", "context", "offer", "turns", "idle", "model_at")
 """What a turn reads."""
+_USED = (
+    "${{ {'tokens': output.usage.input_tokens + output.usage.output_tokens, "
+    "'cost_usd': output.usage.cost_usd} }}"
+)
+"""What a turn has used: the next one is expected to use as much."""
 NO_END = {"outcome": "", "reason": "", "value": None, "no_progress": False}
 
 
@@ -139,6 +144,7 @@ class _Writer:
                 "text": {"type": "string", "default": ""},
                 "end": {"type": "object", "default": NO_END},
                 "handed": {"type": "object", "default": {}, "reducer": "merge"},
+                "last": {"type": "object", "default": {"tokens": 0, "cost_usd": None}},
             },
             "outputs": {
                 "output": {
@@ -197,6 +203,7 @@ class _Writer:
                 "agent": self._constants(agent),
                 "instructions": f"${{{{ inputs._instructions[{json.dumps(agent.name)}] }}}}",
                 "settings": dict(agent.settings),
+                "last": "${{ state.last }}",
             },
             "effect": "idempotent",
             "retry": dict(agent.retry),
@@ -209,6 +216,7 @@ class _Writer:
                 "text": "${{ output.text }}",
                 "active": agent.name,
                 "turns": 1,
+                "last": _USED,
             },
             "next": {"first": ways},
         }

@@ -47,6 +47,7 @@ class Turn:
         state: The state of the flow.
         instructions: Those of the agent.
         settings: What the provider is passed.
+        saves: Whether the last of the models is asked: a budget is nearly used up.
     """
 
     def __init__(
@@ -55,8 +56,11 @@ class Turn:
         state: Mapping[str, Any],
         instructions: str,
         settings: Mapping[str, Plain],
+        *,
+        saves: bool = False,
     ) -> None:
         self.agent = agent
+        self.saves = saves
         self.name: str = agent["name"]
         self.state = state
         self.instructions = instructions
@@ -75,7 +79,7 @@ class Turn:
     def model(self) -> str:
         """The model that is asked: the agent's, or one of its fallbacks."""
         models: list[str] = self.state["offer"]["models"][self.name]
-        at: int = self.state["model_at"]
+        at: int = len(models) if self.saves else self.state["model_at"]
         return models[min(at, len(models) - 1)]
 
     def request(self, model: str) -> ModelRequest:
@@ -301,6 +305,7 @@ async def take_turn(
         The output of the step.
     """
     settings = input.get("settings") or {}
-    turn = Turn(task["agent"], context.state, str(input["instructions"]), settings)
+    said, saves = str(input["instructions"]), context.fallback
+    turn = Turn(task["agent"], context.state, said, settings, saves=saves)
     reply = await (turn.ask() if ask is None else ask(turn))
     return turn.output(reply)

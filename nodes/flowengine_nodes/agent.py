@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from flowengine.sdk import CallSignature, Plain, StepContext, StepKind
+from flowengine.sdk import CallSignature, Meter, Plain, StepContext, StepKind
 
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
@@ -94,6 +94,7 @@ class Offer(StepKind):
     places = ("generated",)
     effect = "idempotent"
     constants = ("models",)
+    meters = {}  # noqa: RUF012 - nothing changes it
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
@@ -117,6 +118,10 @@ class Turn(StepKind):
     effect = "idempotent"
     constants = ("agent",)
     secrets = ("settings",)
+    meters = {  # noqa: RUF012 - nothing changes it
+        "tokens": Meter(("usage.input_tokens", "usage.output_tokens"), "last.tokens"),
+        "cost_usd": Meter(("usage.cost_usd",), "last.cost_usd"),
+    }
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
@@ -127,6 +132,7 @@ class Turn(StepKind):
             "agent": anything,
             "instructions": text,
             "settings": anything,
+            "last": anything,
         }
         return {"type": "object", "properties": properties}
 
