@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast, get_args
 
 import pytest
 
+import flowengine.kernel
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import ClearTimer, CloseWait
 from flowengine.kernel.events import ErrorData, Event
@@ -21,13 +25,16 @@ from tests.language.stage import Stage
 from tests.language.test_retrying import Chance, written
 
 SIMULATOR = "flowengine.testing.simulator"
+KERNEL = Path(flowengine.kernel.__file__).parent
 Move = tuple[str, str, str]
+Seen = dict[Move, set[str]]
+"""The moves that were made → the modules that made them."""
 TABLES: dict[str, States[Any]] = {table.of: table for table in phases.ALL}
 ALLOWED = {
-    (table.of, now, then)
+    (table.of, now, then): set(re.findall(r"[\w/]+\.py", by))
     for table in phases.ALL
-    for now in table.moves
-    for then in table.moves[now]
+    for now, targets in table.moves.items()
+    for then, (_, by) in targets.items()
 }
 
 
@@ -38,10 +45,10 @@ WATCHED: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
-class Targets(dict[str, str]):
+class Targets(dict[str, Any]):
     """The states that one state can move to, which tells for which it was asked."""
 
-    def __init__(self, targets: dict[str, str], tell: Callable[[str], None]) -> None:
+    def __init__(self, targets: dict[str, Any], tell: Callable[[str], None]) -> None:
         super().__init__(targets)
         self.tell = tell
 
@@ -63,9 +70,9 @@ class Records(dict[int, Any]):
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> set[Move]:
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     """The moves that were made."""
-    seen: set[Move] = set()
+    seen: Seen = {}
     for table in TABLES.values():
         for now, targets in list(table.moves.items()):
             watched = Targets(targets, _asks(seen, table.of, now))
@@ -81,15 +88,26 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> set[Move]:
     return seen
 
 
-def _asks(seen: set[Move], of: str, now: str) -> Callable[[str], None]:
-    return lambda then: seen.add((of, now, then))
+def _asks(seen: Seen, of: str, now: str) -> Callable[[str], None]:
+    return lambda then: seen.setdefault((of, now, then), set()).add(_mover())
 
 
-def _leaves(seen: set[Move], of: str, state_of: Callable[[Any], str]) -> Callable[[Any], None]:
-    return lambda record: seen.add((of, state_of(record), GONE))
+def _leaves(seen: Seen, of: str, state_of: Callable[[Any], str]) -> Callable[[Any], None]:
+    return lambda record: seen.setdefault((of, state_of(record), GONE), set()).add(_mover())
 
 
-def _watched(state: State, seen: set[Move]) -> State:
+def _mover() -> str:
+    """The module of the kernel that makes a move, by `moves.py`."""
+    frame = sys._getframe(1)
+    while True:
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(KERNEL) and path.name != "moves.py":
+            return path.relative_to(KERNEL).as_posix()
+        assert frame.f_back is not None
+        frame = frame.f_back
+
+
+def _watched(state: State, seen: Seen) -> State:
     """Return a state that tells what leaves it."""
     watched: Any = state
     for name, (of, state_of) in WATCHED.items():
@@ -97,7 +115,7 @@ def _watched(state: State, seen: set[Move]) -> State:
     return state
 
 
-def test_flows_make_every_move(stage: Stage, seen: set[Move]) -> None:
+def test_flows_make_every_move(stage: Stage, seen: Seen) -> None:
     for seed in range(0, FLOWS, 3):
         play(seed, 0, crashes=True)
     for seed in range(40):
@@ -107,7 +125,8 @@ def test_flows_make_every_move(stage: Stage, seen: set[Move]) -> None:
     _hold_a_flow(stage)
     _hold_a_join(stage)
 
-    assert ALLOWED - seen == set()
+    assert set(seen) == set(ALLOWED)
+    assert {move: seen[move] - ALLOWED[move] for move in seen if seen[move] - ALLOWED[move]} == {}
 
 
 def _fail_and_retry(stage: Stage, seed: int) -> None:
@@ -234,6 +253,14 @@ def test_every_state_is_explained_and_reached(table: States[Any]) -> None:
     assert list(table.moves) == list(table.meaning)
     reached = {table.first}.union(*table.moves.values())
     assert reached - {GONE} == set(table.meaning)
+
+
+@pytest.mark.parametrize("table", phases.ALL, ids=lambda table: str(table.of))
+def test_the_modules_that_make_things_and_moves_are_there(table: States[Any]) -> None:
+    named = [table.made, *(by for targets in table.moves.values() for _, by in targets.values())]
+    modules = re.findall(r"[\w/]+\.py", " ".join(named))
+    assert modules
+    assert [module for module in modules if not (KERNEL / module).is_file()] == []
 
 
 def test_every_timer_is_explained() -> None:

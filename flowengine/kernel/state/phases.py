@@ -20,19 +20,20 @@ class States(Generic[S]):
         self,
         of: str,
         about: str,
-        modules: tuple[str, ...],
+        made: str,
         meaning: dict[S, str],
         first: S,
-        moves: dict[S, dict[S | Literal["gone"], str]],
+        moves: dict[S, dict[S | Literal["gone"], tuple[str, str]]],
     ) -> None:
         self.of = of
         self.about = about
-        self.modules = modules
-        """What makes the moves, below `kernel/`."""
+        self.made = made
+        """By which modules, below `kernel/`: one of them, or of those that have it do so."""
         self.meaning = meaning
         self.first: S = first
         self.moves = moves
-        """State → the states that it can move to, and what makes it."""
+        """State → the states that it can move to, with the reason and the modules, as in `made`.
+        A test holds the modules against who makes these moves."""
 
 
 Phase = Literal["ready", "asked", "lock", "budget", "run", "pause", "wait", "scope", "ask", "held"]
@@ -40,21 +41,9 @@ Phase = Literal["ready", "asked", "lock", "budget", "run", "pause", "wait", "sco
 UNITS: States[Phase] = States(
     "A unit",
     "It performs the action of a step: there is one per activation, under `map` one per item that "
-    "has begun. It ends from `ready` only: whoever withdraws one - a group that is cancelled, a "
-    "deadline, a branch that lost - first closes what is open in it, which makes it `ready`.",
-    (
-        "steps/attempts.py",
-        "steps/attempt_outcomes.py",
-        "steps/retries.py",
-        "steps/loops.py",
-        "limits/suspension.py",
-        "waiting/waits.py",
-        "waiting/permissions.py",
-        "recovery/interrupted.py",
-        "timers.py",
-        "ending/closing.py",
-        "held_failures.py",
-    ),
+    "has begun. It ends from `ready` only. Withdrawing one (its group is cancelled, a deadline, "
+    "a branch that lost) first closes what is open in it, which makes it `ready`.",
+    "tokens/units.py, also for steps/passing.py, which takes a token straight on",
     {
         "ready": "none of the others: it is about to begin, between two attempts, or about to end; "
         "a `finally` inside it may have to run before it goes on",
@@ -71,31 +60,100 @@ UNITS: States[Phase] = States(
     "ready",
     {
         "ready": {
-            "asked": "its call, or an environment, needs a yes",
-            "lock": "others have the lock",
-            "budget": "nothing is left of a budget",
-            "run": "the attempt of a task begins",
-            "pause": "another attempt or round follows",
-            "wait": "a wait, approval or question begins",
-            "scope": "a group or subflow begins",
-            "ask": "only a person can say how it goes on",
-            "held": "it fails, and that is held back",
-            "gone": "it has ended, or is withdrawn",
+            "asked": ("its call, or an environment, needs a yes", "waiting/permissions.py"),
+            "lock": ("others have the lock", "limits/suspension.py for limits/locks.py"),
+            "budget": (
+                "nothing is left of a budget",
+                "limits/suspension.py for waiting/budget_questions.py",
+            ),
+            "run": (
+                "the attempt of a task begins",
+                "steps/attempts.py, also for recovery/interrupted.py; "
+                "straight on: steps/passing.py",
+            ),
+            "pause": ("another attempt or round follows", "steps/retries.py, steps/loops.py"),
+            "wait": (
+                "a wait, approval or question begins",
+                "waiting/waits.py, also for waiting/approvals.py",
+            ),
+            "scope": (
+                "a group or subflow begins",
+                "steps/scopes.py for steps/attempts.py (a group) and steps/subflows.py",
+            ),
+            "ask": (
+                "only a person can say how it goes on",
+                "waiting/waits.py for waiting/attempt_questions.py",
+            ),
+            "held": (
+                "it fails, and that is held back",
+                "held_failures.py for steps/unit_outcomes.py; tokens/units.py",
+            ),
+            "gone": (
+                "it has ended, or is withdrawn",
+                "steps/unit_outcomes.py; withdrawn: ending/closing.py; straight on: "
+                "steps/passing.py",
+            ),
         },
-        "asked": {"ready": "answered, or withdrawn"},
-        "lock": {"ready": "it has the lock, or is withdrawn"},
-        "budget": {"ready": "answered, or withdrawn"},
+        "asked": {
+            "ready": (
+                "answered, or withdrawn",
+                "waiting/permissions.py; withdrawn: ending/closing.py",
+            ),
+        },
+        "lock": {
+            "ready": (
+                "it has the lock, or is withdrawn",
+                "limits/suspension.py for limits/locks.py; withdrawn: ending/closing.py",
+            ),
+        },
+        "budget": {
+            "ready": (
+                "answered, or withdrawn",
+                "limits/suspension.py for waiting/budget_questions.py; withdrawn: "
+                "ending/closing.py",
+            ),
+        },
         "run": {
-            "ready": "the attempt has ended, or is stopped",
-            "ask": "its process died, and nobody knows whether it acted",
+            "ready": (
+                "the attempt has ended, or is stopped",
+                "steps/attempt_outcomes.py, advance.py, recovery/interrupted.py, "
+                "steps/attempts.py; stopped: ending/closing.py",
+            ),
+            "ask": (
+                "its process died, and nobody knows whether it acted",
+                "waiting/waits.py for waiting/attempt_questions.py",
+            ),
         },
-        "pause": {"ready": "the time is over, or it is withdrawn"},
-        "wait": {"ready": "the wait is closed"},
-        "scope": {"ready": "the scope is gone"},
-        "ask": {"ready": "somebody has decided, or it is withdrawn"},
+        "pause": {
+            "ready": (
+                "the time is over, or it is withdrawn",
+                "timers.py; withdrawn: ending/closing.py",
+            ),
+        },
+        "wait": {
+            "ready": (
+                "the wait is closed",
+                "steps/attempt_outcomes.py; withdrawn: ending/closing.py",
+            ),
+        },
+        "scope": {
+            "ready": (
+                "the scope is gone",
+                "ending/closing.py, for steps/scopes.py and flows.py too",
+            ),
+        },
+        "ask": {
+            "ready": (
+                "somebody has decided, or it is withdrawn",
+                "recovery/interrupted.py; withdrawn: ending/closing.py",
+            ),
+        },
         "held": {
-            "ready": "it begins anew, or is withdrawn",
-            "run": "its result came after the failure and counts: it is applied next",
+            "ready": ("it begins anew, or is withdrawn", "recovery/retrying.py, ending/closing.py"),
+            "run": (
+                "its result came after the failure and counts: it is applied next",
+                "recovery/retrying.py",
+            ),
         },
     },
 )
@@ -105,14 +163,14 @@ WaitState = Literal["new", "open"]
 WAITS: States[WaitState] = States(
     "A wait",
     "It is for a decision, an answer, a signal, a time, or a condition on state. The event that "
-    "closes it also clears its timers and stops it listening. So whatever comes later finds "
-    "nothing and changes nothing: a second decision, a signal, an expiry. So the expiry of an "
-    "approval in a group that is cancelled does nothing: the event that cancels the group closes "
-    "the approval as `withdrawn`, and clears its timers. Events of an execution are applied one "
-    "after the other; of an expiry and a cancel in the same moment, the first in the journal "
-    "counts. An approval in the `finally` of that group is not part of the group any more: it is "
-    "open, and expires as any other.",
-    ("waiting/waits.py", "waiting/approvals.py", "timers.py"),
+    "closes it also clears its timers and stops it listening. Whatever comes later finds nothing "
+    "and changes nothing: a second decision, a signal, an expiry. Example: a group with an open "
+    "approval is cancelled. That event closes the approval as `withdrawn` and clears its timers. "
+    "Of an expiry and a cancel at the same moment, the first in the journal counts; for their "
+    "order see [Ties](architecture.md#ties). An approval in the `finally` of that group no longer "
+    "belongs to the group: it is open, and expires as any other.",
+    "waiting/waits.py for whoever has a question or waits: waiting/approvals.py, "
+    "waiting/shared_questions.py, waiting/budget_questions.py, waiting/attempt_questions.py",
     {
         "new": "nobody outside knows it yet: it is being set up, by the event that opens it",
         "open": "it is in the lists, and can be answered",
@@ -120,12 +178,25 @@ WAITS: States[WaitState] = States(
     "new",
     {
         "new": {
-            "open": "what it waits for has not come yet",
-            "gone": "what it waits for is there already, or it cannot be set up",
+            "open": (
+                "what it waits for has not come yet",
+                "waiting/waits.py, for waiting/approvals.py, waiting/attempt_questions.py and "
+                "waiting/budget_questions.py too",
+            ),
+            "gone": (
+                "what it waits for is there already, or it cannot be set up",
+                "waiting/waits.py, for waiting/call_questions.py and "
+                "waiting/environment_questions.py too",
+            ),
         },
         "open": {
-            "gone": "`decided`; `occurred`; `expired`, also by the `timeout` of its step; or "
-            "`withdrawn`: what is around it is closed"
+            "gone": (
+                "`decided`; `occurred`; `expired`, also by the `timeout` of its step; or "
+                "`withdrawn`: what is around it is closed",
+                "waiting/waits.py, for waiting/permissions.py, waiting/shared_questions.py, "
+                "waiting/budget_questions.py, recovery/interrupted.py, ending/cut_attempts.py "
+                "and ending/closing.py too",
+            ),
         },
     },
 )
@@ -135,12 +206,16 @@ ScopeState = Literal["open", "queued", "held", "over", "finally"]
 SCOPES: States[ScopeState] = States(
     "A scope",
     "It is a body at work: the main flow, a subflow or a group. A group goes from `open` to its "
-    "end. A flow is `over` first, since its outputs, handlers and compensations are still to come. "
-    "A scope that is withdrawn closes what is inside it first, from the inside outwards, and "
-    "evaluates nothing; all of that is one event. Its `finally` outlives it: that runs as hidden "
-    "steps of the main flow, and whoever goes on in its place waits for it. If nobody goes on "
-    "there, the scope around is *cleaning* beside its state, and does not end before that is done.",
-    ("steps/scopes.py", "flows.py", "steps/cancelling.py", "ending/closing.py"),
+    "end. A flow is `over` first: its outputs, handlers and compensations are still to come. "
+    "Withdrawing a scope closes what is inside it first, from the inside outwards, and evaluates "
+    "no expression; all of that is one event. Its `finally` outlives it and runs as hidden steps "
+    "of the main flow. Whatever continues in its place waits for that. If nothing does, the scope "
+    "around it is *cleaning*, beside its state, and does not end before that is done.\n\n"
+    "The state is not stored: `scope_state` in `moves.py` derives it from the scope's fields. Each "
+    "function there compares the states before and after, and refuses a move that is not in the "
+    "table.",
+    "steps/scopes.py for flows.py (the main flow), steps/attempts.py (a group) and "
+    "steps/subflows.py",
     {
         "open": "its tokens are at work, or it is about to end",
         "queued": "its first tokens have not begun: it waits for its turn among the executions of "
@@ -152,30 +227,47 @@ SCOPES: States[ScopeState] = States(
     "open",
     {
         "open": {
-            "queued": "it has to wait before it begins",
-            "held": "it fails, and that is held back",
-            "over": "the tokens of a flow have ended, or an error or a cancelling has ended them",
-            "gone": "a group has ended, or it is withdrawn",
+            "queued": ("it has to wait before it begins", "steps/scopes.py, for flows.py too"),
+            "held": (
+                "it fails, and that is held back",
+                "held_failures.py for agenda.py, timers.py and steps/scopes.py",
+            ),
+            "over": (
+                "the tokens of a flow have ended, or an error or a cancelling has ended them",
+                "steps/scopes.py, flows.py, steps/cancelling.py",
+            ),
+            "gone": (
+                "a group has ended, or it is withdrawn",
+                "ending/closing.py, for steps/scopes.py and flows.py too",
+            ),
         },
         "queued": {
-            "open": "it is its turn, and its environments are open",
-            "held": "it fails, and that is held back",
-            "over": "it is cancelled, or an environment cannot be had",
-            "gone": "it is withdrawn",
+            "open": ("it is its turn, and its environments are open", "steps/scopes.py, flows.py"),
+            "held": ("it fails, and that is held back", "held_failures.py for timers.py"),
+            "over": (
+                "it is cancelled, or an environment cannot be had",
+                "flows.py, steps/cancelling.py",
+            ),
+            "gone": ("it is withdrawn", "ending/closing.py"),
         },
         "held": {
-            "open": "it begins anew",
-            "queued": "it begins anew, and still has to wait",
-            "over": "it ends by something else",
-            "gone": "it is withdrawn",
+            "open": ("it begins anew", "recovery/retrying.py"),
+            "queued": ("it begins anew, and still has to wait", "recovery/retrying.py"),
+            "over": ("it ends by something else", "flows.py, steps/cancelling.py"),
+            "gone": ("it is withdrawn", "ending/closing.py"),
         },
         "over": {
-            "open": "a handler of the flow leads back into it, once",
-            "held": "its outputs have no value, and that is held back",
-            "finally": "the main flow ends, and has a `finally`",
-            "gone": "it has ended, or is withdrawn",
+            "open": ("a handler of the flow leads back into it, once", "flows.py"),
+            "held": (
+                "its outputs have no value, and that is held back",
+                "held_failures.py for steps/scopes.py",
+            ),
+            "finally": ("the main flow ends, and has a `finally`", "flows.py"),
+            "gone": ("it has ended, or is withdrawn", "ending/closing.py for flows.py"),
         },
-        "finally": {"gone": "that has ended, or is cut short"},
+        "finally": {
+            "gone": ("that has ended, or is cut short", "ending/closing.py for flows.py"),
+        },
     },
 )
 
@@ -186,12 +278,11 @@ UNKNOWN = 0
 JOINS: States[RoundState] = States(
     "A join",
     "It decides when tokens that meet become one. Joins `all` and `active` only hold tokens, until "
-    "they activate their step. One that counts (`need`) goes through rounds: a round begins with "
-    "its first token, fires with the one that makes enough, and lasts until no other can come. A "
-    "join that holds nothing has no record, and those of a scope go with it. A new kind of join "
-    "goes into `tokens/joins.py`, as a case of `arrive`, and of `settle` if it depends on which "
-    "tokens can still come.",
-    ("tokens/joins.py",),
+    "they activate their step. One that counts (`need`) goes through rounds, which have nothing to "
+    "do with those of a loop: a round begins with its first token, fires with the one that makes "
+    "enough, and lasts until no other can come. A join that holds nothing has no record, and those "
+    "of a scope go with it.",
+    "tokens/joins.py, with the first token that comes",
     {
         "waiting": "no round is open; it may hold tokens",
         "open": "a round counts its tokens",
@@ -201,18 +292,26 @@ JOINS: States[RoundState] = States(
     "waiting",
     {
         "waiting": {
-            "open": "the first token of a round comes",
-            "unknown": "it comes, and `need` has no value",
+            "open": ("the first token of a round comes", "tokens/joins.py"),
+            "unknown": ("it comes, and `need` has no value", "tokens/joins.py"),
         },
         "open": {
-            "fired": "as many have come as it needs",
-            "waiting": "no more can come, and they are too few; or they are withdrawn",
+            "fired": ("as many have come as it needs", "tokens/joins.py"),
+            "waiting": (
+                "no more can come, and they are too few; or they are withdrawn",
+                "tokens/joins.py; withdrawn: ending/closing.py",
+            ),
         },
         "unknown": {
-            "open": "`need` has a value now",
-            "waiting": "its tokens are withdrawn",
+            "open": ("`need` has a value now", "tokens/joins.py"),
+            "waiting": (
+                "its tokens are withdrawn",
+                "tokens/joins.py; withdrawn: ending/closing.py",
+            ),
         },
-        "fired": {"waiting": "every source has sent one, or no other can come"},
+        "fired": {
+            "waiting": ("every source has sent one, or no other can come", "tokens/joins.py"),
+        },
     },
 )
 
@@ -229,7 +328,10 @@ TIMERS: dict[Why, tuple[str, str]] = {
     "wall_time": ("budget", "its calls are stopped, or somebody is asked to raise it"),
     "idle": ("scope", "the main flow, which only waited for triggers, ends"),
     "wait": ("wait", "the alternative of the wait that has this time occurs"),
-    "expire": ("wait", "the approval closes as `expired`, and its step goes on with `on_expire`"),
+    "expire": (
+        "wait",
+        "nobody decided in time: what follows depends on [whose the wait is](#whose-a-wait-is)",
+    ),
     "remind": ("wait", "the assignees are reminded, and the next reminder is set"),
     "escalate": ("wait", "further people are asked, or others instead"),
 }
