@@ -138,8 +138,8 @@ class _Writer:
                 "turns": {"type": "integer", "default": 0, "reducer": "add"},
                 "model_at": {"type": "integer", "default": 0, "reducer": "add"},
                 "idle": {"type": "integer", "default": 0},
+                "spent": {"type": "integer", "default": 0, "reducer": "add"},
                 "calls": {"type": "array", "default": []},
-                "together": {"type": "integer", "default": 1},
                 "active": {"type": "string", "default": self.agents[0].name},
                 "text": {"type": "string", "default": ""},
                 "end": {"type": "object", "default": NO_END},
@@ -163,6 +163,7 @@ class _Writer:
         left = "'max_turns'"
         if not self.execute_tools:
             left = "size(state.calls) > 0 ? 'tools_not_executed' : 'max_turns'"
+        left = f"state.spent > 0 ? 'budget' : {left}"
         return f"${{{{ state.end.outcome != '' ? state.end.outcome : {left} }}}}"
 
     def _offer(self) -> Plain:
@@ -171,7 +172,11 @@ class _Writer:
         self.marks[OFFER] = Mark(plumbing=True)
         return {
             "id": OFFER,
-            "agent_offer": {"models": models, "args": "${{ inputs._args }}"},
+            "agent_offer": {
+                "models": models,
+                "model": "${{ 'model' in execution.labels ? execution.labels.model : '' }}",
+                "args": "${{ inputs._args }}",
+            },
             "effect": "idempotent",
             "set": {
                 "messages": "${{ output.messages }}",
@@ -210,7 +215,6 @@ class _Writer:
             "set": {
                 "messages": "${{ [output.message] + output.told }}",
                 "calls": "${{ output.calls }}",
-                "together": "${{ output.together }}",
                 "end": "${{ output.end }}",
                 "idle": "${{ output.idle }}",
                 "text": "${{ output.text }}",
@@ -220,9 +224,9 @@ class _Writer:
             },
             "next": {"first": ways},
         }
-        handlers = self._handlers(agent)
-        if handlers:
-            step["on_error"] = handlers
+        end = {**NO_END, "outcome": "budget", "reason": "${{ error.message }}"}
+        spent = {"type": ["BudgetExceeded"], "set": {"end": end}, "next": "end"}
+        step["on_error"] = [spent, *self._handlers(agent)]
         return step
 
     def _handlers(self, agent: AgentSpec) -> list[Plain]:
@@ -242,7 +246,7 @@ class _Writer:
         """Return what a turn knows of its agent for good."""
         tools: list[Plain] = [
             {"name": one.name, "description": one.description, "parameters": one.parameters,
-             "step": self._step_id(agent, one), "parallel": one.parallel}
+             "step": self._step_id(agent, one)}
             for one in agent.tools if one.server is None
         ]  # fmt: skip
         servers: list[Plain] = [
@@ -268,17 +272,20 @@ class _Writer:
     # Calls
 
     def _calls(self, agent: AgentSpec, calls: str) -> Plain:
-        first = "(output.filter(e, e.handoff != '').map(e, e.handoff) + [''])[0]"
         ways: list[Plain] = [
             {
-                "when": "${{ state.end.outcome != '' || "
+                "when": "${{ state.end.outcome != '' || state.spent > 0 || "
                 f"state.turns >= {self.agents[0].max_turns} }}}}",
                 "to": "end",
             }
         ]
         ways += [
-            {"when": f"${{{{ {first} == {json.dumps(other)} }}}}", "to": other}
+            {
+                "when": f"${{{{ output.exists(e, e.handoff == {json.dumps(other)}) }}}}",
+                "to": other,
+            }
             for other in self._targets(agent)
+            if other != agent.name
         ]
         self.marks[calls] = Mark(
             plumbing=True, says="", ways=("ends", *("hands over" for _ in ways[1:]), "next turn")
@@ -289,7 +296,7 @@ class _Writer:
                 "over": "${{ state.calls }}",
                 "as": "call",
                 "key": "${{ call.place }}",
-                "concurrency": "${{ state.together }}",
+                "concurrency": "${{ size(state.calls) }}",
             },
             "group": self._group(agent),
             "set": {"messages": "${{ output.messages }}", "context": "${{ output.context }}"},
@@ -332,18 +339,22 @@ class _Writer:
 
     def _tool(self, agent: AgentSpec, tool: AgentTool, step: str, answer: str) -> Plain:
         head = "'role': 'tool', 'tool_call_id': call.id, 'name': call.name"
+        text = "type(result) == string ? result : json(result)"
         if tool.adapter is not None:
             adapter = dict(tool.adapter)
             self.marks[step] = Mark(
                 reads=("context",), adapter=adapter, caller=agent.name, told=True
             )
+            # What a person gives in place of a call has not been through the adapter.
+            made = "type(result) == map && has(result.envelope)"
+            content = f"{made} ? result.envelope.content : {text}"
+            more = f"{made} ? result.envelope.more : []"
             output: Plain = {
-                "messages": f"${{{{ [{{{head}, 'content': result.content}}] + result.more }}}}",
-                "context": "${{ result.context }}",
-                "handoff": "${{ result.handoff }}",
+                "messages": f"${{{{ [{{{head}, 'content': {content}}}] + ({more}) }}}}",
+                "context": f"${{{{ {made} ? result.envelope.context : {{}} }}}}",
+                "handoff": f"${{{{ {made} ? result.envelope.handoff : '' }}}}",
             }
         else:
-            text = "type(result) == string ? result : json(result)"
             self.marks[step] = Mark(caller=agent.name, told=True)
             output = {
                 "messages": f"${{{{ [{{{head}, 'content': {text}}}] }}}}",
@@ -355,15 +366,30 @@ class _Writer:
             "id": step,
             **tool.action,
             "with": "${{ call.args }}",
+            # Those that may run beside one another share it; the others have it one by one.
+            "lock": {
+                "key": "calls",
+                "scope": "run",
+                "shared": tool.parallel and agent.parallel_tool_calls,
+            },
             "output": output,
             "on_error": [
+                {
+                    "type": ["BudgetExceeded"],
+                    "set": {"spent": 1},
+                    "output": {
+                        "messages": f"${{{{ [{{{head}, 'content': {wrong}}}] }}}}",
+                        "context": {},
+                        "handoff": "",
+                    },
+                },
                 {
                     "output": {
                         "messages": f"${{{{ [{{{head}, 'content': {wrong}}}] }}}}",
                         "context": {},
                         "handoff": "",
                     }
-                }
+                },
             ],
             "next": {"to": answer},
         }

@@ -9,7 +9,7 @@ from typing import Any
 
 from flowengine.agents.models.errors import ModelError
 from flowengine.agents.models.port import Message
-from flowengine.sdk import Plain, StepContext
+from flowengine.sdk import Plain
 
 VARIABLE = "FLOWENGINE_MODEL"
 NO_MODEL = (
@@ -18,22 +18,22 @@ NO_MODEL = (
 )
 
 
-def opened(context: StepContext, models: Mapping[str, Any], args: Mapping[str, Plain]) -> Plain:
+def opened(models: Mapping[str, Any], instead: str, args: Mapping[str, Plain]) -> Plain:
     """Return what is offered, and the messages that the conversation begins with.
 
     Args:
-        context: The attempt.
         models: By agent: its `model`, if it says one, and `fallbacks`.
+        instead: The model of all agents, whatever they say; empty: each has its own.
         args: What the step was given: `prompt`, `context`, `files`; or the `messages` so far, and
             `context_variables`, which no model is shown.
     """
+    chosen = {name: [instead] if instead else _models(one) for name, one in models.items()}
     if "messages" in args:
         return {
-            "offer": {"models": {name: _models(one) for name, one in models.items()}},
+            "offer": {"models": chosen},
             "messages": args["messages"],
             "context": args.get("context_variables") or {},
         }
-    chosen = {name: _models(one) for name, one in models.items()}
     given = args.get("context") or {}
     return {
         "offer": {"models": chosen},

@@ -44,7 +44,7 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
     if to is not None:
         content = _handed_over(made, task.get("agents", []), to, content)
     made["content"] = _cut(context, content, task.get("limit", LIMIT))
-    return made
+    return {"envelope": made}
 
 
 def as_text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from flowengine.agents.models.port import (
     ModelRequest,
     ToolOffer,
 )
-from flowengine.agents.models.registry import resolve
+from flowengine.agents.models.registry import SCRIPTED, resolve
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain, StepContext
 from flowengine.sdk.read_only import plain
@@ -32,7 +33,6 @@ class Offered(NamedTuple):
     offer: ToolOffer
     step: str
     """The step that a call of it is; empty: the turn answers it by itself."""
-    parallel: bool = False
     handoff: str = ""
     """The agent to whom it hands over."""
     extra: Mapping[str, Plain] = {}
@@ -70,10 +70,14 @@ class Turn:
         """Whether it has to answer, as no turn follows."""
         self.tools = {one.offer.name: one for one in self._offered()}
 
-    async def ask(self) -> ModelReply:
-        """Ask the model whose turn it is."""
+    async def ask(self, folder: str) -> ModelReply:
+        """Ask the model whose turn it is.
+
+        Args:
+            folder: The working folder, in which the files of scripts are looked for.
+        """
         model = self.model
-        return await resolve(model).complete(self.request(model))
+        return await resolve(_in_folder(model, folder)).complete(self.request(model))
 
     @property
     def model(self) -> str:
@@ -103,11 +107,7 @@ class Turn:
 
     def _offered(self) -> list[Offered]:
         found = [
-            Offered(
-                ToolOffer(one["name"], one["description"], one["parameters"]),
-                one["step"],
-                one["parallel"],
-            )
+            Offered(ToolOffer(one["name"], one["description"], one["parameters"]), one["step"])
             for one in plain(self.agent["tools"])
         ]
         for one in plain(self.state["offer"].get("servers", {}).get(self.name, [])):
@@ -123,6 +123,13 @@ class Turn:
     def output(self, reply: ModelReply) -> dict[str, Plain]:
         """Return what follows from a reply, as the output of the step."""
         return _Reading(self, reply).output()
+
+
+def _in_folder(model: str, folder: str) -> str:
+    """Return the name of a model; that of a script in a file with the folder of the file."""
+    provider, _, name = model.partition("/")
+    file = os.path.join(folder, name)
+    return f"{provider}/{file}" if provider == SCRIPTED and os.path.isfile(file) else model
 
 
 _NOTHING: dict[str, Plain] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -157,7 +164,6 @@ class _Reading:
             "message": self.reply.message,
             "calls": self.calls,
             "told": self.told,
-            "together": self._together(),
             "end": self.end.data,
             "idle": self.idle,
             "text": self.text or self.turn.state.get("text", ""),
@@ -225,13 +231,6 @@ class _Reading:
     def _add(self, step: str, handoff: str = "", **more: Plain) -> None:
         place = str(len(self.calls) + 1)
         self.calls.append({"place": place, "step": step, "handoff": handoff, **more})
-
-    def _together(self) -> int:
-        """Return how many of the calls may run at once."""
-        parallel = self.turn.agent["parallel_tool_calls"] and all(
-            self.turn.tools[str(one["name"])].parallel for one in self.calls if "name" in one
-        )
-        return max(1, len(self.calls)) if parallel else 1
 
     # Text
 
@@ -307,5 +306,5 @@ async def take_turn(
     settings = input.get("settings") or {}
     said, saves = str(input["instructions"]), context.fallback
     turn = Turn(task["agent"], context.state, said, settings, saves=saves)
-    reply = await (turn.ask() if ask is None else ask(turn))
+    reply = await (turn.ask(context.execution.workdir) if ask is None else ask(turn))
     return turn.output(reply)

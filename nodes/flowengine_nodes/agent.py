@@ -100,7 +100,8 @@ class Offer(StepKind):
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of what the generated flow says."""
         anything: dict[str, Plain] = {"type": "object"}
-        return {"type": "object", "properties": {"models": anything, "args": {}}}
+        properties: dict[str, Plain] = {"models": anything, "model": {"type": "string"}, "args": {}}
+        return {"type": "object", "properties": properties}
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
@@ -108,7 +109,7 @@ class Offer(StepKind):
         """Return what is offered."""
         from flowengine.agents.opening import opened
 
-        return opened(context, task["models"], input.get("args") or {})
+        return opened(task["models"], input.get("model") or "", input.get("args") or {})
 
 
 class Turn(StepKind):

@@ -67,8 +67,8 @@ class PythonAgents(Agent):
         from flowengine.agents.tool_answers import envelope
 
         names = task["agents"]
-        made = envelope(context, {**task, "agents": list(names)}, result)
-        return {**made, "handoff": names.get(made["handoff"], "")}
+        made = envelope(context, {**task, "agents": list(names)}, result)["envelope"]
+        return {"envelope": {**made, "handoff": names.get(made["handoff"], "")}}
 
 
 class PythonTurn(Turn):

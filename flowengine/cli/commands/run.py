@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,11 @@ def configure(parser: ArgumentParser) -> None:
     )
     read.add_assignments(parser, "--label", "a label for lists; may be repeated")
     parser.add_argument(
+        "--model",
+        metavar="PROVIDER/MODEL",
+        help="the model of all agents, whatever the file says; it is kept as the label 'model'",
+    )
+    parser.add_argument(
         "--detach", action="store_true", help="run it in the background and print its id"
     )
     add_driving(parser)
@@ -68,10 +74,13 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
+    labels = dict(arguments.label)
+    if arguments.model is not None:
+        labels["model"] = arguments.model
+        os.environ.setdefault("FLOWENGINE_MODEL", arguments.model)  # the check asks for one
     with Session(arguments, make=arguments.file) as session:
         flow = load(session, arguments.file)
         inputs = read.inputs(flow.inputs, arguments.input)
-        labels = dict(arguments.label)
         if arguments.id is not None:
             tell_other_form(session, flow, arguments.id)
         if arguments.detach:

@@ -48,6 +48,8 @@ class Notes:
         """
         if step["action"] == "flow":
             number = self.flow["bodies"][step["child"]].get("flow", 0)
+            if step.get("kind", "flow") != "flow":  # one that was generated
+                return f"{step['kind']} {self.flow['flows'][number - 1]['id'].partition('.')[2]}"
             return f"flow {self.flow['flows'][number - 1]['id'] if number else self.flow['id']}"
         return registry.label(step.get("kind", step["action"]), step.get("task", {}))
 

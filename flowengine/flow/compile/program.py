@@ -148,8 +148,9 @@ class Compilation:
         for section, names in own.items():
             _warn(file, (section,), section[:-1], getattr(file.model, section), names)
         for part in parts:
-            loc = (*part.model.loc, "state")
-            _warn(file, loc, "state", part.model.state, part.used("state"))
+            if part.model.generated is None:
+                loc = (*part.model.loc, "state")
+                _warn(file, loc, "state", part.model.state, part.used("state"))
 
     def part(self, definition: Definition) -> Compiler:
         """Return a flow, compiled; one that is being compiled as far as it is known."""

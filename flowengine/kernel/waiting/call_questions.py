@@ -20,7 +20,7 @@ from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.graph.rules import Verdict, strictest
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.state import entries
-from flowengine.kernel.view import RESPOND, edited
+from flowengine.kernel.view import edited
 from flowengine.kernel.waiting import answers
 from flowengine.kernel.waiting.approvals import fill_in
 from flowengine.kernel.waiting.shared_questions import Need, new_question
@@ -137,8 +137,6 @@ def _ask(
         record["returns"] = asked["returns"]
     default = {"title": f"Call {tool!r}?", "subject": shown, "edit": _editable(asked, args)}
     given = {key: value for key, value in asked["fields"].items() if value is not None}
-    if node.adapter is not None:  # only the tool's own return can be adapted
-        given["choices"] = [one for one in given["choices"] if one["id"] != RESPOND]
     if asked["schema"] is not None and default["edit"]:
         default["edit_schema"] = asked["schema"]
     try:

@@ -1,0 +1,223 @@
+"""Agents over crashes, approvals in other processes, retries and forks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.agents.models.registry import register, unregister
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
+from tests.agents.flows import HEAD, NAME, Case, call, flow, told
+
+AGENT = "first: {instructions: You add., tools: [add, boom]}"
+SCRIPT: list[Any] = [
+    {"calls": [call("add", "c1", a=1, b=2), call("boom", "c2", why="x")]},
+    {"calls": [call("add", "c3", a=3, b=4)]},
+    {"text": "10"},
+]
+
+
+def approved(approval: str = "ask") -> str:
+    return HEAD.replace('"tools:add"}', f'"tools:add", approval: {approval}}}')
+
+
+def waits(case: Case) -> list[Any]:
+    with case.engine_open() as engine:
+        return list(engine.show(case.id)["waits"])
+
+
+@pytest.mark.parametrize(
+    ("decide", "content", "called"),
+    [
+        ("approve", "3", ["add 1 2"]),
+        ("edit", "12", ["add 10 2"]),
+        ("respond", "42", []),
+        ("reject", "too early", []),
+    ],
+)
+def test_a_call_waits_for_a_person_and_another_process_goes_on(
+    tmp_path: Path, decide: str, content: str, called: list[str]
+) -> None:
+    text = flow(AGENT, head=approved("{edit: true}"))
+    calls = [call("add", "c1", a=1, b=2)]
+    case = Case(tmp_path, text, [{"calls": calls}, {"text": "so"}], by_turn=True)
+
+    assert case.run().status == "waiting"
+    [wait] = waits(case)
+    assert (wait["tool"], wait["subject"]) == ("add", {"a": 1, "b": 2})
+    assert wait["address"] == "ask/first.calls[1]/add"
+    assert case.called == []
+
+    with case.engine_open() as engine:
+        match decide:
+            case "edit":
+                decision = engine.approve(wait["id"], edits={"a": 10})
+            case "respond":
+                decision = engine.respond(wait["id"], 42)
+            case "reject":
+                decision = engine.reject(wait["id"], comment="too early")
+            case _:
+                decision = engine.approve(wait["id"])
+
+    assert decision.result is not None
+    assert decision.result.status == "succeeded"
+    assert case.called == called
+    assert content in case.sent(1)[-1]["content"]
+    assert len(case.model.requests) == 2
+
+
+def test_calls_of_one_reply_wait_at_once_and_answers_go_to_their_calls(tmp_path: Path) -> None:
+    calls = [call("add", f"c{n}", a=n, b=0) for n in (1, 2, 3)]
+    script = [{"calls": calls}, {"text": "so"}]
+    case = Case(tmp_path, flow(AGENT, head=approved()), script, by_turn=True)
+    case.run()
+
+    found = {wait["subject"]["a"]: wait["id"] for wait in waits(case)}
+    assert sorted(found) == [1, 2, 3]
+    with case.engine_open() as engine:
+        engine.approve(found[3])
+        engine.reject(found[1], comment="not this")
+        engine.approve(found[2])
+
+    assert sorted(case.called) == ["add 2 0", "add 3 0"]
+    first, second, third = case.sent(1)[-3:]
+    assert "not this" in first["content"]
+    assert (second["content"], third["content"]) == ("2", "3")
+
+
+def crashed(case: Case, write: int, fault: Fault) -> FaultyStore:
+    """Run a flow in a process that dies at a write, and return what is on disk."""
+    store = FaultyStore(faults={write: fault})
+    with pytest.raises(ProcessDied), Engine(store, workdir=case.folder) as engine:
+        engine.run(case.path, id="it")
+    store.restart()
+    store.faults.clear()
+    return store
+
+
+def gone_on(case: Case, store: FaultyStore) -> Any:
+    """Go on in another process."""
+    with Engine(store, workdir=case.folder) as engine:
+        result = engine.run(case.path, id="it")
+        return engine.resume("it") if result.status == "running" else result
+
+
+@pytest.fixture
+def writes(tmp_path: Path) -> Iterator[int]:
+    """How many writes the script takes; the model answers to its name meanwhile."""
+    (tmp_path / "calm").mkdir()
+    calm = Case(tmp_path / "calm", flow(AGENT), SCRIPT, by_turn=True)
+    register(NAME, calm.model)
+    store = FaultyStore()
+    with Engine(store, workdir=calm.folder) as engine:
+        assert engine.run(calm.path).status == "succeeded"
+    yield store.writes
+    unregister(NAME)
+
+
+@pytest.mark.parametrize("fault", ["die before", "die after"])
+def test_a_crash_at_every_write_repeats_nothing_that_had_ended(
+    tmp_path: Path, writes: int, fault: Fault
+) -> None:
+    head = HEAD.replace('"tools:add"}', '"tools:add", effect: idempotent}')
+    head = head.replace('"tools:boom"}', '"tools:boom", effect: idempotent}')
+    spare = 1 if fault == "die before" else 0
+    for write in range(writes):
+        folder = tmp_path / f"at{write}"
+        folder.mkdir()
+        case = Case(folder, flow(AGENT, head=head), SCRIPT, by_turn=True)
+        register(NAME, case.model)
+
+        result = gone_on(case, crashed(case, write, fault))
+
+        assert result.outputs == {"answer": "10", "agent": "first"}, write
+        assert len(case.model.requests) <= 3 + spare, write
+        assert len(case.called) <= 3 + spare, write
+        assert list(dict.fromkeys(case.called)) == ["add 1 2", "boom", "add 3 4"], write
+
+
+def test_a_tool_that_must_not_repeat_becomes_a_question_after_a_crash(
+    tmp_path: Path, writes: int
+) -> None:
+    asked = set()
+    for write in range(writes):
+        folder = tmp_path / f"at{write}"
+        folder.mkdir()
+        case = Case(folder, flow(AGENT), SCRIPT, by_turn=True)
+        register(NAME, case.model)
+        store = crashed(case, write, "die before")
+        result = gone_on(case, store)
+        if result.status == "succeeded":
+            continue
+        [wait] = result.waits
+        asked.add(wait["address"])
+        assert wait["kind"] == "question"
+        before = len(case.called)
+        with Engine(store, workdir=folder) as engine:
+            done = engine.decide(wait["id"], "retry").result
+        assert done is not None
+        assert done.outputs == {"answer": "10", "agent": "first"}
+        assert len(case.called) > before
+
+    assert asked == {
+        "ask/first.calls[1]/add", "ask/first.calls[2]/boom", "ask/first.calls#2[1]/add",
+    }  # fmt: skip
+
+
+def test_a_model_that_fails_loses_nothing(tmp_path: Path) -> None:
+    failing: list[Any] = [
+        SCRIPT[0],
+        {"raise": "ModelError", "message": "overloaded", "retryable": False},
+    ]
+    case = Case(tmp_path, flow(AGENT), failing)
+
+    result = case.run()
+    assert (result.status, result.error["type"]) == ("failed", "ModelError")
+    assert "overloaded" in result.error["message"]
+
+    before = case.called
+    case.model = ScriptedModel(SCRIPT, by_turn=True)
+    with case.engine_open() as engine:
+        again = engine.retry(case.id)
+
+    assert again.outputs == {"answer": "10", "agent": "first"}
+    assert case.called[: len(before)] == before
+    assert case.called[len(before) :] == ["add 3 4"]
+    assert [role for role, _ in told(case.sent(0))] == [
+        "system", "user", "assistant", "tool", "tool",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", ["ModelError", "RateLimited", "ContextWindowExceeded"])
+def test_a_fallback_answers_when_a_model_cannot(tmp_path: Path, error: str) -> None:
+    agent = "first: {instructions: Hi., fallbacks: [scripted/other], retry: 1}"
+    script = [
+        {"raise": error, "retryable": False, "when": {"model": NAME}},
+        {"text": "from other", "when": {"model": "scripted/other"}},
+    ]
+    case = Case(tmp_path, flow(agent), script)
+    register("scripted/other", case.model)
+    try:
+        assert case.run().outputs["answer"] == "from other"
+    finally:
+        unregister("scripted/other")
+    assert [one.model for one in case.model.requests] == [NAME, "scripted/other"]
+
+
+def test_a_fork_goes_on_from_a_turn(tmp_path: Path) -> None:
+    case = Case(tmp_path, flow(AGENT), SCRIPT, by_turn=True)
+    case.run()
+    requests = len(case.model.requests)
+
+    with case.engine_open() as engine:
+        forked = engine.fork(case.id, at="ask/first#3")
+        result = engine.resume(forked.execution) if forked.status == "running" else forked
+
+    assert result.outputs == {"answer": "10", "agent": "first"}
+    assert len(case.model.requests) == requests + 1
+    assert case.called == ["add 1 2", "boom", "add 3 4"]
