@@ -22,25 +22,26 @@ from flowengine.sdk.generated_flows import (
 CHOICES = ("auto", "none", "required")
 
 
-def generate(name: str, declarations: Declarations) -> GeneratedFlow | None:
+def generate(name: str, declarations: Declarations, *, chat: bool = False) -> GeneratedFlow | None:
     """Return the flow that runs an agent; None if there is no such agent, which was reported.
 
     Args:
         name: `agent` or `alias.agent`.
         declarations: Of the file that names it.
+        chat: Whether a person is asked after each answer.
     """
     first = declarations.find("agents", name, ())
     if first is None:
         return None
     closure = _closure(first)
     agents = [_spec(called, found, closure) for called, found in closure.items()]
-    made = agent_flow(agents)
+    made = agent_flow(agents, chat=chat)
     texts = {
         called: Given(_instructions(one), (*one.loc, "instructions"), one.home)
         for called, one in closure.items()
     }
     return GeneratedFlow(
-        id=f"agents.{first.name}",
+        id=f"{'chats' if chat else 'agents'}.{first.name}",
         body=made.body,
         home=first.home,
         loc=first.loc,

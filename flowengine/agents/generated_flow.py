@@ -26,13 +26,16 @@ RETRY: Mapping[str, Plain] = {
 """Of one call of a model, where the agent says nothing else: pauses of 4 to 10 seconds."""
 TURNS = 30
 OFFER = "_offer"
-STATE = ("messages", "context", "offer", "turns", "idle", "model_at")
+STATE = ("messages", "context", "offer", "turns", "begun", "idle", "model_at")
 """What a turn reads."""
 _USED = (
     "${{ {'tokens': output.usage.input_tokens + output.usage.output_tokens, "
     "'cost_usd': output.usage.cost_usd} }}"
 )
 """What a turn has used: the next one is expected to use as much."""
+PERSON = "person"
+HELLO = "What can I do for you?"
+STOPPED = "I have stopped, as this takes more turns than I may take. How shall I go on?"
 NO_END = {"outcome": "", "reason": "", "value": None, "no_progress": False}
 
 
@@ -101,7 +104,11 @@ class AgentFlow:
 
 
 def agent_flow(
-    agents: Sequence[AgentSpec], *, turn: str = "agent_turn", execute_tools: bool = True
+    agents: Sequence[AgentSpec],
+    *,
+    turn: str = "agent_turn",
+    execute_tools: bool = True,
+    chat: bool = False,
 ) -> AgentFlow:
     """Return the flow that runs agents.
 
@@ -109,22 +116,29 @@ def agent_flow(
         agents: Those that can become active; the first one begins.
         turn: The step kind of a turn.
         execute_tools: False: it ends before the first calls.
+        chat: Each answer is a question to a person, and what the person says the next message.
     """
-    return _Writer(agents, turn, execute_tools).flow()
+    return _Writer(agents, turn, execute_tools, chat).flow()
 
 
 class _Writer:
-    def __init__(self, agents: Sequence[AgentSpec], turn: str, execute_tools: bool) -> None:
+    def __init__(
+        self, agents: Sequence[AgentSpec], turn: str, execute_tools: bool, chat: bool
+    ) -> None:
         self.agents = agents
         self.turn = turn
         self.execute_tools = execute_tools
         self.marks: dict[str, Mark] = {}
         self._ids = {OFFER, *(agent.name for agent in agents)}
+        self.person = self._unique(PERSON) if chat else None
+        """The step that asks a person."""
+        self.over = f"state.turns - state.begun >= {agents[0].max_turns}"
         offered = [tool.name for agent in agents for tool in agent.tools]
         self._shared = {name for name in offered if offered.count(name) > 1}
 
     def flow(self) -> AgentFlow:
         steps = [self._offer(), *(step for agent in self.agents for step in self._steps(agent))]
+        steps += [] if self.person is None else [self._ask_person(self.person)]
         turns = self.agents[0].max_turns
         body: dict[str, Plain] = {
             "inputs": {
@@ -136,6 +150,7 @@ class _Writer:
                 "context": {"type": "object", "default": {}, "reducer": "merge"},
                 "offer": {"type": "object", "default": {}},
                 "turns": {"type": "integer", "default": 0, "reducer": "add"},
+                "begun": {"type": "integer", "default": 0},
                 "model_at": {"type": "integer", "default": 0, "reducer": "add"},
                 "idle": {"type": "integer", "default": 0},
                 "spent": {"type": "integer", "default": 0, "reducer": "add"},
@@ -183,8 +198,50 @@ class _Writer:
                 "context": "${{ output.context }}",
                 "offer": "${{ output.offer }}",
             },
-            "next": {"to": self.agents[0].name},
+            "next": self._first(),
         }
+
+    def _first(self) -> Plain:
+        """Return what comes first: the first agent, or in a chat without a message the person."""
+        first = self.agents[0].name
+        if self.person is None:
+            return {"to": first}
+        return {"first": [{"when": "${{ size(state.messages) == 0 }}", "to": self.person},
+                          {"else": first}]}  # fmt: skip
+
+    def _ask_person(self, id: str) -> Plain:
+        """Return the step that shows an answer to a person and takes the next message."""
+        question = (
+            "state.text != '' ? state.text : state.end.reason != '' ? state.end.reason : "
+            f"size(state.messages) == 0 ? {HELLO!r} : {STOPPED!r}"
+        )
+        ways: list[Plain] = [{"when": "${{ state.end.outcome != '' }}", "to": "end"}]
+        ways += [
+            {"when": f"${{{{ state.active == {json.dumps(one.name)} }}}}", "to": one.name}
+            for one in self.agents[1:]
+        ]
+        says = [""] * len(ways)
+        self.marks[id] = Mark(says="asks a person", ways=["nothing more", *says])
+        ended = "{'outcome': 'resolved', 'value': state.text, 'reason': ''}"
+        going_on = "{'outcome': '', 'value': null, 'reason': ''}"
+        return {
+            "id": id,
+            "join": {"need": "each"},
+            "call": "std.ask",
+            "with": {"question": f"${{{{ {question} }}}}"},
+            "set": {
+                "messages": "${{ output == '' ? [] : [{'role': 'user', 'content': output}] }}",
+                "begun": "${{ state.turns }}",
+                "end": f"${{{{ output == '' ? {ended} : {going_on} }}}}",
+                "text": "${{ output == '' ? state.text : '' }}",
+                "idle": 0,
+            },
+            "next": {"first": [*ways, {"else": self.agents[0].name}]},
+        }
+
+    def _end(self, agent: AgentSpec) -> str:
+        """Return where an agent's work leads when it is done: to the end, or to the person."""
+        return "end" if self.person is None or agent.finish == "tools" else self.person
 
     def _steps(self, agent: AgentSpec) -> Iterable[Plain]:
         calls = self._unique(f"{agent.name}.calls")
@@ -195,10 +252,12 @@ class _Writer:
     def _turn(self, agent: AgentSpec, calls: str) -> Plain:
         says = f"model {agent.model}" if agent.model else "model"
         self.marks[agent.name] = Mark(told=True, says=says, ways=("calls", "answers", "goes on"))
-        over = f"state.turns >= {self.agents[0].max_turns}"
         ways: list[Plain] = [
             {"when": "${{ size(output.calls) > 0 }}", "to": calls if self.execute_tools else "end"},
-            {"when": f"${{{{ state.end.outcome != '' || {over} }}}}", "to": "end"},
+            {
+                "when": f"${{{{ state.end.outcome != '' || {self.over} }}}}",
+                "to": self._end(agent),
+            },
             {"else": agent.name},
         ]
         step: dict[str, Plain] = {
@@ -274,10 +333,13 @@ class _Writer:
     def _calls(self, agent: AgentSpec, calls: str) -> Plain:
         ways: list[Plain] = [
             {
-                "when": "${{ state.end.outcome != '' || state.spent > 0 || "
-                f"state.turns >= {self.agents[0].max_turns} }}}}",
+                "when": "${{ state.spent > 0 }}",
                 "to": "end",
-            }
+            },
+            {
+                "when": f"${{{{ state.end.outcome != '' || {self.over} }}}}",
+                "to": self._end(agent),
+            },
         ]
         ways += [
             {
@@ -288,7 +350,9 @@ class _Writer:
             if other != agent.name
         ]
         self.marks[calls] = Mark(
-            plumbing=True, says="", ways=("ends", *("hands over" for _ in ways[1:]), "next turn")
+            plumbing=True,
+            says="",
+            ways=["ends", "ends", *("hands over" for _ in ways[2:]), "next turn"],
         )
         return {
             "id": calls,

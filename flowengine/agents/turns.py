@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from flowengine.agents import endings
@@ -15,6 +16,7 @@ from flowengine.agents.models.port import (
     ModelCall,
     ModelReply,
     ModelRequest,
+    ReplyPart,
     ToolOffer,
 )
 from flowengine.agents.models.registry import SCRIPTED, resolve
@@ -65,19 +67,21 @@ class Turn:
         self.state = state
         self.instructions = instructions
         self.settings = settings
-        self.number: int = state["turns"] + 1
+        self.number: int = state["turns"] - state["begun"] + 1
         self.answers = self.number >= agent["max_turns"] and agent["last"] == "answer"
         """Whether it has to answer, as no turn follows."""
         self.tools = {one.offer.name: one for one in self._offered()}
 
-    async def ask(self, folder: str) -> ModelReply:
-        """Ask the model whose turn it is.
+    async def ask(self, context: StepContext) -> ModelReply:
+        """Ask the model whose turn it is; whoever follows the attempt reads along.
 
         Args:
-            folder: The working folder, in which the files of scripts are looked for.
+            context: The attempt. Files of scripts are looked for in its working folder.
         """
         model = self.model
-        return await resolve(_in_folder(model, folder)).complete(self.request(model))
+        found = resolve(_in_folder(model, context.execution.workdir))
+        listen = partial(_pass_on, context) if context.followed else None
+        return await found.complete(self.request(model), listen)
 
     @property
     def model(self) -> str:
@@ -133,6 +137,14 @@ def _in_folder(model: str, folder: str) -> str:
 
 
 _NOTHING: dict[str, Plain] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+def _pass_on(context: StepContext, part: ReplyPart) -> None:
+    """Pass on a part of a reply to who follows the attempt."""
+    if part.kind == "text":
+        context.printed("stdout", part.text)
+    elif part.kind == "restart":
+        context.printed("stdout", "\n[the reply broke off, and begins again]\n")
 
 
 def _hand_over(name: str, what: str) -> str:
@@ -306,5 +318,5 @@ async def take_turn(
     settings = input.get("settings") or {}
     said, saves = str(input["instructions"]), context.fallback
     turn = Turn(task["agent"], context.state, said, settings, saves=saves)
-    reply = await (turn.ask(context.execution.workdir) if ask is None else ask(turn))
+    reply = await (turn.ask(context) if ask is None else ask(turn))
     return turn.output(reply)

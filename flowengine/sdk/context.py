@@ -222,6 +222,10 @@ class StepContext(Protocol):
             text: The piece; need not end with a line.
         """
 
+    @property
+    def followed(self) -> bool:
+        """Whether somebody is shown what is printed as it comes."""
+
     def mask(self, value: Plain) -> Plain:
         """Return plain data with the values of secrets replaced by `***`."""
 

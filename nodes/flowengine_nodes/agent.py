@@ -30,7 +30,7 @@ class Agent(StepKind):
 
     places: ClassVar[tuple[Place, ...]] = ("step", "tool")
     takes_arguments = True
-    constants: ClassVar[Collection[str]] = ("name",)
+    constants: ClassVar[Collection[str]] = ("name", "chat")
     outcomes = ("resolved",)
     raises: ClassVar[Mapping[str, str]] = {
         "not_resolved": "NotResolved",
@@ -40,17 +40,22 @@ class Agent(StepKind):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what stands behind `agent`: its name."""
+        """Return the JSON Schema of what stands behind `agent`: its name, and how it works."""
         name: dict[str, Plain] = {
             "type": "string",
             "pattern": r"^[a-z][a-z0-9_]{0,62}(\.[a-z][a-z0-9_]{0,62})?$",
             "description": "An entry of `agents`, or `alias.name` of an import.",
             "examples": ["researcher"],
         }
+        chat: dict[str, Plain] = {
+            "type": "boolean",
+            "description": "Each answer is shown to a person, who says what comes next.",
+            "examples": [True],
+        }
         return {
             "type": "object",
             "x-main": "name",
-            "properties": {"name": name},
+            "properties": {"name": name, "chat": chat},
             "required": ["name"],
             "additionalProperties": False,
         }
@@ -72,7 +77,8 @@ class Agent(StepKind):
         """Return the flow that runs the agent, and those that it may hand over to."""
         from flowengine.agents.declared import generate
 
-        return generate(configuration["name"], declarations)
+        chat = configuration.get("chat") is True
+        return generate(configuration["name"], declarations, chat=chat)
 
     @classmethod
     def tell(cls, output: Plain) -> str | None:

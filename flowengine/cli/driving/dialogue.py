@@ -38,11 +38,18 @@ class Over(Exception):
     """The answer is no longer needed."""
 
 
-def drive_and_ask(session: Session, call: Callable[[], Result | None]) -> Result | None:
+def drive_and_ask(
+    session: Session,
+    call: Callable[[], Result | None],
+    dialogue: Dialogue | None = None,
+    progress: Progress | None = None,
+) -> Result | None:
     """Drive an execution, and ask what it waits for and the user may answer.
 
     Args:
         call: Drives it.
+        dialogue: Asks; None: as every command does.
+        progress: As of `watch`.
 
     Returns:
         Its state when everything is answered or left open; None: it is not driven here.
@@ -50,8 +57,8 @@ def drive_and_ask(session: Session, call: Callable[[], Result | None]) -> Result
     Raises:
         Interrupted: The user has stopped it.
     """
-    dialogue = Dialogue(session)
-    result, _ = watch(session, call, dialogue.beside)
+    dialogue = dialogue or Dialogue(session)
+    result, _ = watch(session, call, dialogue.beside, progress)
     while result is not None and not result.ended:
         try:
             if not dialogue.has_answer(result.execution):
@@ -60,7 +67,7 @@ def drive_and_ask(session: Session, call: Callable[[], Result | None]) -> Result
             err()
             raise interrupted(session, result.execution) from None
         again = partial(session.engine.resume, result.execution)
-        result, _ = watch(session, again, dialogue.beside)
+        result, _ = watch(session, again, dialogue.beside, progress)
     return result
 
 

@@ -23,13 +23,17 @@ class Interrupted(KeyboardInterrupt):
 
 
 def watch(
-    session: Session, call: Callable[[], Result | None], beside: Beside | None = None
+    session: Session,
+    call: Callable[[], Result | None],
+    beside: Beside | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Result | None, Progress]:
     """Drive an execution and show its progress.
 
     Args:
         call: Drives it.
         beside: What happens at the same time.
+        progress: Shows it, with what steps print; None: as the options of the command say.
 
     Returns:
         What the call returned, and what was seen.
@@ -37,8 +41,10 @@ def watch(
     Raises:
         Interrupted: The user has stopped it.
     """
-    progress = _progress(session)
-    end = session.engine.subscribe(progress, output=session.arguments.verbose)
+    output = session.arguments.verbose or progress is not None
+    if progress is None:
+        progress = _progress(session)
+    end = session.engine.subscribe(progress, output=output)
     try:
         with heard(), progress, nullcontext() if beside is None else beside(progress):
             result = call()

@@ -13,6 +13,7 @@ from typing import Protocol, cast
 GROUPS: dict[str, dict[str, str]] = {
     "Run": {
         "run": "run",
+        "chat": "chat",
         "resume": "resume",
         "signal": "signal",
         "cancel": "cancel",

@@ -149,6 +149,11 @@ class AttemptContext:
         if self.output is not None:
             self.output.take(stream, text)
 
+    @property
+    def followed(self) -> bool:
+        """Whether somebody is shown what is printed as it comes."""
+        return self.output is not None and self.output.followed
+
     def mask(self, value: Plain) -> Plain:
         """Return a value without secrets."""
         return self._secrets.mask(value)

@@ -1,0 +1,95 @@
+"""`flowengine chat`: talk with an agent of a flow file."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from flowengine.cli.commands.run import tell_host_steps
+from flowengine.cli.driving.dialogue import drive_and_ask
+from flowengine.cli.parsing import arguments as read
+from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import err
+from flowengine.cli.views.outcome import show_outcome
+from flowengine.errors import UsageError
+
+if TYPE_CHECKING:
+    from flowengine.engines.results import Result
+
+HELP = "talk with an agent of a flow file; the conversation is kept and can be resumed"
+EXAMPLE = """\
+flowengine chat support.yaml
+flowengine chat support.yaml --agent billing --model openai/gpt-4o
+flowengine chat --resume 01k8xq7mf4jb"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a file that declares agents")
+    parser.add_argument("--agent", metavar="NAME", help="which of its agents")
+    parser.add_argument("--resume", metavar="ID", help="an earlier conversation")
+    parser.add_argument(
+        "--model", metavar="MODEL", help="the model of all agents, whatever the file says"
+    )
+    parser.add_argument(
+        "-i",
+        "--input",
+        metavar="NAME=VALUE|@FILE",
+        action="append",
+        type=read.given_input,
+        default=[],
+        help="an input of the file; may be repeated",
+    )
+    read.add_workdir(parser)
+    read.add_stay(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Talk until the person leaves, or the conversation ends.
+
+    Returns:
+        The exit code: 0 also where it was left open.
+
+    Raises:
+        UsageError: Neither a file nor a conversation is given, or both.
+    """
+    if (arguments.file is None) == (arguments.resume is None):
+        raise UsageError("give a file with agents, or --resume ID", hint="see: flowengine list")
+    if arguments.model is not None:
+        os.environ.setdefault("FLOWENGINE_MODEL", arguments.model)  # the check asks for one
+    with Session(arguments, make=arguments.file) as session:
+        from flowengine.cli.driving.chat import Chat, Talk, cost
+
+        talk = Talk(session)
+        call = _resumed(session) if arguments.file is None else _begun(session)
+        result = drive_and_ask(session, call, Chat(session, talk), talk)
+        if result is None:
+            return 0
+        if result.ended:
+            return show_outcome(session, result)
+        short = session.short(result.execution)
+        err(cost(session, result.execution))
+        err(f"kept; to go on: {session.command('chat', '--resume', short)}")
+        return 0
+
+
+def _begun(session: Session) -> Callable[[], Result]:
+    """Return what begins a conversation."""
+    from flowengine.flow.building.conversation import conversation
+
+    arguments, engine = session.arguments, session.engine
+    flow = engine.load(conversation(arguments.file, arguments.agent))
+    tell_host_steps(session, flow)
+    inputs = read.inputs(flow.inputs, arguments.input)
+    labels = {"model": arguments.model} if arguments.model is not None else {}
+    return lambda: engine.run(flow, inputs, labels=labels)
+
+
+def _resumed(session: Session) -> Callable[[], Result]:
+    """Return what resumes a conversation."""
+    engine = session.engine
+    execution = engine.find(session.arguments.resume)
+    tell_host_steps(session, session.flow_of(execution))
+    return lambda: engine.resume(execution)

@@ -1,0 +1,139 @@
+"""A conversation at the terminal: answers as they arrive, questions, the next message."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.driving.dialogue import Dialogue
+from flowengine.cli.driving.progress import Progress
+from flowengine.cli.terminal.output import ask, clean, err, is_terminal, one_line, out, paint
+
+if TYPE_CHECKING:
+    from flowengine.cli.session import Session
+    from flowengine.engines.infos import WaitInfo
+    from flowengine.kernel.commands import Observation
+
+HELP = """\
+/tools   the tools of the agents
+/cost    what the models have used so far
+/end     end the conversation
+/quit    leave it; it can be resumed (so does Ctrl-D)"""
+
+
+class Talk(Progress):
+    """Shows what an agent says as it arrives, and a line for each call."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.shown = ""
+        """What was said since the person's last message."""
+
+    def head(self, execution: str) -> None:
+        """Name nothing: there is one conversation."""
+
+    def _step(self, execution: str, step: Observation) -> None:
+        self._wrong_or_called(execution, step)
+
+    def _wrong_or_called(self, execution: str, step: Observation) -> None:
+        if step.error is not None and step.status in ("failed", "retrying"):
+            told = one_line(f"{step.error['type']}: {step.error['message']}")
+            self.line(f"  {paint(f'{clean(step.address)} {step.status}', 'yellow')} {told}")
+            return
+        spec = self._flow(execution).compiled["steps"][step.step]
+        if step.status == "succeeded" and "teller" in spec and spec["kind"] != "agent_turn":
+            from flowengine import registry
+
+            told = registry.summary(spec["teller"], step.output) or ""
+            self.line(paint(f"  {clean(spec['id'])}  {one_line(told, 100)}", "dim"))
+
+    def _output(self, address: str, stream: str, text: str) -> None:
+        if stream == "stdout":
+            self.shown += f"{text}\n"
+            for line in text.split("\n"):
+                out(clean(line.rstrip("\r")))
+
+    def _wait(self, execution: str, wait: WaitInfo) -> None:
+        """Say nothing: it is asked."""
+
+
+class Chat(Dialogue):
+    """Asks for the next message, and for approvals, until the person leaves."""
+
+    def __init__(self, session: Session, talk: Talk) -> None:
+        super().__init__(session)
+        self.session = session
+        self.talk = talk
+        self._at_terminal = is_terminal(sys.stdin)
+
+    def _ask(self, wait: WaitInfo) -> bool:
+        """Ask for the next message; anything else as every command asks it."""
+        if wait["kind"] != "ask" or wait["step"] != "person":
+            return super()._ask(wait)
+        self._show(str(wait.get("title", "")))
+        while True:
+            said = self._read("> ").strip()
+            if not said:
+                continue
+            if not said.startswith("/") or said == "/end":
+                break
+            if said == "/quit":
+                raise EOFError
+            self._command(said, wait["execution"])
+        self.talk.shown = ""
+        form = {"answer": "" if said == "/end" else said}
+        self.session.engine.decide(wait["id"], "answer", form=form, resume=False)
+        return True
+
+    def _show(self, text: str) -> None:
+        """Show an answer, unless it was read along."""
+        if not self.talk.shown.rstrip().endswith(text.rstrip()):
+            for line in text.split("\n"):
+                out(clean(line.rstrip("\r")))
+
+    def _command(self, said: str, execution: str) -> None:
+        if said == "/tools":
+            for line in _tools(self.session, execution):
+                err(clean(line))
+        elif said == "/cost":
+            err(clean(cost(self.session, execution)))
+        else:
+            err(HELP)
+
+    def _read(self, prompt: str) -> str:
+        if self._at_terminal:
+            return super()._read(prompt)
+        ask(prompt)
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line.rstrip("\n")
+
+
+def _tools(session: Session, execution: str) -> list[str]:
+    """Return a line for each tool of each agent."""
+    lines = []
+    for step in session.flow_of(execution).compiled["steps"]:
+        if step.get("kind") == "agent_turn":
+            agent: Any = step["task"]["agent"]
+            lines.append(agent["name"])
+            told = [(one["name"], one["description"]) for one in agent["tools"]]
+            told += [(f"→ {name}", what) for name, what in agent["handoffs"].items()]
+            lines += [f"  {name}  {one_line(what, 80)}".rstrip() for name, what in told]
+    return lines
+
+
+def cost(session: Session, execution: str) -> str:
+    """Return what the models of an execution have used, in a line."""
+    asked, read, written, dollars, unknown = 0, 0, 0, 0.0, False
+    for entry in session.engine.events(execution):
+        value = entry.get("value") if entry["type"] == "succeeded" else None
+        usage = value.get("usage") if isinstance(value, dict) and "message" in value else None
+        if isinstance(usage, dict):
+            asked += 1
+            read += usage.get("input_tokens", 0)
+            written += usage.get("output_tokens", 0)
+            unknown |= usage.get("cost_usd") is None
+            dollars += usage.get("cost_usd") or 0.0
+    price = f"${dollars:.4f}{' and what has no known price' if unknown else ''}"
+    return f"{asked} replies, {read} tokens read, {written} written, {price}"

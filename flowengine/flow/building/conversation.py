@@ -1,0 +1,59 @@
+"""A flow file as a conversation: one of its agents talks with a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any
+
+from flowengine.errors import InputError
+from flowengine.flow.building.flow import Flow
+from flowengine.flow.source.diagnostics import did_you_mean
+
+STEP = "chat"
+KEPT = (
+    "flowengine", "id", "title", "version", "imports", "inputs", "state", "secrets", "agents",
+    "tools", "environments", "flows", "defaults", "policies", "budget",
+)  # fmt: skip
+"""What of a file a conversation has too; its steps and what belongs to them are left out."""
+
+
+def conversation(path: str | PathLike[str], agent: str | None = None) -> Flow:
+    """Return a flow in which an agent of a file talks with a person.
+
+    Args:
+        path: The flow file, or one with declarations only.
+        agent: Which one, by its name; None: that of the first step that runs one, or the only one.
+
+    Returns:
+        The flow; it takes the inputs of the file.
+
+    Raises:
+        FlowFileError: The file is no YAML, or no mapping.
+        InputError: There is no such agent, or it is not clear which is meant.
+    """
+    flow = Flow.from_yaml(path)
+    declared = flow.head.get("agents")
+    names = list(declared) if isinstance(declared, Mapping) else []
+    name = agent or next(iter(_run_by(flow)), None) or (names[0] if len(names) == 1 else None)
+    if name is None:
+        message = f"{path} declares no agents"
+        if names:
+            message = f"{path} declares several agents: {', '.join(names)}"
+        raise InputError(message, hint="say which: --agent NAME" if names else None)
+    if agent is not None and agent not in names and "." not in agent:
+        raise InputError(f"{path} declares no agent {agent!r}", hint=did_you_mean(agent, names))
+    flow.head = {key: one for key, one in flow.head.items() if key in KEPT}
+    flow.steps.clear()
+    flow.cleanup.clear()
+    words: dict[str, Any] = {"agent": {"name": name, "chat": True}}
+    flow.step(STEP, **words)
+    flow.head["outputs"] = {"last": f"${{{{ steps.{STEP}.output }}}}"}
+    return flow
+
+
+def _run_by(flow: Flow) -> list[str]:
+    """Return the agents that the steps of a file run, in file order."""
+    found = [step.spec.get("agent") for step in flow.every()]
+    names = [one.get("name") if isinstance(one, Mapping) else one for one in found]
+    return [one for one in names if isinstance(one, str)]

@@ -1,0 +1,159 @@
+"""`flowengine chat`: messages, answers as they arrive, approvals in between, resume."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import PROGRAM, CommandLine, Done
+from tests.cli.test_terminal import Terminal
+
+FLOW = """\
+flowengine: 1
+id: talk
+inputs: {name: {type: string, default: Ana}}
+defaults: {model: scripted/replies.yaml}
+tools:
+  echo:
+    description: Says something
+    shell: {argv: [echo, "${{ args.text }}"], in: host}
+    args: {type: object, properties: {text: {type: string}}, required: [text]}
+    approval: ask
+agents:
+  helper: {instructions: "Help ${{ inputs.name }}.", tools: [echo], handoffs: [other]}
+  other: {description: Knows more, instructions: Help.}
+steps:
+  - {id: work, agent: helper, with: {prompt: hello}}
+"""
+REPLIES = """\
+- {text: "Hello Ana.\\nI can echo.", usage: {input_tokens: 7, output_tokens: 3, cost_usd: 0.25}}
+- calls: [{name: echo, arguments: {text: hi}}]
+- text: "It said \\e[31mhi."
+- calls: [{name: transfer_to_other}]
+- text: I am the other.
+- text: Still here.
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "talk.yaml").write_text(FLOW)
+    (tmp_path / "replies.yaml").write_text(REPLIES)
+    return tmp_path
+
+
+def chat(folder: Path, said: str, *words: str) -> Done:
+    """Talk through pipes: each line of `said` is typed when it is asked for."""
+    env = {name: os.environ[name] for name in ("PATH", "XDG_STATE_HOME") if name in os.environ}
+    done = subprocess.run(
+        [PROGRAM, "chat", *words],
+        cwd=folder,
+        input=said,
+        env=env | {"HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: CommandLine) -> None:
+    first = chat(folder, "I am Ana\n/tools\n/cost\n/what\n", "talk.yaml")
+
+    assert first.code == 0
+    assert first.out == "What can I do for you?\nHello Ana.\nI can echo.\n"
+    assert "helper\n  echo  Says something\n  → other  Knows more\n" in first.err
+    assert "1 replies, 7 tokens read, 3 written, $0.2500\n" in first.err
+    assert "/end     end the conversation" in first.err
+    again = first.err.splitlines()[-1].removeprefix("kept; to go on: flowengine chat ").split()
+
+    second = chat(folder, "echo hi\napprove\n\nwho knows?\nsure?\n/end\n", *again)
+
+    assert second.code == 0
+    assert second.out.splitlines() == [
+        "Hello Ana.",
+        "I can echo.",
+        "hi",
+        "It said \ufffd[31mhi.",
+        "I am the other.",
+        "Still here.",
+        "last: Still here.",
+    ]
+    assert "Call 'echo'?" in second.err
+    record = flowengine("--json", "show", flowengine.newest()).json()
+    assert record["status"] == "succeeded"
+    asked = [one["address"] for one in record["steps"] if one["kind"] == "ask"]
+    assert asked == [f"chat/person{n}" for n in ("", "#2", "#3", "#4", "#5")]
+    turns = [one["address"] for one in record["steps"] if one["kind"] == "agent_turn"]
+    assert turns[-2:] == ["chat/other", "chat/other#2"]
+
+
+def test_a_message_can_be_answered_from_the_inbox(folder: Path, flowengine: CommandLine) -> None:
+    """A conversation is an execution: whoever may answer can, with the commands for approvals."""
+    chat(folder, "", "talk.yaml")
+    [wait] = flowengine("--json", "approvals", "list").json()
+
+    flowengine("approve", wait["id"], "--form", "answer=I am Ana", code=4)
+
+    [wait] = flowengine("--json", "approvals", "list").json()
+    assert wait["title"] == "Hello Ana.\nI can echo."
+
+
+def test_the_text_of_a_refused_call_and_the_limit_of_turns(folder: Path) -> None:
+    (folder / "replies.yaml").write_text(
+        "- calls: [{name: echo, arguments: {text: hi}}]\n- text: Not then.\n"
+        + "- calls: [{name: unknown}]\n" * 2
+        + "- text: Here.\n"
+    )
+    (folder / "talk.yaml").write_text(
+        FLOW.replace('instructions: "Help', 'max_turns: 2, instructions: "Help')
+    )
+
+    done = chat(folder, "go\nreject\nnot today\nmore\nagain\n/end\n", "talk.yaml")
+
+    assert done.code == 0
+    assert "Not then.\n" in done.out
+    assert "I have stopped, as this takes more turns than I may take" in done.out
+    assert done.out.endswith("last: Here.\n")
+
+
+def test_answers_arrive_on_a_terminal_and_ctrl_d_leaves(folder: Path) -> None:
+    terminal = Terminal(folder, "chat", "talk.yaml", "-i", "name=Bo")
+    terminal.expect("What can I do for you?")
+    terminal.expect("> ")
+    os.write(terminal.master, b"hello\n")
+    terminal.expect("I can echo.")
+    terminal.expect("> ")
+    os.write(terminal.master, b"\x04")
+    terminal.expect("kept; to go on: flowengine chat --resume")
+
+    assert terminal.process.wait(60) == 0
+    os.close(terminal.master)
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "code"),
+    [
+        ([], "give a file with agents, or --resume ID", 2),
+        (["talk.yaml", "--resume", "x"], "give a file with agents, or --resume ID", 2),
+        (["talk.yaml", "--agent", "helpr"], "declares no agent 'helpr'", 3),
+        (["none.yaml"], "none.yaml", 9),
+        (["plain.yaml"], "declares no agents", 3),
+        (["two.yaml"], "declares several agents: a, b", 3),
+    ],
+)
+def test_what_cannot_be_talked_to(folder: Path, words: list[str], message: str, code: int) -> None:
+    (folder / "plain.yaml").write_text("flowengine: 1\nid: p\nsteps: [{id: a, output: 1}]\n")
+    (folder / "two.yaml").write_text(
+        "flowengine: 1\nid: t\ndefaults: {model: scripted/replies.yaml}\n"
+        "agents: {a: {instructions: A}, b: {instructions: B}}\nsteps: [{id: s, output: 1}]\n"
+    )
+
+    done = chat(folder, "", *words)
+
+    assert message in done.err
+    assert (done.code, done.out) == (code, "")
