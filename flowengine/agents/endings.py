@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flowengine.agents.models.port import Message, ToolOffer
@@ -97,23 +97,19 @@ def repeated(messages: Sequence[Message], name: str, arguments: Plain) -> tuple[
     Returns:
         How often it failed, and whether the model was told so.
     """
-    results = {
-        one.get("tool_call_id"): one.get("content") for one in messages if one.get("role") == "tool"
-    }
+    results: dict[Plain, Plain] = {}
     count, before, was_told = 0, None, False
-    for call in _calls_backwards(messages):
-        result = results.get(call["id"])
-        same = call["function"]["name"] == name and call["function"]["arguments"] == arguments
-        failed = isinstance(result, str) and result.startswith("Error: ")
-        if same and result == REPEATED:
-            was_told = True
-            continue
-        if not same or not failed or (count and result != before):
-            break
-        count, before = count + 1, result
+    for message in reversed(messages):  # as far back as the calls are this one, not all of it
+        if message.get("role") == "tool":
+            results[message.get("tool_call_id")] = message.get("content")
+        for call in reversed(message.get("tool_calls") or []):
+            result = results.get(call["id"])
+            same = call["function"]["name"] == name and call["function"]["arguments"] == arguments
+            failed = isinstance(result, str) and result.startswith("Error: ")
+            if same and result == REPEATED:
+                was_told = True
+            elif not same or not failed or (count and result != before):
+                return count, was_told
+            else:
+                count, before = count + 1, result
     return count, was_told
-
-
-def _calls_backwards(messages: Sequence[Message]) -> Iterable[Message]:
-    for message in reversed(messages):
-        yield from reversed(message.get("tool_calls") or [])

@@ -37,6 +37,9 @@ PERSON = "person"
 HELLO = "What can I do for you?"
 STOPPED = "I have stopped, as this takes more turns than I may take. How shall I go on?"
 NO_END = {"outcome": "", "reason": "", "value": None, "no_progress": False}
+NOTHING = json.dumps(NO_END)
+"""The same as an expression."""
+TEXT = "default(output.message.content, '')"
 
 
 _FIRST_HANDOFF = (
@@ -222,8 +225,7 @@ class _Writer:
         ]
         says = [""] * len(ways)
         self.marks[id] = Mark(says="asks a person", ways=["nothing more", *says])
-        ended = "{'outcome': 'resolved', 'value': state.text, 'reason': ''}"
-        going_on = "{'outcome': '', 'value': null, 'reason': ''}"
+        ended = json.dumps({**NO_END, "outcome": "resolved"}).replace("null", "state.text")
         return {
             "id": id,
             "join": {"need": "each"},
@@ -232,7 +234,7 @@ class _Writer:
             "set": {
                 "messages": "${{ output == '' ? [] : [{'role': 'user', 'content': output}] }}",
                 "begun": "${{ state.turns }}",
-                "end": f"${{{{ output == '' ? {ended} : {going_on} }}}}",
+                "end": f"${{{{ output == '' ? {ended} : {NOTHING} }}}}",
                 "text": "${{ output == '' ? state.text : '' }}",
                 "idle": 0,
             },
@@ -272,11 +274,11 @@ class _Writer:
             "effect": "idempotent",
             "retry": dict(agent.retry),
             "set": {
-                "messages": "${{ [output.message] + output.told }}",
+                "messages": "${{ [output.message] + default(output.told, []) }}",
                 "calls": "${{ output.calls }}",
-                "end": "${{ output.end }}",
-                "idle": "${{ output.idle }}",
-                "text": "${{ output.text }}",
+                "end": f"${{{{ default(output.end, {NOTHING}) }}}}",
+                "idle": "${{ default(output.idle, 0) }}",
+                "text": f"${{{{ {TEXT} == '' ? state.text : {TEXT} }}}}",
                 "active": agent.name,
                 "turns": 1,
                 "last": _USED,
@@ -331,16 +333,15 @@ class _Writer:
     # Calls
 
     def _calls(self, agent: AgentSpec, calls: str) -> Plain:
+        ends = [f"state.end.outcome != '' || {self.over}", "state.spent > 0"]
+        to = self._end(agent)
+        if to == "end":
+            ends = [" || ".join(ends)]
         ways: list[Plain] = [
-            {
-                "when": "${{ state.spent > 0 }}",
-                "to": "end",
-            },
-            {
-                "when": f"${{{{ state.end.outcome != '' || {self.over} }}}}",
-                "to": self._end(agent),
-            },
+            {"when": f"${{{{ {one} }}}}", "to": way}
+            for one, way in zip(reversed(ends), ["end", to], strict=False)
         ]
+        says = ["ends", "answers"][: len(ways)]
         ways += [
             {
                 "when": f"${{{{ output.exists(e, e.handoff == {json.dumps(other)}) }}}}",
@@ -352,7 +353,7 @@ class _Writer:
         self.marks[calls] = Mark(
             plumbing=True,
             says="",
-            ways=["ends", "ends", *("hands over" for _ in ways[2:]), "next turn"],
+            ways=[*says, *("hands over" for _ in ways[len(says) :]), "next turn"],
         )
         return {
             "id": calls,

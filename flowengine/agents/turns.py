@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -96,7 +97,7 @@ class Turn:
         offers = () if self.answers else tuple(one.offer for one in self.tools.values())
         system = [self.instructions, *([LAST] if self.answers else [])]
         messages: list[Message] = [{"role": "system", "content": "\n\n".join(filter(None, system))}]
-        messages += plain(self.state["messages"])
+        messages += self.state["messages"]  # as they are: to copy them all would take longest
         return ModelRequest(
             model=model,
             messages=messages,
@@ -136,6 +137,8 @@ def _in_folder(model: str, folder: str) -> str:
     return f"{provider}/{file}" if provider == SCRIPTED and os.path.isfile(file) else model
 
 
+_ALWAYS = ("input_tokens", "output_tokens", "cost_usd")
+"""What of the usage is told even if it is nothing."""
 _NOTHING: dict[str, Plain] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -171,18 +174,22 @@ class _Reading:
             self._read_calls()
         else:
             self._read_text()
-        usage = self.reply.usage
+        said: dict[str, Plain] = {
+            "told": self.told,
+            "idle": self.idle,
+            "scripted": self.reply.scripted,
+            "events": [dict(event) for event in self.reply.events],
+        }
+        if self.end.outcome:
+            said["end"] = self.end.data
+        # What says nothing is left out: there are many turns, and each is kept.
+        usage = {name: n for name, n in asdict(self.reply.usage).items() if n or name in _ALWAYS}
         return {
             "message": self.reply.message,
             "calls": self.calls,
-            "told": self.told,
-            "end": self.end.data,
-            "idle": self.idle,
-            "text": self.text or self.turn.state.get("text", ""),
             "model": self.reply.model,
-            "scripted": self.reply.scripted,
-            "usage": {name: getattr(usage, name) for name in usage.__dataclass_fields__},
-            "events": [dict(event) for event in self.reply.events],
+            "usage": usage,
+            **{name: one for name, one in said.items() if one},
         }
 
     # Calls
