@@ -84,7 +84,6 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
     handoffs = [one for one in said.get("handoffs", []) if one in closure]
     tools = _tools(agent, list(closure))
     turns = said.get("max_turns", {})
-    context = said.get("context", {})
     _check_choice(agent, tools, handoffs)
     return AgentSpec(
         name=name,
@@ -102,8 +101,6 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
         function_calling=said.get("function_calling"),
         settings=said.get("settings", {}),
         finish=said.get("finish", "answer"),
-        reduce=context.get("reduce"),
-        max_tokens=context.get("max_tokens"),
     )
 
 
@@ -123,11 +120,10 @@ def _tool(one: DeclaredTool, agents: Sequence[str]) -> AgentTool:
     return AgentTool(
         name=one.name,
         description=one.description,
-        parameters=one.args,
+        parameters=one.args or {},
         action={"call": one.name},
         parallel=bool(one.declaration.get("parallel", False)),
         adapter=None if runs_flow else {"agents": list(agents)},
-        server=one.server,
     )
 
 

@@ -60,15 +60,14 @@ class AgentTool:
     name: str
     """As the model is offered it."""
     description: str
-    parameters: Mapping[str, Plain] | None
-    """JSON Schema of its arguments; None: of a server, known when it is connected."""
+    parameters: Mapping[str, Plain]
+    """JSON Schema of its arguments."""
     action: Mapping[str, Plain]
     """The action of the step, in long form; its arguments are `call.args`."""
     parallel: bool = False
     adapter: Mapping[str, Plain] | None = None
     """What the adapter is told beside what it always is; None: the action is a flow, which gives
     plain data by itself."""
-    server: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,6 @@ class AgentSpec:
     function_calling: str | None = None
     settings: Mapping[str, Plain] = field(default_factory=dict)
     finish: str = "answer"
-    reduce: str | None = None
-    max_tokens: int | None = None
     reaches: Sequence[str] = ()
     """Agents that a tool of it may hand over to, besides the `handoffs` that it is offered."""
     extra: Mapping[str, Plain] = field(default_factory=dict)
@@ -308,17 +305,12 @@ class _Writer:
         tools: list[Plain] = [
             {"name": one.name, "description": one.description, "parameters": one.parameters,
              "step": self._step_id(agent, one)}
-            for one in agent.tools if one.server is None
-        ]  # fmt: skip
-        servers: list[Plain] = [
-            {"pattern": one.name, "server": one.server, "step": self._step_id(agent, one)}
-            for one in agent.tools if one.server is not None
+            for one in agent.tools
         ]  # fmt: skip
         others = {one.name: one.description for one in self.agents if one.name in agent.handoffs}
         return {
             "name": agent.name,
             "tools": tools,
-            "servers": servers,
             "handoffs": others,
             "returns": agent.returns,
             "max_turns": self.agents[0].max_turns,
@@ -381,8 +373,6 @@ class _Writer:
         tools: list[Plain] = []
         for tool in agent.tools:
             step = self._step_id(agent, tool)
-            if any(one["to"] == step for one in ways):
-                continue  # patterns of one server have one step
             ways.append({"when": f"${{{{ call.step == {json.dumps(step)} }}}}", "to": step})
             tools.append(self._tool(agent, tool, step, answer))
         self.marks[dispatch] = Mark(plumbing=True, ways=[""] * (len(ways) + 1))
@@ -461,9 +451,9 @@ class _Writer:
 
     def _step_id(self, agent: AgentSpec, tool: AgentTool) -> str:
         """Return the id of a tool's step: its name, where no other agent has it and no agent is."""
-        name = tool.server or tool.name
-        agents = {one.name for one in self.agents}
-        return f"{agent.name}.{name}" if tool.name in self._shared or name in agents else name
+        name = tool.name
+        taken = name in self._shared or any(name == one.name for one in self.agents)
+        return f"{agent.name}.{name}" if taken else name
 
     def _unique(self, id: str) -> str:
         while id in self._ids:

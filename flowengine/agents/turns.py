@@ -38,8 +38,6 @@ class Offered(NamedTuple):
     """The step that a call of it is; empty: the turn answers it by itself."""
     handoff: str = ""
     """The agent to whom it hands over."""
-    extra: Mapping[str, Plain] = {}
-    """What the step is told beside the arguments."""
 
 
 class Turn:
@@ -115,9 +113,6 @@ class Turn:
             Offered(ToolOffer(one["name"], one["description"], one["parameters"]), one["step"])
             for one in plain(self.agent["tools"])
         ]
-        for one in plain(self.state["offer"].get("servers", {}).get(self.name, [])):
-            offer = ToolOffer(one["name"], one["description"], one["parameters"])
-            found.append(Offered(offer, one["step"], extra={"tool": one["tool"]}))
         for name, what in self.agent["handoffs"].items():
             offer = ToolOffer(HANDOFF + name, _hand_over(name, what), _NOTHING)
             found.append(Offered(offer, "", handoff=name))
@@ -239,8 +234,7 @@ class _Reading:
                 )
             self._tell(call.id, call.name, endings.REPEATED)
         else:
-            self._add(offered.step, id=call.id, name=call.name, args=call.arguments,
-                      **offered.extra)  # fmt: skip
+            self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
 
     def _tell(self, id: str | None, name: str, content: str, handoff: str = "") -> None:
         """Answer a call without running anything."""

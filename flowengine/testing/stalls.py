@@ -240,7 +240,7 @@ def refused(text: str) -> tuple[CompiledFlow | None, Sequence[str]]:
     Returns:
         The compiled flow, None if there is nothing to compile; and the codes of what is wrong.
     """
-    from flowengine.flow.compile.program import Compilation
+    from flowengine.flow.compile.compilation import Compilation
     from flowengine.flow.loading.files import Files
     from flowengine.flow.source.diagnostics import Diagnostics
     from flowengine.flow.source.yaml_source import read_text

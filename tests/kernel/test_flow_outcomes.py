@@ -8,7 +8,7 @@ import pytest
 
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import compile_text
-from flowengine.flow.compile.program import Compilation
+from flowengine.flow.compile.compilation import Compilation
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.flow.loading.files import Files
 from flowengine.flow.models import GeneratedBody

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flowengine.errors import FlowFileError
-from flowengine.flow.compile.program import Compilation
+from flowengine.flow.compile.compilation import Compilation
 from flowengine.flow.loading.files import Files
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Origin, render
 from flowengine.flow.source.yaml_source import read, read_text
