@@ -48,11 +48,12 @@ def plain(text: str, waits: dict[str, str]) -> list[str]:
     return sorted(" ".join(line.split()) for line in text.splitlines())
 
 
-def test_the_flow_is_the_example() -> None:
-    [flow] = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def test_the_flows_are_the_examples() -> None:
+    flow, agents = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
     example = (ROOT / "examples" / "welcome.yaml").read_text(encoding="utf-8")
     assert example.split("\n", 1)[1] == flow
+    assert agents in (ROOT / "examples" / "triage" / "triage.yaml").read_text(encoding="utf-8")
 
 
 @pytest.fixture
