@@ -202,7 +202,8 @@ class _Reader:
             self._taken = {
                 call["id"]
                 for message in self.request.messages
-                for call in message.get("tool_calls") or ()
+                # past a read-only view of it: these are all messages, each turn
+                for call in dict.get(message, "tool_calls") or ()
             }
         while not id or id in self._taken:
             id = token_hex(_ID_DIGITS)[:_ID_DIGITS]
