@@ -132,6 +132,10 @@ def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
     if tool.server is not None:
         message = f"{tool.name!r} is of a server: agents cannot call its tools yet"
         agent.home.refuse("E502", message, loc, "declare a tool that calls it")
+    if tool.by_default_on_host:
+        message = f"{tool.name!r} runs commands, and a model would decide about them on the host"
+        hint = "say where it runs: 'shell: {argv: …, in: NAME}', an environment; or 'in: host'"
+        agent.home.refuse("E407", message, loc, hint)
     for name in ("case_resolved", "case_not_resolved"):
         if tool.name == name:
             hint = "give the tool another name"

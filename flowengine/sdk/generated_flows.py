@@ -31,6 +31,8 @@ class DeclaredTool(NamedTuple):
     """As it stands in its file, in long form; empty for tools that need no declaration."""
     server: str | None = None
     """The server that offers it; then `name` may be a glob, and what fits is known at run time."""
+    by_default_on_host: bool = False
+    """It runs commands on the host, only because nothing says where."""
 
 
 class Declarations(Protocol):

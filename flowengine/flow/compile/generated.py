@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.declaration_scope import DeclarationScope, OtherFlows
-from flowengine.flow.compile.environments import Environments
+from flowengine.flow.compile.environments import HOST, Environments
 from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.loading.load import load_generated
@@ -146,7 +146,11 @@ class FileDeclarations:
         if not required:
             del seen["required"]
         content = model.model_dump(by_alias=True, exclude_unset=True)
-        return DeclaredTool(name, model.description or callee.description, seen, content)
+        given = next(iter(model.kinds.values()), None)
+        says_where = isinstance(given, dict) and "in" in given
+        on_host = callee.task.get("in") == HOST and not says_where
+        about = model.description or callee.description
+        return DeclaredTool(name, about, seen, content, by_default_on_host=on_host)
 
     def text(self, path: str, loc: Loc) -> str:
         """Return the text of a file beside this one."""
