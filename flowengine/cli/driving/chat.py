@@ -33,9 +33,7 @@ class Talk(Progress):
         """Name nothing: there is one conversation."""
 
     def _step(self, execution: str, step: Observation) -> None:
-        self._wrong_or_called(execution, step)
-
-    def _wrong_or_called(self, execution: str, step: Observation) -> None:
+        """Show calls and what went wrong; what is said is shown as it arrives."""
         if step.error is not None and step.status in ("failed", "retrying"):
             told = one_line(f"{step.error['type']}: {step.error['message']}")
             self.line(f"  {paint(f'{clean(step.address)} {step.status}', 'yellow')} {told}")
@@ -62,7 +60,6 @@ class Chat(Dialogue):
 
     def __init__(self, session: Session, talk: Talk) -> None:
         super().__init__(session)
-        self.session = session
         self.talk = talk
         self._at_terminal = is_terminal(sys.stdin)
 
@@ -82,7 +79,7 @@ class Chat(Dialogue):
             self._command(said, wait["execution"])
         self.talk.shown = ""
         form = {"answer": "" if said == "/end" else said}
-        self.session.engine.decide(wait["id"], "answer", form=form, resume=False)
+        self._session.engine.decide(wait["id"], "answer", form=form, resume=False)
         return True
 
     def _show(self, text: str) -> None:
@@ -93,10 +90,10 @@ class Chat(Dialogue):
 
     def _command(self, said: str, execution: str) -> None:
         if said == "/tools":
-            for line in _tools(self.session, execution):
+            for line in _tools(self._session, execution):
                 err(clean(line))
         elif said == "/cost":
-            err(clean(cost(self.session, execution)))
+            err(clean(cost(self._session, execution)))
         else:
             err(HELP)
 
