@@ -103,6 +103,21 @@ def test_a_message_can_be_answered_from_the_inbox(folder: Path, flowengine: Comm
     assert wait["title"] == "Hello Ana.\nI can echo."
 
 
+def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> None:
+    terminal = Terminal(folder, "chat", "talk.yaml")
+    terminal.expect("> ")
+    [wait] = flowengine("--json", "approvals", "list").json()
+    flowengine("approve", wait["id"], "--form", "answer=I am Ana", code=4)
+    os.write(terminal.master, b"hello\n")
+    terminal.expect("was already answered by")
+    terminal.expect("Hello Ana.")
+    os.write(terminal.master, b"\x04")
+    terminal.expect("kept; to go on: flowengine chat --resume")
+
+    assert terminal.process.wait(60) == 0
+    os.close(terminal.master)
+
+
 def test_the_text_of_a_refused_call_and_the_limit_of_turns(folder: Path) -> None:
     (folder / "replies.yaml").write_text(
         "- calls: [{name: echo, arguments: {text: hi}}]\n- text: Not then.\n"

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.dialogue import Dialogue
 from flowengine.cli.driving.progress import Progress
+from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import ask, clean, err, is_terminal, one_line, out, paint
+from flowengine.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
@@ -79,7 +81,11 @@ class Chat(Dialogue):
             self._command(said, wait["execution"])
         self.talk.shown = ""
         form = {"answer": "" if said == "/end" else said}
-        self._session.engine.decide(wait["id"], "answer", form=form, resume=False)
+        try:
+            self._session.engine.decide(wait["id"], "answer", form=form, resume=False)
+        except (Conflict, NotFound) as error:  # somebody else was first
+            show_error(error)
+            return False
         return True
 
     def _show(self, text: str) -> None:
