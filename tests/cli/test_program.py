@@ -73,7 +73,7 @@ def test_the_page_of_the_docs_is_what_help_says(monkeypatch: pytest.MonkeyPatch)
     ("words", "said"),
     [
         (["rnu"], "error: there is no command 'rnu'\n  did you mean 'flowengine run'?\n"),
-        (["chat"], "error: there is no command 'chat'\n"),
+        (["serve"], "error: there is no command 'serve'\n"),
         (["approvals", "lst"], "did you mean 'flowengine approvals list'?\n"),
         (["approvals", "frobnicate"], "see: flowengine approvals --help\n"),
         (["run", "a.yaml", "--inptu", "a=b"], "did you mean --input?\n"),
