@@ -258,7 +258,7 @@ cases:
         "error[E401]: the flow has no step 'asc'",
         "error[E103]: expected a duration such as 30s, got '2 days'",
         "error[E401]: the flow has no signal 'pad'",
-        "error[E502]: not supported yet: agents",
+        "error[E502]: not supported yet: scripted agents",
         "error[E103]: expected 'running', 'succeeded', 'failed', 'cancelled', 'waiting' "
         "or 'stalled', got 'done'",
         "error[E401]: the flow has no step 'lte'",

@@ -25,10 +25,14 @@ from flowengine.cli.views.outcome import show_outcome
 from flowengine.engines import infos, results
 from flowengine.engines.engine import Engine
 from flowengine.execution_environment import EnvironmentManager
+from flowengine.journal import records
+from flowengine.kernel import events
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import ErrorData
 from tests.cli.conftest import CommandLine
 
+NAMES = vars(events) | vars(records)
+"""What hints of views name; their modules import it for type checking only."""
 HOSTILE = (
     "a\x1b[31mb\x1b]0;title\x07c\u202ed\u2066e\x9b2Jf\r\nforged  succeeded\x00g\u2028h\u200fi"
     "\x7fj\x08k\ufeffl\U000e0041m"
@@ -55,7 +59,7 @@ def made(hint: Any, text: str, name: str = "") -> Any:
     if origin is dict or hint is dict:
         return {text: made(get_args(hint)[1], text), "address": text, "status": text}
     if is_typeddict(hint):
-        hints = get_type_hints(hint)
+        hints = get_type_hints(hint, localns=NAMES)
         return {key: made(of, text, key) for key, of in hints.items()}
     if hint in (int, bool, float):
         return hint(1)
@@ -88,6 +92,10 @@ SHAPES: dict[str, Any] = {
         {"do": "escalated", "to": [text], "at": TIME},
     ],
     "signals": lambda text: [{"signal": text, "key": text}],
+    **dict.fromkeys(
+        ("tokens", "cost_usd"),
+        lambda text: {"used": 1, "running": 1, "estimated": 1, "limit": 2},
+    ),
     "votes": lambda text: [{"choice": text, "by": text, "at": TIME}],
     "decision": lambda text: {
         "choice": text, "by": text, "at": TIME, "via": text, "comment": text, "value": text,

@@ -275,7 +275,7 @@ def test_forks_and_retries_of_moved_executions_know_both_forms(tmp_path: Path) -
 CHILD = """
 import os, sys
 from flowengine import Engine
-from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.sqlite.store import SqliteStore
 
 commit = SqliteStore.commit
 

@@ -230,13 +230,15 @@ def test_stages_arguments_and_another_dockerfile(context: Path) -> None:
 
 def test_a_build_that_fails_shows_what_it_said(context: Path) -> None:
     write(context, "RUN echo the cause >&2; exit 7")
-    before = len(connect().containers.list(all=True))
+    before = {one.id for one in connect().containers.list(all=True)}
     with pytest.raises(EnvironmentStartFailed, match="could not be built") as failed:
         build(context)
 
     assert "the cause" in failed.value.message
     assert "returned a non-zero code: 7" in failed.value.message
-    assert len(connect().containers.list(all=True)) == before
+    left = {one.id: one for one in connect().containers.list(all=True) if one.id not in before}
+    # Other tests open containers beside this one; those of a build run nothing but its commands.
+    assert not [one for one in left.values() if "the cause" in str(one.attrs["Config"]["Cmd"])]
     write(context, "NONSENSE here")
     with pytest.raises(EnvironmentStartFailed, match="NONSENSE"):
         build(context)

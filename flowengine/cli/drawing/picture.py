@@ -125,7 +125,7 @@ class _Drawer:
         gone = {self.id(step) for step in inside if self.is_gone(step)}
         if gone:
             boxes = [box for box in boxes if box.id not in gone]
-            arrows = _past(arrows, gone)
+            arrows = _merged(_past(arrows, gone))
         targets = {arrow.target for arrow in arrows}
         ends = [
             Box(f"{name}_{number}", name, name.split("_"), None, None)
@@ -218,6 +218,17 @@ class _Drawer:
         if target >= 0:
             return self.id(self.steps[target])
         return f"end_{body}" if target == END else f"end_all_{body}"
+
+
+def _merged(arrows: list[Arrow]) -> list[Arrow]:
+    """Return arrows without a second one from and to the same boxes: one has both labels."""
+    found: dict[tuple[str, str, str], Arrow] = {}
+    for arrow in arrows:
+        key = (arrow.source, arrow.target, arrow.kind)
+        before = found.get(key)
+        labels = dict.fromkeys(one.label for one in (before, arrow) if one and one.label)
+        found[key] = arrow._replace(label="; ".join(labels))
+    return list(found.values())
 
 
 def _past(arrows: list[Arrow], gone: set[str]) -> list[Arrow]:
