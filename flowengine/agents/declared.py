@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowengine.agents.generated_flow import RETRY, AgentSpec, AgentTool, agent_flow
+from flowengine.agents.endings import CASE_TOOLS
+from flowengine.agents.generated_flow import RETRY, TURNS, AgentSpec, AgentTool, agent_flow
 from flowengine.agents.opening import VARIABLE
 from flowengine.agents.turns import HANDOFF
 from flowengine.sdk import Plain
@@ -54,13 +55,10 @@ def generate(name: str, declarations: Declarations, *, chat: bool = False) -> Ge
 def _closure(first: Declared) -> dict[str, Declared]:
     """Return an agent and all to whom the conversation may go, by their names in its file."""
     found = {first.name: first}
-    waiting = [(first.name, first)]
-    while waiting:
-        _, agent = waiting.pop(0)
+    waiting = [first]
+    for agent in waiting:  # grows while it is walked
         for place, other in enumerate(agent.content.get("handoffs", [])):
             loc = (*agent.loc, "handoffs", place)
-            if agent.home != first.home:
-                continue
             known = agent.home.find("agents", other, loc)
             if known is None or other in found:
                 continue
@@ -70,7 +68,7 @@ def _closure(first: Declared) -> dict[str, Declared]:
                 agent.home.refuse("E502", message, loc, hint)
                 continue
             found[other] = known
-            waiting.append((other, known))
+            waiting.append(known)
     return found
 
 
@@ -93,7 +91,7 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
         tools=tools,
         handoffs=handoffs,
         returns=said.get("returns"),
-        max_turns=turns.get("count", 30),
+        max_turns=turns.get("count", TURNS),
         last=turns.get("last", "fail"),
         retry={**RETRY, **said["retry"]} if "retry" in said else RETRY,
         tool_choice=said.get("tool_choice"),
@@ -136,12 +134,10 @@ def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
         message = f"{tool.name!r} runs commands, and a model would decide about them on the host"
         hint = "say where it runs: 'shell: {argv: …, in: NAME}', an environment; or 'in: host'"
         agent.home.refuse("E407", message, loc, hint)
-    for name in ("case_resolved", "case_not_resolved"):
-        if tool.name == name:
-            hint = "give the tool another name"
-            agent.home.refuse("E103", f"agents are given {name!r} by 'finish'", loc, hint)
+    hint = "give the tool another name"
+    if tool.name in CASE_TOOLS:
+        agent.home.refuse("E103", f"agents are given {tool.name!r} by 'finish'", loc, hint)
     if tool.name.startswith(HANDOFF):
-        hint = "give the tool another name"
         agent.home.refuse("E103", f"{HANDOFF!r} is how handoffs are called", loc, hint)
 
 

@@ -325,16 +325,16 @@ class _Writer:
     # Calls
 
     def _calls(self, agent: AgentSpec, calls: str) -> Plain:
-        ends = [f"state.end.outcome != '' || {self.over}", "state.spent > 0"]
+        done, spent = f"state.end.outcome != '' || {self.over}", "state.spent > 0"
         to = self._end(agent)
         if to == "end":
-            ends = [" || ".join(ends)]
+            ends = {"ends": (f"{done} || {spent}", to)}
+        else:
+            ends = {"ends": (spent, "end"), "answers": (done, to)}
         ways: list[Plain] = [
-            {"when": f"${{{{ {one} }}}}", "to": way}
-            for one, way in zip(reversed(ends), ["end", to], strict=False)
+            {"when": f"${{{{ {when} }}}}", "to": way} for when, way in ends.values()
         ]
-        says = ["ends", "answers"][: len(ways)]
-        ways += [
+        handoffs: list[Plain] = [
             {
                 "when": f"${{{{ output.exists(e, e.handoff == {json.dumps(other)}) }}}}",
                 "to": other,
@@ -342,11 +342,8 @@ class _Writer:
             for other in self._targets(agent)
             if other != agent.name
         ]
-        self.marks[calls] = Mark(
-            plumbing=True,
-            says="",
-            ways=[*says, *("hands over" for _ in ways[len(says) :]), "next turn"],
-        )
+        says = [*ends, *("hands over" for _ in handoffs), "next turn"]
+        self.marks[calls] = Mark(plumbing=True, says="", ways=says)
         return {
             "id": calls,
             "map": {
@@ -357,7 +354,7 @@ class _Writer:
             },
             "group": self._group(agent),
             "set": {"messages": "${{ output.messages }}", "context": "${{ output.context }}"},
-            "next": {"first": [*ways, {"else": agent.name}]},
+            "next": {"first": [*ways, *handoffs, {"else": agent.name}]},
         }
 
     def _targets(self, agent: AgentSpec) -> list[str]:
@@ -417,6 +414,11 @@ class _Writer:
                 "handoff": "",
             }
         wrong = "'Error: ' + error.type + ': ' + error.message"
+        told: Plain = {
+            "messages": f"${{{{ [{{{head}, 'content': {wrong}}}] }}}}",
+            "context": {},
+            "handoff": "",
+        }
         return {
             "id": step,
             **tool.action,
@@ -429,22 +431,8 @@ class _Writer:
             },
             "output": output,
             "on_error": [
-                {
-                    "type": ["BudgetExceeded"],
-                    "set": {"spent": 1},
-                    "output": {
-                        "messages": f"${{{{ [{{{head}, 'content': {wrong}}}] }}}}",
-                        "context": {},
-                        "handoff": "",
-                    },
-                },
-                {
-                    "output": {
-                        "messages": f"${{{{ [{{{head}, 'content': {wrong}}}] }}}}",
-                        "context": {},
-                        "handoff": "",
-                    }
-                },
+                {"type": ["BudgetExceeded"], "set": {"spent": 1}, "output": told},
+                {"output": told},
             ],
             "next": {"to": answer},
         }
