@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.agent import Agent, Response
+from flowengine.agents.used import used
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import Result
 
-_COUNTED = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
+_TOLD = (
+    "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cost_usd", "estimated",
+)  # fmt: skip
 
 
 def response(engine: Engine, result: Result, agents: Mapping[str, Agent], given: int) -> Response:
@@ -43,13 +47,5 @@ def response(engine: Engine, result: Result, agents: Mapping[str, Agent], given:
 
 def _usage(engine: Engine, execution: str) -> dict[str, Any]:
     """Return what all calls of models used together; a cost that is not known counts nothing."""
-    total: dict[str, Any] = dict.fromkeys(_COUNTED, 0) | {"cost_usd": 0.0, "estimated": False}
-    for step in engine.show(execution)["steps"]:
-        output = step.get("output")
-        used = output.get("usage") if isinstance(output, Mapping) else None
-        if isinstance(used, Mapping):
-            for name in _COUNTED:
-                total[name] += used.get(name, 0)
-            total["cost_usd"] += used.get("cost_usd") or 0.0
-            total["estimated"] |= bool(used.get("estimated"))
-    return total
+    total = asdict(used(engine.events(execution)))
+    return {name: total[name] for name in _TOLD}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -30,9 +29,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help="a file that declares agents")
     parser.add_argument("--agent", metavar="NAME", help="which of its agents")
     parser.add_argument("--resume", metavar="ID", help="an earlier conversation")
-    parser.add_argument(
-        "--model", metavar="MODEL", help="the model of all agents, whatever the file says"
-    )
+    read.add_model(parser)
     parser.add_argument(
         "-i",
         "--input",
@@ -57,13 +54,12 @@ def run(arguments: Namespace) -> int:
     """
     if (arguments.file is None) == (arguments.resume is None):
         raise UsageError("give a file with agents, or --resume ID", hint="see: flowengine list")
-    if arguments.model is not None:
-        os.environ.setdefault("FLOWENGINE_MODEL", arguments.model)  # the check asks for one
+    labels = read.model_labels(arguments.model)
     with Session(arguments, make=arguments.file) as session:
         from flowengine.cli.driving.chat import Chat, Talk, cost
 
         talk = Talk(session)
-        call = _resumed(session) if arguments.file is None else _begun(session)
+        call = _resumed(session) if arguments.file is None else _begun(session, labels)
         result = drive_and_ask(session, call, Chat(session, talk), talk)
         if result is None:
             return 0
@@ -75,7 +71,7 @@ def run(arguments: Namespace) -> int:
         return 0
 
 
-def _begun(session: Session) -> Callable[[], Result]:
+def _begun(session: Session, labels: dict[str, str]) -> Callable[[], Result]:
     """Return what begins a conversation."""
     from flowengine.flow.building.conversation import conversation
 
@@ -83,7 +79,6 @@ def _begun(session: Session) -> Callable[[], Result]:
     flow = engine.load(conversation(arguments.file, arguments.agent))
     tell_host_steps(session, flow)
     inputs = read.inputs(flow.inputs, arguments.input)
-    labels = {"model": arguments.model} if arguments.model is not None else {}
     return lambda: engine.run(flow, inputs, labels=labels)
 
 

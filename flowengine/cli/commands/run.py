@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -44,11 +43,7 @@ def configure(parser: ArgumentParser) -> None:
         help="id of the execution; the same id with the same flow and inputs continues the first",
     )
     read.add_assignments(parser, "--label", "a label for lists; may be repeated")
-    parser.add_argument(
-        "--model",
-        metavar="PROVIDER/MODEL",
-        help="the model of all agents, whatever the file says; it is kept as the label 'model'",
-    )
+    read.add_model(parser)
     parser.add_argument(
         "--detach", action="store_true", help="run it in the background and print its id"
     )
@@ -74,10 +69,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    labels = dict(arguments.label)
-    if arguments.model is not None:
-        labels["model"] = arguments.model
-        os.environ.setdefault("FLOWENGINE_MODEL", arguments.model)  # the check asks for one
+    labels = dict(arguments.label) | read.model_labels(arguments.model)
     with Session(arguments, make=arguments.file) as session:
         flow = load(session, arguments.file)
         inputs = read.inputs(flow.inputs, arguments.input)

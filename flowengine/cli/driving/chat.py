@@ -128,15 +128,11 @@ def _tools(session: Session, execution: str) -> list[str]:
 
 def cost(session: Session, execution: str) -> str:
     """Return what the models of an execution have used, in a line."""
-    asked, read, written, dollars, unknown = 0, 0, 0, 0.0, False
-    for entry in session.engine.events(execution):
-        value = entry.get("value") if entry["type"] == "succeeded" else None
-        usage = value.get("usage") if isinstance(value, dict) and "message" in value else None
-        if isinstance(usage, dict):
-            asked += 1
-            read += usage.get("input_tokens", 0)
-            written += usage.get("output_tokens", 0)
-            unknown |= usage.get("cost_usd") is None
-            dollars += usage.get("cost_usd") or 0.0
-    price = f"${dollars:.4f}{' and what has no known price' if unknown else ''}"
-    return f"{asked} replies, {read} tokens read, {written} written, {price}"
+    from flowengine.agents.used import used
+
+    total = used(session.engine.events(execution))
+    price = f"${total.cost_usd:.4f}{' and what has no known price' if total.unpriced else ''}"
+    return (
+        f"{total.replies} replies, {total.input_tokens} tokens read, {total.output_tokens} "
+        f"written, {price}"
+    )

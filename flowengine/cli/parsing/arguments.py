@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
@@ -56,6 +57,27 @@ def add_stay(parser: ArgumentParser) -> None:
         type=duration,
         help="keep running for timers due within this time; default: 1m",
     )
+
+
+def add_model(parser: ArgumentParser) -> None:
+    """Add `--model`, for commands that start executions; see `model_labels`."""
+    parser.add_argument(
+        "--model",
+        metavar="PROVIDER/MODEL",
+        help="the model of all agents, whatever the file says; it is kept as the label 'model'",
+    )
+
+
+def model_labels(model: str | None) -> dict[str, str]:
+    """Return the labels of an execution whose agents ask the model of `--model`.
+
+    Args:
+        model: What was given; None: nothing. The check of a file asks for one, so it is told, too.
+    """
+    if model is None:
+        return {}
+    os.environ.setdefault("FLOWENGINE_MODEL", model)
+    return {"model": model}
 
 
 def assignment(text: str) -> tuple[str, str]:
