@@ -107,6 +107,7 @@ class BashProvider(SupervisedProvider[Bash]):
     """Opens command runners."""
 
     kind = "bash"
+    runs_programs = True
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`."""

@@ -22,6 +22,7 @@ class ShellProvider(SupervisedProvider[Shell]):
     """Opens shells."""
 
     kind = "shell"
+    runs_programs = True
     live = True
 
     def config_model(self) -> type[BaseModel]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +22,8 @@ from flowengine.sdk.generated_flows import (
 )
 
 CHOICES = ("auto", "none", "required")
+_ENVIRONMENTS = "_environments"
+"""The input with what agents say of environments, where expressions give them arguments."""
 
 
 def generate(name: str, declarations: Declarations, *, chat: bool = False) -> GeneratedFlow | None:
@@ -41,15 +44,24 @@ def generate(name: str, declarations: Declarations, *, chat: bool = False) -> Ge
         called: Given(_instructions(one), (*one.loc, "instructions"), one.home)
         for called, one in closure.items()
     }
+    places = {
+        called: Given(one.content["environments"], (*one.loc, "environments"), one.home)
+        for called, one in closure.items()
+        if _is_computed(one.content.get("environments"))
+    }
     return GeneratedFlow(
         id=f"{'chats' if chat else 'agents'}.{first.name}",
-        body=made.body,
+        body=_with_inputs(made.body, [_ENVIRONMENTS] if places else []),
         home=first.home,
         loc=first.loc,
-        given={"_instructions": texts},
+        given={"_instructions": texts, **({_ENVIRONMENTS: places} if places else {})},
         marks=made.marks,
         returns=first.content.get("returns") or {"type": "string"},
     )
+
+
+def _with_inputs(body: Mapping[str, Plain], names: Sequence[str]) -> Mapping[str, Plain]:
+    return {**body, "inputs": {**body["inputs"], **{name: {"type": "object"} for name in names}}}
 
 
 def _closure(first: Declared) -> dict[str, Declared]:
@@ -80,7 +92,9 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
         hint = f"say 'model' here, 'defaults.model', the variable {VARIABLE}, or --model"
         agent.home.refuse("E408", f"no model is named for the agent {name!r}", agent.loc, hint)
     handoffs = [one for one in said.get("handoffs", []) if one in closure]
-    tools = _tools(agent, list(closure))
+    environments = _environments(name, agent)
+    tools = _tools(agent, list(closure), environments)
+    _check_used(agent, environments, tools)
     turns = said.get("max_turns", {})
     _check_choice(agent, tools, handoffs)
     return AgentSpec(
@@ -102,12 +116,37 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
     )
 
 
-def _tools(agent: Declared, agents: Sequence[str]) -> list[AgentTool]:
+def _environments(name: str, agent: Declared) -> dict[str, dict[str, Plain]]:
+    """Return the environments of an agent, by the names under which its tools find them."""
+    found: dict[str, dict[str, Plain]] = {}
+    for called, use in agent.content.get("environments", {}).items():
+        [(environment, args)] = use.items()
+        if agent.home.find("environments", environment, (*agent.loc, "environments")) is None:
+            continue
+        path = f"inputs.{_ENVIRONMENTS}" + "".join(
+            f"[{json.dumps(key)}]" for key in (name, called, environment)
+        )
+        found[called] = {
+            environment: {
+                one: f"${{{{ {path}[{json.dumps(one)}] }}}}" if _is_computed(value) else value
+                for one, value in args.items()
+            }
+        }
+    return found
+
+
+def _is_computed(value: Plain) -> bool:
+    return "${{" in json.dumps(value)
+
+
+def _tools(
+    agent: Declared, agents: Sequence[str], environments: Mapping[str, Mapping[str, Plain]]
+) -> list[AgentTool]:
     """Return the tools of an agent, each once, however many names and globs fit it."""
     found: dict[str, AgentTool] = {}
     for place, pattern in enumerate(agent.content.get("tools", [])):
         loc: Loc = (*agent.loc, "tools", place)
-        for one in agent.home.tools(pattern, loc):
+        for one in agent.home.tools(pattern, loc, environments):
             _check_tool(agent, one, loc)
             found.setdefault(one.name, _tool(one, agents))
     return list(found.values())
@@ -119,7 +158,7 @@ def _tool(one: DeclaredTool, agents: Sequence[str]) -> AgentTool:
         name=one.name,
         description=one.description,
         parameters=one.args or {},
-        action={"call": one.name},
+        action={"call": one.name, **one.modifiers},
         parallel=bool(one.declaration.get("parallel", False)),
         adapter=None if runs_flow else {"agents": list(agents)},
     )
@@ -139,6 +178,22 @@ def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
         agent.home.refuse("E103", f"agents are given {tool.name!r} by 'finish'", loc, hint)
     if tool.name.startswith(HANDOFF):
         agent.home.refuse("E103", f"{HANDOFF!r} is how handoffs are called", loc, hint)
+
+
+def _check_used(
+    agent: Declared, environments: Mapping[str, Mapping[str, Plain]], tools: Sequence[AgentTool]
+) -> None:
+    """Warn of environments that none of the tools works in."""
+    uses = [
+        use
+        for one in tools
+        for use in (one.action.get("in", {}), *one.action.get("environments", {}).values())
+    ]
+    for name, use in environments.items():
+        if use not in uses:
+            message = f"none of its tools works in the environment {name!r}"
+            hint = "a function takes it by a parameter of this name, or in 'runtime_resources'"
+            agent.home.refuse("W105", message, (*agent.loc, "environments"), hint)
 
 
 def _check_choice(agent: Declared, tools: Sequence[AgentTool], handoffs: Sequence[str]) -> None:

@@ -89,6 +89,8 @@ class Provider(Generic[_Live]):
     """The sandboxes that it can run in; empty: all."""
     live: ClassVar[bool] = False
     """Whether its state is lost when it is closed, so that it is kept while an execution waits."""
+    runs_programs: ClassVar[bool] = False
+    """Whether `run` takes a program with its arguments (`argv`), not only text."""
     leaves_traces: ClassVar[bool] = True
     """Whether something can be left over when this process dies, so that a registry on disk is
     needed."""

@@ -33,6 +33,8 @@ class DeclaredTool(NamedTuple):
     """The server that offers it; then `name` may be a glob, and what fits is known at run time."""
     by_default_on_host: bool = False
     """It runs commands on the host, only because nothing says where."""
+    modifiers: Mapping[str, Plain] = {}
+    """What a step that calls it says besides: the environments that it takes of those offered."""
 
 
 class Declarations(Protocol):
@@ -51,12 +53,16 @@ class Declarations(Protocol):
             loc: Where it is named; empty: by the step.
         """
 
-    def tools(self, pattern: str, loc: Loc) -> list[DeclaredTool]:
+    def tools(
+        self, pattern: str, loc: Loc, environments: Mapping[str, Mapping[str, Plain]] = ...
+    ) -> list[DeclaredTool]:
         """Return the tools that a name or glob means; that there are none is reported.
 
         Args:
             pattern: A name, or a glob over names.
             loc: Where it stands.
+            environments: What they may work in: name → `{environment: arguments}`. Each takes what
+                it has a use for.
         """
 
     def text(self, path: str, loc: Loc) -> str:

@@ -57,6 +57,8 @@ class CallSignature(NamedTuple):
     """What it was read from: a stored flow is compiled again when one of them changes."""
     description: str = ""
     """What it does, for who may call it."""
+    takes_resources: bool = False
+    """It takes all environments that it is given, whatever their names."""
 
 
 class Meter(NamedTuple):

@@ -110,7 +110,13 @@ class Python(StepKind):
         found = derive(configuration["function"], folder)
         task = {"folder": folder, "quick": found.quick}
         return CallSignature(
-            found.args, found.returns, task, found.classes, found.paths, found.description
+            found.args,
+            found.returns,
+            task,
+            found.classes,
+            found.paths,
+            found.description,
+            found.takes_resources,
         )
 
     @classmethod

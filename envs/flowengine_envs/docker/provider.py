@@ -37,6 +37,7 @@ class DockerProvider(Provider[Containers]):
     """Opens runners of containers."""
 
     kind = "docker"
+    runs_programs = True
     sandbox = "docker"
     only_in = ("docker",)
 

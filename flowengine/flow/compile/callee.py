@@ -62,6 +62,8 @@ class Callee:
     """What it gets, by the names it knows them by."""
     hinted: dict[str, Hinted] = field(default_factory=dict)
     """Arguments that may get an environment by their type."""
+    takes_resources: bool = False
+    """It takes all environments that it is given."""
     flow: Definition | None = None
     """The flow that it runs."""
     given: dict[str, Typed] = field(default_factory=dict)

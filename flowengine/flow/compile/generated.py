@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine import registry
@@ -17,6 +19,12 @@ from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.declaration_scope import DeclarationScope, OtherFlows
 from flowengine.flow.compile.environments import HOST, Environments
 from flowengine.flow.compile.expressions import Expressions
+from flowengine.flow.compile.offered_environments import (
+    Ambiguous,
+    Uses,
+    taken,
+    taken_by_brought,
+)
 from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
@@ -96,18 +104,20 @@ class FileDeclarations:
         prefix = name.removesuffix(inner)
         return Declared(inner, content, (section, inner), there, prefix)
 
-    def tools(self, pattern: str, loc: Loc) -> list[DeclaredTool]:
+    def tools(
+        self, pattern: str, loc: Loc, environments: Uses = MappingProxyType({})
+    ) -> list[DeclaredTool]:
         """Return the tools that a name or glob means."""
         is_glob = not GLOB.isdisjoint(pattern)
         server = self._server(pattern)
         if server is not None:
             return [server]
         if not is_glob:
-            found = self._tool(pattern, loc)
+            found = self._tool(pattern, loc, environments)
             return [] if found is None else [found]
         names = [*known_names(self.file, "tools"), *(n for n in brought_tools() if n != "std.ask")]
         fits = [name for name in names if fnmatchcase(name, pattern)]
-        told = [tool for name in fits if (tool := self._tool(name, loc)) is not None]
+        told = [tool for name in fits if (tool := self._tool(name, loc, environments))]
         if not fits:
             hint = did_you_mean(pattern, names) or "declare them under 'tools'"
             self.refuse("E401", f"no tool fits {pattern!r}", loc, hint)
@@ -128,18 +138,30 @@ class FileDeclarations:
         owner = self.program.files.owner(self.file, "tools", name, ())
         return None if owner is None else owner[0].model.tools.get(owner[1])
 
-    def _tool(self, name: str, loc: Loc) -> DeclaredTool | None:
-        """Return a tool by its name."""
+    def _tool(self, name: str, loc: Loc, offered: Uses) -> DeclaredTool | None:
+        """Return a tool by its name.
+
+        Args:
+            loc: Where it is named.
+            offered: Environments that it may work in.
+        """
         model = self._model(name)
         kind, _, tool = name.partition(".")
-        if model is None and tool in (brought := tools_of(kind)):
-            return DeclaredTool(name, brought[tool]["description"], brought[tool]["args"], {})
         tools = self.program.tools_of(self.file)
+        if model is None and tool in (brought := tools_of(kind)):
+            told = brought[tool]
+            with self._reporting_ambiguity(name, loc):
+                works_in = taken_by_brought(tools.environments, told.get("environment"), offered)
+                return DeclaredTool(name, told["description"], told["args"], {}, modifiers=works_in)
+            return None
         callee = tools.find(name, loc or self.use[1])
         if callee is None or model is None:
             return None
+        modifiers: dict[str, Any] = {}
+        with self._reporting_ambiguity(name, loc):
+            modifiers = taken(tools.environments, callee, model, offered)
         args: dict[str, Any] = callee.args or {"type": "object"}
-        bound = callee.bind or {}
+        bound = {*(callee.bind or {}), *modifiers.get("environments", {})}
         properties = {k: v for k, v in args.get("properties", {}).items() if k not in bound}
         required = [one for one in args.get("required", ()) if one not in bound]
         seen: dict[str, Any] = {**args, "properties": properties, "required": required}
@@ -148,9 +170,24 @@ class FileDeclarations:
         content = model.model_dump(by_alias=True, exclude_unset=True)
         given = next(iter(model.kinds.values()), None)
         says_where = isinstance(given, dict) and "in" in given
-        on_host = callee.task.get("in") == HOST and not says_where
+        on_host = callee.task.get("in") == HOST and not says_where and "in" not in modifiers
         about = model.description or callee.description
-        return DeclaredTool(name, about, seen, content, by_default_on_host=on_host)
+        return DeclaredTool(
+            name, about, seen, content, by_default_on_host=on_host, modifiers=modifiers
+        )
+
+    @contextmanager
+    def _reporting_ambiguity(self, tool: str, loc: Loc) -> Iterator[None]:
+        """Report that several environments would do for a tool (E402)."""
+        try:
+            yield
+        except Ambiguous as error:
+            names = " and ".join(map(repr, error.names))
+            message = f"{tool!r} works in one environment, and {names} would both do"
+            if len(error.names) > 2:
+                message = f"{tool!r} works in one environment, and any of {names} would do"
+            hint = f"say which with the tool: 'in: {error.names[0]}' or 'environments'"
+            self.refuse("E402", message, loc, hint)
 
     def text(self, path: str, loc: Loc) -> str:
         """Return the text of a file beside this one."""

@@ -52,8 +52,8 @@ def inject(
             next(iter(use)): use
             for name, use in named.items()
             if name in found.environments
-            and _fits(environments.kind_of(next(iter(use))), hinted.classes)
-        } or {name: {name: {}} for name, kind in own.items() if _fits(kind, hinted.classes)}
+            and fits(environments.kind_of(next(iter(use))), hinted.classes)
+        } or {name: {name: {}} for name, kind in own.items() if fits(kind, hinted.classes)}
         if not uses and not _may_fit(hinted.classes):
             continue  # a class of somebody else's: an argument like others
         taken.append(parameter)
@@ -78,7 +78,7 @@ def _check_named(
     """Refuse an environment of another class than the parameter of its name takes."""
     [name] = use
     kind = environments.kind_of(name)
-    if kind is None or _fits(kind, hinted.classes) or not _may_fit(hinted.classes):
+    if kind is None or fits(kind, hinted.classes) or not _may_fit(hinted.classes):
         return
     kinds = " or ".join(_kinds_of(hinted.classes))
     message = f"the parameter {parameter!r} of {found.name} takes a {_words(hinted)}, "
@@ -118,10 +118,10 @@ def _kinds_of(classes: list[str]) -> list[str]:
     """Return the kinds that open one of these; only packages that a class is from are loaded."""
     packages = {one.partition(".")[0] for one in classes}
     kinds = [kind for package in sorted(packages) for kind in registry.kinds_from(package)]
-    return [kind for kind in kinds if _fits(kind, classes)]
+    return [kind for kind in kinds if fits(kind, classes)]
 
 
-def _fits(kind: str | None, classes: list[str]) -> bool:
+def fits(kind: str | None, classes: list[str]) -> bool:
     """Return whether what a kind opens is one of these, or derived from one.
 
     Its package may hand the class on, so it is known by package and name.

@@ -147,6 +147,7 @@ class StepKinds:
         args, returns = signature.args, signature.returns
         found.task |= signature.task
         found.description = signature.description
+        found.takes_resources = signature.takes_resources
         if found.args is None:
             found.args = args
         required = (args or {}).get("required", ())

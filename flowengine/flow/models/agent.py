@@ -14,6 +14,7 @@ from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import (
     ID,
     AsSchema,
+    EnvironmentUses,
     Positive,
     Template,
     Text,
@@ -160,6 +161,12 @@ class Agent(Part):
         description="What ends the step: a reply without calls, or one of the tools "
         "`case_resolved` and `case_not_resolved`, which the agent is then given.",
         examples=["tools"],
+    )
+
+    environments: EnvironmentUses = Field(
+        default=None,
+        description="Environments that its tools get; no model sees them.",
+        examples=[["sandbox"], {"db": "orders"}],
     )
 
     @classmethod

@@ -158,9 +158,14 @@ def group_around(m: View, act: Activation) -> Unit | None:
 
 
 def regions(m: View, unit: Unit) -> tuple[int, ...]:
-    """Return the units of the map items, groups and subflows around a unit, innermost first."""
-    found = [] if m.node(m.act_of(unit)).map is None else [unit["id"]]
-    return (*found, *(one["id"] for one in m.units_around(m.act_of(unit))))
+    """Return the units of the map items, groups and subflows around a unit, innermost first.
+
+    Plumbing is no region: who wrote the flow does not know of it.
+    """
+    act = m.act_of(unit)
+    found = [] if m.node(act).map is None else [unit]
+    found += m.units_around(act)
+    return tuple(one["id"] for one in found if not m.node(m.act_of(one)).plumbing)
 
 
 def of_scope(m: View, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:

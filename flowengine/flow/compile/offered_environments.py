@@ -1,0 +1,134 @@
+"""Environments that a caller offers to what it calls: which of them a tool takes, and how.
+
+An agent says what its tools work in; each tool takes what it knows how to use, and nothing is
+opened for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from flowengine import registry
+from flowengine.errors import FlowEngineError
+from flowengine.flow.compile.callee import Callee
+from flowengine.flow.compile.environments import HOST, Environments
+from flowengine.flow.compile.hinted_environments import fits
+from flowengine.flow.models import Tool
+
+if TYPE_CHECKING:
+    from flowengine.kernel.graph.compiled import Plain
+
+Uses = Mapping[str, Mapping[str, Any]]
+"""By the name under which a function finds it: `{environment: arguments}`."""
+
+
+class Ambiguous(Exception):
+    """Several of the environments would do.
+
+    Args:
+        names: Theirs.
+    """
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(names)
+        self.names = names
+
+
+def taken(
+    environments: Environments, found: Callee, model: Tool, offered: Uses
+) -> dict[str, Plain]:
+    """Return what the step that calls a tool says of environments: `in`, `environments`.
+
+    Args:
+        environments: Those of the file of both.
+        found: The tool.
+        model: As it is declared.
+        offered: The environments.
+
+    Returns:
+        Modifiers of the step; empty: the tool takes none of them.
+
+    Raises:
+        Ambiguous: It works in one environment, and several of them would do.
+    """
+    if found.step_kind.in_environment:
+        return _place(environments, found, model, offered)
+    if not found.step_kind.takes_arguments or found.flow is not None:
+        return {}
+    uses = {**_named(model, offered), **_by_parameter(environments, found, model, offered)}
+    return {"environments": uses} if uses else {}
+
+
+def taken_by_brought(
+    environments: Environments, kind: str | None, offered: Uses
+) -> dict[str, Plain]:
+    """Return the same of a tool that a step kind brings, which works in a kind of environment."""
+    fitting = [use for use in offered.values() if environments.kind_of(_name(use)) == kind]
+    use = _only(fitting) if kind is not None else None
+    return {} if use is None else {"environments": {kind: use}}
+
+
+def _place(
+    environments: Environments, found: Callee, model: Tool, offered: Uses
+) -> dict[str, Plain]:
+    """Return where something runs that runs a command, unless it says so by itself."""
+    given = next(iter(model.kinds.values()), None)
+    says_where = isinstance(given, dict) and "in" in given
+    if says_where or found.task.get("in") != HOST:
+        return {}
+    places = [one for one in offered.values() if _runs_programs(environments, _name(one))]
+    use = _only(places)
+    return {} if use is None else {"in": use}
+
+
+def _named(model: Tool, offered: Uses) -> dict[str, Plain]:
+    """Return those that the tool names, too: now all who are offered one share it."""
+    by_name = {_name(use): use for use in offered.values()}
+    return {
+        parameter: dict(by_name[_name(use)])
+        for parameter, use in (model.environments or {}).items()
+        if _name(use) in by_name and not any(use.values())
+    }
+
+
+def _by_parameter(
+    environments: Environments, found: Callee, model: Tool, offered: Uses
+) -> dict[str, Plain]:
+    """Return those that a function takes: by name, by type, or all."""
+    own = {*(model.environments or {}), *model.bind}
+    properties = (found.args or {}).get("properties", {})
+    kinds = {name: environments.kind_of(_name(use)) for name, use in offered.items()}
+    uses: dict[str, Plain] = {}
+    for name, use in offered.items():
+        hinted = found.hinted.get(name)
+        parameter = name in properties or name in found.environments
+        untyped = properties.get(name, {}).keys() <= {"description"}
+        suits = untyped if hinted is None else fits(kinds[name], hinted.classes)
+        if name not in own and parameter and suits:
+            uses[name] = dict(use)
+    for argument, known in found.hinted.items():
+        fitting = [use for name, use in offered.items() if fits(kinds[name], known.classes)]
+        if argument not in own and argument not in uses and len(fitting) == 1:
+            uses[argument] = dict(fitting[0])
+    if found.takes_resources:
+        uses |= {name: dict(use) for name, use in offered.items() if name not in {*uses, *own}}
+    return uses
+
+
+def _only(fitting: list[Mapping[str, Any]]) -> dict[str, Plain] | None:
+    if len(fitting) > 1:
+        raise Ambiguous([_name(use) for use in fitting])
+    return dict(fitting[0]) if fitting else None
+
+
+def _name(use: Mapping[str, Any]) -> str:
+    return next(iter(use))
+
+
+def _runs_programs(environments: Environments, name: str) -> bool:
+    kind = environments.kind_of(name)
+    try:
+        return kind is not None and registry.provider(kind).runs_programs
+    except FlowEngineError:
+        return False  # reported with the declaration

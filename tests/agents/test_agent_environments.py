@@ -1,0 +1,230 @@
+"""Environments of agents: what their tools work in, and no model sees (docs/agents.md)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine, check
+from flowengine.errors import FlowFileError
+from tests.agents.flows import NAME, STEPS, Case, call, flow
+
+TOOLS = '''
+from flowengine_envs.sqlite import Database
+
+def by_name(db, word: str) -> str:
+    """Keep a word.
+
+    Args:
+        db: Where.
+    """
+    db.execute("insert into words values (?)", [word])
+    return "kept"
+
+def by_type(words: Database) -> int:
+    """Count words."""
+    return words.query("select count(*) as n from words")[0]["n"]
+
+def every(runtime_resources: dict) -> list:
+    """Name what there is."""
+    return sorted(runtime_resources)
+
+def other(db: str) -> str:
+    """Take a text that happens to be called like an environment."""
+    return db.upper()
+
+def plain(a: int = 0) -> int:
+    """Take nothing."""
+    return a
+'''
+HEAD = f"""
+flowengine: 1
+id: f
+inputs: {{q: {{type: string, default: Do it.}}, name: {{type: string, default: kept}}}}
+defaults: {{model: {NAME}}}
+environments:
+  db: {{kind: sqlite, config: {{path: words.db, mode: rwc}}}}
+  box: {{kind: bash, provider: host}}
+tools:
+  by_name: {{python: "tools:by_name"}}
+  by_type: {{python: "tools:by_type"}}
+  every: {{python: "tools:every"}}
+  other: {{python: "tools:other"}}
+  plain: {{python: "tools:plain"}}
+  who: {{shell: {{argv: [sh, -c, "echo $$ in $PWD"]}}}}
+"""
+MAKE = """
+steps:
+  - {id: make, run: create table words (word text), in: db}
+  - {id: ask, agent: first, with: {prompt: "${{ inputs.q }}"}}
+outputs: {answer: "${{ steps.ask.output }}"}
+"""
+
+
+def case(folder: Path, agent: str, script: list[Any], steps: str = MAKE, head: str = HEAD) -> Case:
+    (folder / "tools.py").write_text(TOOLS)
+    return Case(folder, flow(agent, steps, head), script)
+
+
+def faults(folder: Path, agent: str, head: str = HEAD) -> list[str]:
+    (folder / "tools.py").write_text(TOOLS)
+    (folder / "flow.yaml").write_text(flow(agent, STEPS, head))
+    with Engine(folder / "store.db") as engine, pytest.raises(FlowFileError) as error:
+        engine.run(folder / "flow.yaml")
+    return [f"{one.code} {one.line}: {one.message}; {one.hint}" for one in error.value.diagnostics]
+
+
+def answers(case: Case, number: int) -> list[str]:
+    return [one["content"] for one in case.sent(number) if one["role"] == "tool"]
+
+
+def test_tools_get_them_by_name_by_type_or_all_and_no_model_sees_them(tmp_path: Path) -> None:
+    agent = (
+        "first: {instructions: Do., tools: [by_name, by_type, every, other], environments: [db]}"
+    )
+    script = [
+        {"calls": [call("by_name", word="oak"), call("by_type"), call("every")]},
+        {"calls": [call("other", db="x")]},
+        {"text": "so"},
+    ]
+    one = case(tmp_path, agent, script)
+
+    assert one.run().status == "succeeded"
+    assert answers(one, 2) == ["kept", "1", '["db"]', "X"]
+    offered = {tool.name: tool.parameters for tool in one.model.requests[0].tools}
+    properties = {name: sorted(schema.get("properties", {})) for name, schema in offered.items()}
+    assert properties == {"by_name": ["word"], "by_type": [], "every": [], "other": ["db"]}
+    assert offered["by_name"]["required"] == ["word"]
+
+
+def test_a_model_cannot_give_one(tmp_path: Path) -> None:
+    agent = "first: {instructions: Do., tools: [by_name], environments: [db]}"
+    wrong = call("by_name", word="oak", db="/etc/passwd")
+    one = case(tmp_path, agent, [{"calls": [wrong]}, {"text": "so"}])
+
+    assert one.run().status == "succeeded"
+    assert "db" in answers(one, 1)[0]
+    assert not answers(one, 1)[0].startswith("kept")
+
+
+def test_it_is_opened_once_and_only_for_tools_that_use_it(tmp_path: Path) -> None:
+    agent = "first: {instructions: Do., tools: [plain, who], environments: [box]}"
+    script = [{"calls": [call("plain", a=1)]}, {"calls": [call("who"), call("who")]}, {"text": ""}]
+    one = case(tmp_path, agent, [*script[:2], {"text": "so"}], STEPS)
+    with one.engine_open() as engine:
+        opened: list[str] = []
+        engine.environments.subscribe(lambda event: opened.append(event.event))
+        result = engine.run(one.path)
+    # Subscribers have had everything when the engine is closed.
+
+    assert result.status == "succeeded"
+    first, second = (json.loads(text)["stdout"].split(" in ") for text in answers(one, 2)[1:])
+    assert first[1] == second[1]
+    assert not first[1].startswith(str(tmp_path))
+    assert opened.count("execution_environment.ready") == 1
+
+
+def test_commands_run_in_the_one_environment_that_runs_programs(tmp_path: Path) -> None:
+    agent = "first: {instructions: Do., tools: [who], environments: [db, box]}"
+    one = case(tmp_path, agent, [{"calls": [call("who")]}, {"text": "so"}])
+
+    assert one.run().status == "succeeded"
+    assert json.loads(answers(one, 1)[0])["exit_code"] == 0
+
+
+def test_a_command_without_a_place_is_refused(tmp_path: Path) -> None:
+    agent = "first: {instructions: Do., tools: [who, by_name], environments: [db]}"
+
+    [fault] = faults(tmp_path, agent)
+
+    assert fault.startswith("E407 ")
+    assert "'who' runs commands" in fault
+
+
+def test_of_two_places_the_tool_has_to_say_which(tmp_path: Path) -> None:
+    head = HEAD.replace("  box:", "  den: {kind: bash, provider: host}\n  box:")
+    agent = "first: {instructions: Do., tools: [who], environments: [box, den]}"
+
+    [fault] = [one for one in faults(tmp_path, agent, head) if one.startswith("E402")]
+
+    assert "'who' works in one environment, and 'box' and 'den' would both do" in fault
+
+
+def test_names_and_arguments_are_checked(tmp_path: Path) -> None:
+    agent = "first: {instructions: Do., tools: [by_name], environments: [dbb]}"
+    [fault] = faults(tmp_path, agent)
+    assert "E401 " in fault
+    assert "there is no environment 'dbb'" in fault
+    assert "did you mean 'db'?" in fault
+
+    agent = "first: {instructions: Do., tools: [by_name], environments: {db: {db: {x: 1}}}}"
+    assert any("declares no 'args'" in one for one in faults(tmp_path, agent))
+
+
+def test_one_that_no_tool_works_in_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(TOOLS)
+    agent = "first: {instructions: Do., tools: [who, plain], environments: [db, box]}"
+    (tmp_path / "flow.yaml").write_text(flow(agent, STEPS, HEAD))
+
+    found = [one for one in check(tmp_path / "flow.yaml") if "db" in one.message]
+
+    assert [(one.code, one.message) for one in found] == [
+        ("W105", "none of its tools works in the environment 'db'")
+    ]
+
+
+def test_arguments_choose_the_instance(tmp_path: Path) -> None:
+    declared = (
+        "  db:\n    kind: sqlite\n    args: {type: object, properties: {n: {type: string}}}\n"
+    )
+    declared += "    config: {path: '${{ args.n }}.db', mode: rwc}\n"
+    db = "  db: {kind: sqlite, config: {path: words.db, mode: rwc}}\n"
+    head = HEAD.replace(db, declared)
+    agent = """
+    first:
+      instructions: Do.
+      tools: [by_name]
+      environments: {db: {db: {n: "${{ inputs.name }}"}}}
+    """
+    steps = MAKE.replace("in: db", 'in: {db: {n: "${{ inputs.name }}"}}')
+    one = case(
+        tmp_path, agent, [{"calls": [call("by_name", word="oak")]}, {"text": "so"}], steps, head
+    )
+
+    assert one.run().status == "succeeded"
+    assert answers(one, 1) == ["kept"]
+    assert (tmp_path / "kept.db").exists()
+
+
+def test_of_the_scope_region_it_lives_as_long_as_the_step(tmp_path: Path) -> None:
+    """The items and groups in which calls run are no regions of who wrote the flow."""
+    head = HEAD.replace("box: {kind: bash,", "box: {kind: bash, scope: region,")
+    agent = "first: {instructions: Do., tools: [who], environments: [box]}"
+    steps = """
+    steps:
+      - {id: one, agent: first}
+      - {id: two, agent: first}
+    """
+    turns = [{"calls": [call("who")]}, {"calls": [call("who")]}, {"text": "so"}]
+    one = case(tmp_path, agent, [*turns, *turns], steps, head)
+
+    assert one.run().status == "succeeded"
+    places = [
+        json.loads(text)["stdout"].split(" in ")[1] for at in (2, 5) for text in answers(one, at)
+    ]
+    assert places[0] == places[1] != places[2] == places[3]
+
+
+def test_rules_see_the_environments_of_a_call(tmp_path: Path) -> None:
+    agent = "first: {instructions: Do., tools: [by_name, plain], environments: [db]}"
+    head = HEAD + 'policies: [{deny: "*", environment: db}]\n'
+    script = [{"calls": [call("by_name", word="oak"), call("plain")]}, {"text": "so"}]
+    one = case(tmp_path, agent, script, MAKE, head)
+
+    assert one.run().status == "succeeded"
+    denied, ran = answers(one, 1)
+    assert "Refused" in denied
+    assert ran == "0"
