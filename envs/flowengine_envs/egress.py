@@ -4,6 +4,9 @@ The supervisor listens inside where programs look for the place (`supervisor/for
 joins each connection to a unix socket that is mounted into the sandbox, one a place. Here somebody
 answers at that socket and connects to the place. So names are resolved outside, what a sandbox
 reaches does not depend on what it says, and TLS passes as it is.
+
+Hosts that are not known beforehand (`network: public`, `*.example.org`) are reached through a proxy
+(`network/proxy.py`), which is one more such socket.
 """
 
 from __future__ import annotations
@@ -13,22 +16,29 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
-from contextlib import suppress
+from collections import deque
+from collections.abc import Iterator, Sequence
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk import EnvironmentUnavailable, Refused
 from flowengine.sdk.environments import Request, Spec
+from flowengine_envs.network.connections import Network, why
+from flowengine_envs.network.proxy import Proxy, Refusal, join
+from flowengine_envs.network.rules import Rules, needs_proxy
 from flowengine_envs.supervisor.forwarding import MOST, REACHED
 
 INSIDE = "/run/flowengine"
 """Where the sockets are inside."""
-_CONNECTING = 30.0
-"""Seconds in which a place has to answer."""
 _READ = 64 * 1024
+_PROXY_PORT = 3128
+"""Where the proxy listens inside, if no place has this port."""
+_KEPT = 1_000
+"""Refused connections that are remembered."""
+_TOLD = 50
+"""Hosts of refused connections that the log names."""
 
 
 class Place(NamedTuple):
@@ -56,7 +66,7 @@ def places(spec: Spec) -> list[Place]:
     named = spec.policy.network
     if not isinstance(named, list):
         return []
-    found = dict.fromkeys(_place(each) for each in named)
+    found = dict.fromkeys(_place(each) for each in named if _is_place(each))
     for each in found:
         if not _is_name(each.host) and not ip_address(each.host).is_loopback:
             raise EnvironmentUnavailable(
@@ -64,6 +74,21 @@ def places(spec: Spec) -> list[Place]:
                 "needs a name; give it one in /etc/hosts of this machine"
             )
     return [*found]
+
+
+def has_proxy(spec: Spec) -> bool:
+    """Return whether programs get a proxy: their policy or their kind needs one."""
+    return needs_proxy(spec.policy) or bool(getattr(spec.config, "proxied", False))
+
+
+def leads_out(spec: Spec) -> bool:
+    """Return whether there is any way out."""
+    return has_proxy(spec) or bool(places(spec))
+
+
+def _is_place(text: str) -> bool:
+    """Return whether a destination is one host at one port, to which a way can lead."""
+    return not text.startswith(("*.", "[")) and ":" in text
 
 
 def _place(text: str) -> Place:
@@ -91,10 +116,42 @@ class Egress:
         self.places = places(request.spec)
         self._request = request
         self._owner = owner
+        self._network = Network(_rules(request))
         self._servers: list[asyncio.Server] = []
         self._connections: set[asyncio.Task[Any]] = set()
         self.folder: Path | None = None
         """Of the sockets, to be mounted at `INSIDE`, while it is open and there are any."""
+        self.proxy_port = self._free_port() if has_proxy(request.spec) else None
+        """Where programs find the proxy, at 127.0.0.1."""
+        self._proxy = Proxy(self._network, self._refuse, REACHED)
+        self._refusals: deque[tuple[int, str]] = deque(maxlen=_KEPT)
+        self._count = 0
+        self._told: set[str] = set()
+
+    def _free_port(self) -> int:
+        used = {place.port for place in self.places}
+        return next(port for port in range(_PROXY_PORT, 1 << 16) if port not in used)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What tells programs that there is a proxy."""
+        if self.proxy_port is None:
+            return {}
+        proxy = f"http://127.0.0.1:{self.proxy_port}"
+        near = ",".join(dict.fromkeys(["localhost", "127.0.0.1", "::1", *self.hosts]))
+        named = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": near}
+        return {**named, **{name.upper(): value for name, value in named.items()}}
+
+    def refused(self, after: int) -> Sequence[tuple[int, str]]:
+        """Return the latest connections that the proxy has refused."""
+        return [each for each in [*self._refusals] if each[0] > after]
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self._count += 1
+        self._refusals.append((self._count, str(refusal)))
+        if refusal.host not in self._told and len(self._told) < _TOLD:
+            self._told.add(refusal.host)
+            self._request.log.warning("policy.network: %s", refusal.reason)
 
     @property
     def hosts(self) -> dict[str, str]:
@@ -118,28 +175,36 @@ class Egress:
             new = [(host, place.port) for host in hosts if (host, place.port) not in listening]
             listening.update(dict.fromkeys(new))
             told.append({"listen": [*map(list, new)], "socket": f"{INSIDE}/{number}"})
+        if self.proxy_port is not None:
+            here = [[host, self.proxy_port] for host in ("127.0.0.1", "::1")]
+            told.append({"listen": here, "socket": f"{INSIDE}/{len(self.places)}"})
         return told
 
     async def open(self) -> None:
         """Answer at the sockets."""
-        if not self.places:
+        if not self.forwards:
             return
         folder = Path(tempfile.gettempdir(), f"flowengine-egress-{self._request.id}")
         self._request.trace(folders=[str(folder)])
         self.folder = folder
-        for place, made in zip(self.places, self._sockets(folder), strict=True):
+        sockets = self._sockets(folder)
+        for place in self.places:
             answer = partial(self._answer, place)
             self._servers.append(
-                await asyncio.start_unix_server(answer, sock=made, limit=_READ, backlog=MOST)
+                await asyncio.start_unix_server(
+                    answer, sock=next(sockets), limit=_READ, backlog=MOST
+                )
             )
+        if self.proxy_port is not None:
+            await self._proxy.open(next(sockets))
 
     def _sockets(self, folder: Path) -> Iterator[socket.socket]:
-        """Make a socket a place; its path may be longer than that of sockets can be."""
+        """Make a socket a way out; its path may be longer than that of sockets can be."""
         folder.mkdir(mode=0o700)
         below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fchown(below, *self._owner)
-            for number, _place in enumerate(self.places):
+            for number, _ in enumerate(self.forwards):
                 made = socket.socket(socket.AF_UNIX)
                 made.bind(f"/proc/self/fd/{below}/{number}")
                 os.chown(str(number), *self._owner, dir_fd=below)
@@ -154,6 +219,7 @@ class Egress:
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._proxy.close()
         if self.folder is not None:
             await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
             self.folder = None
@@ -169,41 +235,21 @@ class Egress:
             # What runs inside can connect to the sockets without the supervisor, which counts.
             if len(self._connections) > 2 * MOST:
                 return
-            outward, outside = await self._reach(place)
+            outward, outside = await self._network.connect(place.host, place.port)
             writers.append(outside)
             inside.write(REACHED)
-            await asyncio.gather(_pass_on(inward, outside), _pass_on(outward, inside))
-            for writer in writers:
-                writer.close()
-                await writer.wait_closed()
-        except (OSError, TimeoutError) as error:
+            await join((inward, inside), (outward, outside))
+        except (OSError, TimeoutError, Refused) as error:
             if len(writers) == 1:
                 self._request.log.warning(
-                    "policy.network: %s cannot be reached: %s", place, _reason(error)
+                    "policy.network: %s cannot be reached: %s", place, why(error)
                 )
         finally:
             self._connections.discard(task)
             for writer in writers:
                 writer.transport.abort()
 
-    async def _reach(self, place: Place) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        async with asyncio.timeout(_CONNECTING):
-            return await asyncio.open_connection(
-                place.host, place.port, limit=_READ, happy_eyeballs_delay=0.25
-            )
 
-
-async def _pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Pass on all that comes, no faster than it is taken, and the end of it."""
-    while data := await source.read(_READ):
-        sink.write(data)
-        await sink.drain()
-    with suppress(OSError):
-        sink.write_eof()
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return f"no answer in {_CONNECTING:.0f} s"
-    number = getattr(error, "errno", None) or 0
-    return os.strerror(number) if number > 0 else getattr(error, "strerror", None) or str(error)
+def _rules(request: Request) -> Rules:
+    policy: Any = request.policy
+    return Rules.of(policy.network, getattr(policy, "deny_network", None))

@@ -206,21 +206,24 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-_PLACE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?:([0-9]{1,5})", re.ASCII)
+_PLACE = re.compile(
+    r"(?:(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_-]|\.(?!\.))*|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?",
+    re.ASCII,
+)
 
 
 def _place(value: str) -> str:
     """Refuse what is not a network destination."""
+    match = _PLACE.fullmatch(value)
+    if match is not None and (match[1] is None or 0 < int(match[1]) < 65536):
+        return value
     if "*" in value:
         raise PydanticCustomError(
-            "place", "is a pattern; name each host that may be reached: api.example.org:443"
+            "place", "is not a pattern; one is written *.example.org, or *.example.org:8443"
         )
-    match = _PLACE.fullmatch(value)
-    if match is None or not 0 < int(match[2]) < 65536:
-        raise PydanticCustomError(
-            "place", "is not a destination; write host:port, such as db.example.org:5432"
-        )
-    return value
+    raise PydanticCustomError(
+        "place", "is not a destination; write host:port, such as db.example.org:5432"
+    )
 
 
 Place = Annotated[str, AfterValidator(_place)]
@@ -233,8 +236,11 @@ class Policy(Config):
     is refused.
     """
 
-    network: Literal["none", "any"] | list[Place] | None = None
-    """`none`, `any`, or the places that may be reached, each `host:port`."""
+    network: Literal["none", "any", "public"] | list[Place] | None = None
+    """`none`; `any`; `public`: every host at a public address; or a list of what may be reached:
+    `host:port`, `host`, `*.host` and `public`."""
+    deny_network: list[Place] | None = None
+    """What may not be reached all the same: `host`, `host:port`, `*.host`."""
     writable: list[str] | None = None
     """Folders inside that may be written in addition to the workspace."""
 

@@ -353,6 +353,18 @@ class Sandbox:
         """
         return 0
 
+    def refused_connections(self, after: int = 0) -> Sequence[tuple[int, str]]:
+        """Return the connections that the policy has forbidden, as far as programs asked a proxy.
+
+        Args:
+            after: The number of the last one that is known.
+
+        Returns:
+            Their numbers, from 1, and what was asked for and why it was refused; only the latest
+            are kept. Default: none.
+        """
+        return ()
+
     def alive(self) -> bool:
         """Return at once whether programs can still be started."""
         raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import hashlib
 import logging
@@ -28,16 +29,20 @@ from flowengine_envs.bash import BashProvider
 from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.provider import DockerProvider
 from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.network.addresses import not_public
 from flowengine_envs.node import NodeProvider
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.containers import skip_without_docker
+from tests.envs.network.ways_out import serving
 from tests.envs.opening import open_resource, opened, release, request_for
 from tests.envs.users import as_ordinary_user
 
 NAME = "db.example.org"
 """Known outside only, and there by this process alone: nobody inside can resolve it."""
+ADDRESS = "127.9.9.9"
+"""Its address."""
 BLOCK = bytes(1 << 16)
 
 
@@ -94,15 +99,19 @@ def outside() -> Iterator[Outside]:
 
 
 def resolve(patched: pytest.MonkeyPatch, port: int) -> None:
-    """Let `NAME` be known to this process, at any port of its."""
-    real = socket.getaddrinfo
+    """Let `NAME` be known to this process, at an address all of whose ports are this one."""
+    real, connect = socket.getaddrinfo, asyncio.open_connection
 
-    def known(host: Any, wanted: Any, *args: Any, **options: Any) -> Any:
-        if host == NAME:
+    def known(host: Any, *args: Any, **options: Any) -> Any:
+        return real(ADDRESS if host == NAME else host, *args, **options)
+
+    async def connected(host: str, wanted: int, **options: Any) -> Any:
+        if host == ADDRESS:
             host, wanted = "127.0.0.1", port
-        return real(host, wanted, *args, **options)
+        return await connect(host, wanted, **options)
 
     patched.setattr(socket, "getaddrinfo", known)
+    patched.setattr(asyncio, "open_connection", connected)
 
 
 class Case(NamedTuple):
@@ -381,6 +390,45 @@ def make_certificate(folder: Path) -> Path:
     return path
 
 
+THROUGH_PROXY = """
+import urllib.error, urllib.request
+def fetch(url):
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return f"{error.code} {error.read().decode().strip()}"
+    except OSError as error:
+        return f"{type(error).__name__} {error}"
+"""
+
+
+def test_a_proxy_leads_to_hosts_that_are_not_known_beforehand(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To public addresses, to no other; programs are told of it by the usual variables."""
+    with serving() as site, serving() as canary:
+        resolve(monkeypatch, site.port)
+        monkeypatch.setattr(
+            "flowengine_envs.network.connections.not_public",
+            lambda address: "" if str(address) == ADDRESS else not_public(address),
+        )
+        monkeypatch.setattr("flowengine_envs.network.connections._is_own", lambda *_: False)
+        site.pages["/page"] = (200, {}, b"hello")
+        urls = [f"http://{NAME}/page", f"http://inside.test:{canary.port}/"]
+        urls += [f"http://{host}:{canary.port}/" for host in ("0x7f.1", "2130706433", "10.0.0.1")]
+        code = f"{THROUGH_PROXY}for url in {urls}: print(fetch(url))\n"
+        with caplog.at_level(logging.WARNING), reaching(case, tmp_path, "public") as box:
+            said = python(box, code).splitlines()
+            assert said[0] == "hello"
+            assert said[1].startswith("502 ")
+            refused = f"403 127.0.0.1:{canary.port} is not public: loopback"
+            assert said[2:4] == [refused, refused]
+            assert said[4] == f"403 10.0.0.1:{canary.port} is not public: private"
+        assert canary.connections == 0
+    assert "policy.network: 127.0.0.1" in caplog.text
+
+
 @pytest.mark.parametrize("sandbox", [Namespace, Docker])
 def test_node_reaches_a_place_of_this_machine(
     sandbox: type[Sandbox], outside: Outside, tmp_path: Path
@@ -449,6 +497,21 @@ def test_as_an_ordinary_user(tmp_path: Path) -> None:
     assert as_ordinary_user(as_nobody) == "for anybody\n"
 
 
+@pytest.mark.parametrize(
+    ("provider", "network"), [("namespace", "any"), ("host", "any"), ("host", None)]
+)
+def test_what_cannot_be_denied_is_refused(
+    provider: str, network: str | None, tmp_path: Path
+) -> None:
+    policy = {"deny_network": ["example.org"], **({"network": network} if network else {})}
+    spec = {"kind": "bash", "scope": "session", "owner_id": "s", "provider": provider}
+    with (
+        EnvironmentManager(tmp_path) as manager,
+        pytest.raises(EnvironmentUnavailable, match="deny_network cannot be enforced"),
+    ):
+        manager.ensure({**spec, "policy": policy})
+
+
 def test_what_a_killed_engine_left_is_taken_away(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
@@ -472,8 +535,9 @@ def test_what_a_killed_engine_left_is_taken_away(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("*.example.org:443", "is a pattern; name each host"),
-        ("example.org", "is not a destination; write host:port"),
+        ("ex*mple.org:443", "is not a pattern; one is written"),
+        ("*", "is not a pattern; one is written"),
+        ("example..org", "is not a destination; write host:port"),
         ("example.org:0", "is not a destination"),
         ("example.org:99999", "is not a destination"),
         ("https://example.org", "is not a destination"),

@@ -120,7 +120,8 @@ class Containers(InWorkspace):
         seconds = self.call_limits.seconds(timeout)
         for path, data in (files or {}).items():
             await self.write_file(path, data, 0o644)
-        variables = {"LANG": "C.UTF-8", **self.declared, **(env or {})}
+        proxy = {} if self._gate is None else self._gate.variables
+        variables = {"LANG": "C.UTF-8", **self.declared, **proxy, **(env or {})}
         box = self._box(argv, variables, image)
         before = await asyncio.to_thread(self._state)
         quota = await asyncio.to_thread(self._quota)

@@ -24,7 +24,7 @@ from flowengine_envs.docker.containers import Containers
 from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.gate import Gate
 from flowengine_envs.docker.sandbox import Docker
-from flowengine_envs.egress import places
+from flowengine_envs.egress import leads_out
 from flowengine_envs.mounts import check_all
 from flowengine_envs.steps import StepFiles, add_outputs
 from flowengine_envs.workspace import make_home
@@ -72,7 +72,7 @@ class DockerProvider(Provider[Containers]):
         make_home(request)
         name = request.prepared or await Docker.prepare(request.spec)
         found = await asyncio.to_thread(lambda: str(connect().images.get(name).id))
-        if not places(request.spec):
+        if not leads_out(request.spec):
             return Containers(request, found)
         gate = Gate(request)
         await gate.open()

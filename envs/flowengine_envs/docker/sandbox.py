@@ -128,6 +128,15 @@ class Docker(Sandbox):
         """What the supervisor leads out."""
         return self._egress.forwards
 
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Where programs find their proxy, if they have one."""
+        return self._egress.variables
+
+    def refused_connections(self, after: int = 0) -> Sequence[tuple[int, str]]:
+        """Return what the proxy has refused."""
+        return self._egress.refused(after)
+
     @classmethod
     def config_model(cls) -> type[BaseModel]:
         """Return the model of what `config:` may say of a container."""

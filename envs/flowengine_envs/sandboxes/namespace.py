@@ -126,6 +126,15 @@ class Namespace(Processes):
         """What the supervisor leads out."""
         return self._egress.forwards
 
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Where programs find their proxy, if they have one."""
+        return self._egress.variables
+
+    def refused_connections(self, after: int = 0) -> Sequence[tuple[int, str]]:
+        """Return what the proxy has refused."""
+        return self._egress.refused(after)
+
     async def open(self) -> None:
         """Make the control group, and answer at the ways out."""
         check_all(self.request)

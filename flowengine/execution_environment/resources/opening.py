@@ -161,6 +161,11 @@ def _check_held(declared: Declared, held: Capabilities, name: str, policy: Any) 
         raise EnvironmentUnavailable(
             f"{declared}: policy.network cannot be enforced by '{name}' here"
         )
+    if getattr(policy, "deny_network", None) and "network" not in held.holds:
+        raise EnvironmentUnavailable(
+            f"{declared}: policy.deny_network cannot be enforced by '{name}' here: it takes a "
+            "network that the engine leads out, such as network: public"
+        )
     if getattr(policy, "writable", None) is not None and "filesystem" not in held.holds:
         raise EnvironmentUnavailable(
             f"{declared}: policy.writable cannot be enforced by '{name}' here"

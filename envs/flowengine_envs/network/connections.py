@@ -1,0 +1,197 @@
+"""The way out: resolves a name, judges each of its addresses, connects to one that was judged.
+
+A name is resolved once for a connection, and what is connected to is an address, so nobody who
+answers for a name can move it in between. Nothing else in this project connects for programs or
+pages that are not trusted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
+
+from flowengine.sdk import Refused
+from flowengine_envs.network.addresses import BadHost, literal, not_public, spelled
+from flowengine_envs.network.rules import Rules
+
+CONNECTING = 30.0
+"""Seconds in which one of the addresses has to answer."""
+READ = 64 * 1024
+_HEAD_START = 0.25
+"""Seconds that an address has before the next one is tried as well."""
+_MOST_ADDRESSES = 8
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+Dial = Callable[[str, int], Awaitable[Stream]]
+
+
+class UrlRefused(Refused):
+    """What is asked for may not be reached; the message says why."""
+
+    type = "UrlRefused"
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """Return the addresses of a host, in the order in which to try them.
+
+    Raises:
+        OSError: It has none.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [*dict.fromkeys(str(each[4][0]) for each in found)]
+
+
+async def dial(address: str, port: int) -> Stream:
+    """Connect to an address.
+
+    Raises:
+        OSError: Nobody answers.
+    """
+    return await asyncio.open_connection(address, port, limit=READ)
+
+
+class Network:
+    """What may be reached, and the one way to it.
+
+    Args:
+        rules: What is allowed.
+        resolve: Returns the addresses of a host.
+        dial: Connects to an address.
+    """
+
+    def __init__(self, rules: Rules, resolve: Resolve = resolve, dial: Dial = dial) -> None:
+        self.rules = rules
+        self._resolve = resolve
+        self._dial = dial
+
+    async def connect(self, host: str, port: int, timeout: float = CONNECTING) -> Stream:
+        """Connect to a host, if the rules allow it.
+
+        Args:
+            host: A name or an address, in any spelling.
+            port: Where it listens.
+            timeout: Seconds for resolving and connecting.
+
+        Returns:
+            Reader and writer.
+
+        Raises:
+            UrlRefused: It may not be reached.
+            OSError: It cannot be reached.
+            TimeoutError: It does not answer.
+        """
+        async with asyncio.timeout(timeout):
+            return await self._first(await self.addresses(host, port), port)
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a host that may be connected to.
+
+        Raises:
+            UrlRefused: There is none.
+            OSError: The host is not known.
+        """
+        name, where = self.check(host, port)
+        found = [str(literal(name))] if literal(name) else await self._resolve(name, port)
+        if not found:
+            raise OSError(f"{where} has no address")
+        judged = {each: self._judged(each, name, port) for each in found[:_MOST_ADDRESSES]}
+        reachable = [each for each, reason in judged.items() if not reason]
+        if not reachable:
+            told = ", ".join(f"{each} ({reason})" for each, reason in judged.items())
+            about = "" if literal(name) else f" leads to {told}"
+            raise UrlRefused(f"{where}{about}" if about else f"{where} is {judged[found[0]]}")
+        return reachable
+
+    def _judged(self, address: str, name: str, port: int) -> str:
+        """Return why an address of a host may not be connected to; empty: it may."""
+        address = address.partition("%")[0]
+        if self.rules.denies(address, port):
+            return "denied by policy.deny_network"
+        if self.rules.trusts(name, port):
+            return ""
+        kind = not_public(ip_address(address))
+        if kind:
+            return f"not public: {kind}"
+        return "an address of this machine" if _is_own(address, port) else ""
+
+    def check(self, host: str, port: int) -> tuple[str, str]:
+        """Judge a host by its name, before it is resolved.
+
+        Returns:
+            The name in its one spelling, and host and port to be shown.
+
+        Raises:
+            UrlRefused: No rule allows it, or one denies it.
+        """
+        try:
+            name = spelled(host)
+        except BadHost as error:
+            raise UrlRefused(str(error)) from None
+        shown = f"[{name}]" if ":" in name else name
+        where = f"{shown}:{port}"
+        rules = self.rules
+        if rules.denies(name, port):
+            raise UrlRefused(f"{where} is denied by policy.deny_network")
+        if not (rules.trusts(name, port) or rules.allows(name, port)):
+            raise UrlRefused(f"{where} is not allowed by policy.network")
+        return name, where
+
+    async def _first(self, addresses: Sequence[str], port: int) -> Stream:
+        """Connect to the first address that answers; each has a head start before the next."""
+        waiting: set[asyncio.Task[Stream]] = set()
+        rest: list[str] = [*addresses]
+        errors: list[BaseException] = []
+        try:
+            while rest or waiting:
+                if rest:
+                    waiting.add(asyncio.ensure_future(self._dial(rest.pop(0), port)))
+                done, waiting = await asyncio.wait(
+                    waiting,
+                    timeout=_HEAD_START if rest else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    error = task.exception()
+                    if error is None:
+                        waiting |= done - {task}
+                        return task.result()
+                    errors.append(error)
+        finally:
+            for task in waiting:
+                task.cancel()
+                task.add_done_callback(_abort)
+        raise errors[0]
+
+
+def _abort(task: asyncio.Task[Stream]) -> None:
+    """End a connection that came too late to be the first."""
+    if not task.cancelled() and task.exception() is None:
+        task.result()[1].transport.abort()
+
+
+def _is_own(address: str, port: int) -> bool:
+    """Return whether it is an address of this machine: what listens here may not expect others.
+
+    Nothing is sent: the kernel only chooses the address that it would send from.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
+        asking.connect((address, port or 1))
+        return str(asking.getsockname()[0]) == address
+    return False
+
+
+def why(error: BaseException) -> str:
+    """Return why somebody cannot be reached, for people."""
+    if isinstance(error, Refused):
+        return error.message
+    if isinstance(error, TimeoutError) and not str(error):
+        return f"no answer in {CONNECTING:.0f} s"
+    number = getattr(error, "errno", None) or 0
+    return os.strerror(number) if number > 0 else getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,223 @@
+"""An HTTP proxy on a Unix socket: the only way out for programs that have no other network.
+
+    proxy = Proxy(Network(Rules.of("public")), refused=print)
+    await proxy.open(socket_path)      # a program connects there, and speaks HTTP to a proxy
+    ...
+    await proxy.close()
+
+`CONNECT host:port` gives a connection to it, over which TLS, WebSockets and everything else pass as
+they are; other requests are passed on, one a connection. Whatever may not be reached is answered
+with 403, and reported by `refused`; what does not answer, with 502 or 504. The proxy resolves
+names, so no program behind it needs DNS, and none can be misled by it.
+
+In a sandbox with `policy: {network: public}` the supervisor listens at `http://127.0.0.1:PORT` and
+leads to this socket (`egress.Egress.proxy_port`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from flowengine_envs.network.connections import (
+    CONNECTING,
+    READ,
+    Network,
+    Stream,
+    UrlRefused,
+    why,
+)
+
+MOST = 256
+"""Connections at once; further ones are closed."""
+_LONGEST_HEAD = 64 * 1024
+_ASKING = 30.0
+"""Seconds in which a client has to say what it wants."""
+_LINGERING = 2.0
+"""Seconds in which a client may take an answer that is an error."""
+_HOP_BY_HOP = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"te", b"upgrade"}
+)
+
+
+class Refusal(NamedTuple):
+    """A connection that was not made."""
+
+    host: str
+    port: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}: {self.reason}"
+
+
+class _Bad(Exception):
+    """This is no request to a proxy."""
+
+
+class Proxy:
+    """A proxy; all of it runs on the loop that opened it.
+
+    Args:
+        network: What may be reached.
+        refused: Called for each connection that the rules forbid.
+        greeting: Is sent first on each connection; the supervisor of a sandbox wants a byte.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        refused: Callable[[Refusal], object] | None = None,
+        greeting: bytes = b"",
+    ) -> None:
+        self._network = network
+        self._refused = refused
+        self._greeting = greeting
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[Any]] = set()
+
+    async def open(self, at: Path | socket.socket) -> None:
+        """Answer at a Unix socket.
+
+        Args:
+            at: Its path, or a socket that is bound already.
+        """
+        self._server = await (
+            asyncio.start_unix_server(self._answer, sock=at, limit=_LONGEST_HEAD)
+            if isinstance(at, socket.socket)
+            else asyncio.start_unix_server(self._answer, at, limit=_LONGEST_HEAD)
+        )
+
+    async def close(self) -> None:
+        """End all connections and answer no more."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _answer(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            if len(self._connections) <= MOST:
+                client.write(self._greeting)
+                await self._serve(reader, client)
+        except (OSError, TimeoutError):
+            pass
+        finally:
+            self._connections.discard(task)
+            client.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_ASKING):
+                head = await reader.readuntil(b"\r\n\r\n")
+            request = _read(head)
+        except asyncio.IncompleteReadError:
+            return
+        except (_Bad, asyncio.LimitOverrunError) as error:
+            await _tell((reader, client), 400, "Bad Request", str(error))
+            return
+        try:
+            onward, server = await self._network.connect(request.host, request.port, CONNECTING)
+        except UrlRefused as error:
+            if self._refused is not None:
+                self._refused(Refusal(request.host, request.port, error.message))
+            await _tell((reader, client), 403, "Forbidden", error.message)
+        except TimeoutError as error:
+            await _tell((reader, client), 504, "Gateway Timeout", why(error))
+        except (OSError, ValueError) as error:
+            await _tell((reader, client), 502, "Bad Gateway", why(error))
+        else:
+            try:
+                server.write(request.onward)
+                if request.is_tunnel:
+                    client.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await join((reader, client), (onward, server))
+            finally:
+                server.transport.abort()
+
+
+class _Request(NamedTuple):
+    host: str
+    port: int
+    onward: bytes
+    """What the server is told, instead of what the proxy was told."""
+    is_tunnel: bool
+
+
+def _read(head: bytes) -> _Request:
+    """Read the head of a request."""
+    first, *headers = head[:-4].split(b"\r\n")
+    try:
+        method, target, version = first.decode("ascii").split(" ")
+    except ValueError:
+        raise _Bad("this is not a request to a proxy") from None
+    if method == "CONNECT":
+        return _Request(*_host_and_port(f"//{target}", None), b"", is_tunnel=True)
+    if not target.lower().startswith("http://") or not version.startswith("HTTP/1."):
+        raise _Bad("a proxy is asked for http://… or by CONNECT")
+    host, port = _host_and_port(target, 80)
+    if any(each[:1] in {b" ", b"\t"} or b":" not in each for each in headers):
+        raise _Bad("its headers cannot be read")
+    parts = urlsplit(target)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    kept = [each for each in headers if each.split(b":", 1)[0].strip().lower() not in _HOP_BY_HOP]
+    # Of one connection, one request: the next may be for another host.
+    lines = [f"{method} {path} HTTP/1.1".encode(), *kept, b"Connection: close", b"", b""]
+    return _Request(host, port, b"\r\n".join(lines), is_tunnel=False)
+
+
+def _host_and_port(target: str, default: int | None) -> tuple[str, int]:
+    try:
+        parts = urlsplit(target)
+        port = parts.port or default
+    except ValueError as error:
+        raise _Bad(str(error)) from None
+    if not parts.hostname or port is None:
+        raise _Bad("there is no host and port")
+    return parts.hostname, port
+
+
+async def join(
+    inside: Stream,
+    outside: Stream,
+) -> None:
+    """Join two connections until both sides have ended."""
+    (inward, client), (onward, server) = inside, outside
+    await asyncio.gather(_pass_on(inward, server), _pass_on(onward, client))
+    for writer in (client, server):
+        writer.close()
+        await writer.wait_closed()
+
+
+async def _pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    """Pass on all that comes, no faster than it is taken, and the end of it."""
+    while data := await source.read(READ):
+        sink.write(data)
+        await sink.drain()
+    with suppress(OSError):
+        sink.write_eof()
+
+
+async def _tell(stream: Stream, status: int, phrase: str, reason: str) -> None:
+    reader, client = stream
+    body = f"{reason}\n".encode("utf-8", "replace")
+    head = (
+        f"HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    client.write(head.encode() + body)
+    client.write_eof()
+    # A connection that ends with something unread is reset, and its answer may be lost.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGERING):
+            while await reader.read(READ):
+                pass

@@ -1,0 +1,118 @@
+"""A name server and a network of the tests: what is connected to is counted, not reached."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from flowengine_envs.network.connections import Dial, Network, Stream, dial
+from flowengine_envs.network.rules import Rules
+
+PUBLIC = "93.184.216.34"
+ALSO_PUBLIC = "2606:2800:220:1:248:1893:25c8:1946"
+
+
+class Names:
+    """Answers for names: each time with the next answer, the last one for ever."""
+
+    def __init__(self, **answers: Sequence[Sequence[str]]) -> None:
+        self._answers = {name.replace("_", "."): [*each] for name, each in answers.items()}
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append(host)
+        answers = self._answers.get(host)
+        if answers is None:
+            raise OSError(f"{host} is not known")
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+class Dialled:
+    """Counts what is connected to, and leads each address to a server of the test."""
+
+    def __init__(self, server: tuple[str, int] | None = None) -> None:
+        self.server = server
+        self.addresses: list[tuple[str, int]] = []
+
+    async def __call__(self, address: str, port: int) -> Stream:
+        self.addresses.append((address, port))
+        if self.server is None:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return await dial(*self.server)
+
+
+def network(names: Names, dialled: Dial, allowed: Any = "public", deny: Any = None) -> Network:
+    return Network(Rules.of(allowed, deny), names, dialled)
+
+
+class Site(ThreadingHTTPServer):
+    """A web server on loopback; `pages` says what it answers, `seen` what it was asked."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.pages: dict[str, Any] = {}
+        self.seen: list[tuple[str, dict[str, str]]] = []
+        self.connections = 0
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    @property
+    def place(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def url(self, path: str = "/") -> str:
+        return f"http://{self.place}{path}"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections += 1
+        super().process_request(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Site
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.server.seen.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
+        page = self.server.pages.get(self.path.partition("?")[0])
+        if callable(page):
+            page(self)
+            return
+        status, headers, body = page or (404, {"Content-Type": "text/plain"}, b"nothing here")
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if "Content-Length" not in headers:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def serving() -> Iterator[Site]:
+    with Site() as site:
+        thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield site
+        finally:
+            site.shutdown()
+            thread.join()
+
+
+def run(coroutine: Any) -> Any:
+    return asyncio.run(coroutine)
