@@ -14,7 +14,7 @@ from flowengine.sdk import (
     StepContext,
 )
 from flowengine.sdk.environments import Capabilities, Request, Sandbox, Spec, awaitable, blocking
-from flowengine_envs.call_limits import UNBOUNDED
+from flowengine_envs.call_limits import asked
 from flowengine_envs.channel import Channel
 from flowengine_envs.command_rules import check
 from flowengine_envs.results import CommandResult, OnOutput
@@ -142,7 +142,7 @@ class BashProvider(SupervisedProvider[Bash]):
         told: dict[str, Plain] = {
             "exit_code": result.exit_code,
             "stdout": result.stdout,
-            "stderr": result.stderr,
+            "stderr": result.stderr + resource.call_limits.stopped(result.stopped, command.timeout),
             "value": await step_value(resource, place, failed=result.exit_code != 0),
         }
         await add_outputs(files, result, told)
@@ -162,7 +162,7 @@ async def _run_step(
     return await resource.program(
         words,
         cwd=resource._checked_folder(command.cwd),
-        timeout=UNBOUNDED,
+        timeout=asked(command.timeout),
         env=env,
         stdin=await files.data(command.stdin),
         on_output=files.context.printed,

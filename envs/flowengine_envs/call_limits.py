@@ -30,6 +30,11 @@ GRACE = 2.0
 """Seconds between being told to end and being killed."""
 
 
+def asked(timeout: float | None) -> float:
+    """Return the timeout of a step's call: what its command asks for, else no bound of its own."""
+    return UNBOUNDED if timeout is None else timeout
+
+
 class CallLimits:
     """The limits of an environment, as far as they are about its calls.
 
@@ -106,6 +111,15 @@ class CallLimits:
         """
         seconds, name = self._bound(timeout)
         return f"it took longer than {seconds:g} s ({name}) and was stopped"
+
+    def stopped(self, why: str | None, timeout: float | None) -> str:
+        """Return a line about a step's command that was stopped for its time; empty: it was not.
+
+        Args:
+            why: Why it was stopped.
+            timeout: Seconds that the command asked for.
+        """
+        return f"{self.too_long(asked(timeout))}\n" if why == "timeout" else ""
 
     def _bound(self, timeout: float | None) -> tuple[float, str]:
         """Return how long a call may take, and what says so."""

@@ -114,11 +114,12 @@ class Folder(Resource):
     write = blocking(_write)
     async_write = awaitable(_write)
 
-    async def _list(self, pattern: str = "**") -> list[str]:
+    async def _list(self, pattern: str = "**", path: str = ".") -> list[str]:
         """Return the files that a pattern names.
 
         Args:
             pattern: Relative pattern: `*`, `?`, `[...]`, `**` for any number of folders.
+            path: Folder to look in.
 
         Returns:
             Relative paths, sorted.
@@ -126,7 +127,7 @@ class Folder(Resource):
         Raises:
             PathEscape: The pattern leads out of the folder.
         """
-        return await asyncio.to_thread(self._below.glob, ".", pattern)
+        return await asyncio.to_thread(self._below.glob, path, pattern)
 
     list = blocking(_list)
     async_list = awaitable(_list)

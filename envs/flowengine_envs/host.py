@@ -16,7 +16,7 @@ import glob
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,8 @@ class Host(Environment):
             "FLOW_OUTPUT": str(output),
             **_variables(command.env, inputs),
         }
-        done = await _start(context, argv, env, cwd, inputs.data(command.stdin))
+        start = _start(context, argv, env, cwd, inputs.data(command.stdin))
+        done = await _in_time(start, command.timeout)
         result: dict[str, Plain] = {
             "exit_code": done.exit_code,
             "stdout": done.stdout,
@@ -76,6 +77,18 @@ class Host(Environment):
         result["value"] = _value(output, done)
         result["files"] = await context.on_thread(lambda: _keep(command, cwd, context, done))
         return result
+
+
+async def _in_time(start: Coroutine[Any, Any, Completed], timeout: float | None) -> Completed:
+    """Run a program for so many seconds at most; what it wrote until then is lost."""
+    if timeout is None:
+        return await start
+    import asyncio
+
+    try:
+        return await asyncio.wait_for(start, timeout)
+    except TimeoutError:
+        return Completed(124, "", f"it took longer than {timeout:g} s and was stopped\n")
 
 
 async def _start(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext
 from flowengine.sdk.environments import Request, Spec, awaitable, blocking
-from flowengine_envs.call_limits import UNBOUNDED
+from flowengine_envs.call_limits import asked
 from flowengine_envs.results import (
     CodeError,
     CodeResult,
@@ -191,7 +191,9 @@ class NodeProvider(SupervisedProvider[Node]):
         files = StepFiles(resource, context)
         code = code_of(command, "node")
         inputs = {name: await files.place(value) for name, value in command.env.items()}
-        result = await resource.async_run(code, inputs, UNBOUNDED, on_output=context.printed)
+        result = await resource.async_run(
+            code, inputs, asked(command.timeout), on_output=context.printed
+        )
         return await step_result(files, command, result)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
-from flowengine_envs.call_limits import GRACE, UNBOUNDED
+from flowengine_envs.call_limits import GRACE, asked
 from flowengine_envs.channel import Channel
 from flowengine_envs.results import CodeError, CodeResult, OnOutput, Streams, last_line
 from flowengine_envs.steps import StepFiles, code_of, step_result
@@ -227,7 +227,9 @@ class Python(SupervisedProvider[PythonSandbox]):
         files = StepFiles(resource, context)
         code = code_of(command, "python")
         inputs = {name: await files.place(value) for name, value in command.env.items()}
-        result = await resource.async_run(code, inputs, UNBOUNDED, on_output=context.printed)
+        result = await resource.async_run(
+            code, inputs, asked(command.timeout), on_output=context.printed
+        )
         return await step_result(files, command, result)
 
 

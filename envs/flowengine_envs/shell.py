@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext, ValidationError
 from flowengine.sdk.environments import Request, Spec
+from flowengine_envs.call_limits import asked
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.shell_result import ShellResult, step_code
 from flowengine_envs.shell_session import Shell
@@ -70,22 +71,30 @@ class ShellProvider(SupervisedProvider[Shell]):
         else:
             lines.append(shlex.join([await files.argument(word) for word in command.argv or ()]))
         kills, refused = resource.sandbox.memory_kills(), resource.sandbox.refused_processes()
-        result = await resource.async_run_in_turn("\n".join(lines), context.printed)
+        result = await resource.async_run_in_turn(
+            "\n".join(lines), context.printed, asked(command.timeout)
+        )
         failed = result.status != "done" or result.exit_code != 0
         told: dict[str, Plain] = {
             "exit_code": step_code(result),
             "stdout": result.output,
-            "stderr": "".join(f"{note}\n" for note in _notes(resource, result, kills, refused)),
+            "stderr": "".join(
+                f"{note}\n" for note in _notes(resource, result, command.timeout, kills, refused)
+            ),
             "value": await step_value(resource, place, failed=failed),
         }
         told["files"] = await files.keep(command, ".", failed=failed)
         return told
 
 
-def _notes(resource: Shell, result: ShellResult, kills: int, refused: int) -> Iterator[str]:
+def _notes(
+    resource: Shell, result: ShellResult, timeout: float | None, kills: int, refused: int
+) -> Iterator[str]:
     """Yield what is to be said of an end, and of limits that were met on the way."""
     if result.status != "done":
         yield f"the command ended as {result.status}"
+    if result.status == "timeout":
+        yield resource.call_limits.too_long(asked(timeout))
     if result.status == "disk":
         yield resource.call_limits.disk_full()
     if resource.sandbox.memory_kills() > kills:

@@ -177,18 +177,21 @@ class Shell(Supervised):
             result = result._replace(shell_restarted=True)
         return result
 
-    async def _run_in_turn(self, command: str, on_output: OnOutput | None = None) -> ShellResult:
+    async def _run_in_turn(
+        self, command: str, on_output: OnOutput | None = None, timeout: float = UNBOUNDED
+    ) -> ShellResult:
         """Run a command to its end when those of other steps have ended.
 
         Args:
             command: Text that the shell reads.
             on_output: As of `run`.
+            timeout: As of `run`; default: only the spec's.
 
         Returns:
             How it ended; one that waited for input was interrupted.
         """
         async with self._turn:
-            result = await self._run(command, timeout=UNBOUNDED, on_output=on_output)
+            result = await self._run(command, timeout=timeout, on_output=on_output)
             if result.status == "waiting_for_input":
                 await self._interrupt()
                 result = (await self._wait(GRACE))._replace(status="waiting_for_input")

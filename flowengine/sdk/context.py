@@ -103,6 +103,9 @@ class Command(NamedTuple):
     cwd: str | None
     files: Mapping[str, str]
     """Name → path or glob, kept when the command ends."""
+    timeout: float | None = None
+    """Seconds after which it is stopped; the most is what the environment allows. None: only that
+    holds. A command that was stopped is a result, too: `stderr` says so."""
 
 
 class Environment:

@@ -59,6 +59,10 @@ class CallSignature(NamedTuple):
     """What it does, for who may call it."""
     takes_resources: bool = False
     """It takes all environments that it is given, whatever their names."""
+    optional_environments: Mapping[str, Sequence[str]] = {}
+    """The same as `environments`, of those that it gets only if the step or tool names them."""
+    opens: Mapping[str, str] = {}
+    """Environments that are opened for it if none is named: name → kind, as of `Tool`."""
 
 
 class Meter(NamedTuple):
@@ -96,6 +100,13 @@ class Tool(TypedDict):
     """A kind of environment that it works in; `context.resources` has it under the name of the
     kind. It is the one of that name and kind that the flow file declares, else one that is not
     configured, opened once for an execution."""
+    environments: NotRequired[Mapping[str, Sequence[str]]]
+    """Environments that it works in: name → full names of classes, as in `CallSignature`. Each is
+    the only one of those that fits in the flow's file, or the one that the declaration of the tool
+    names. None is ever opened without being declared."""
+    optional: NotRequired[bool]
+    """Whether it works without its `environments`, too: it then gets only those that a declaration
+    of the tool names."""
 
 
 class StepKind:

@@ -206,6 +206,8 @@ def look_at(call: Callable[..., Any], taken: Plain) -> Function:
         from flowengine.sdk.python_functions.live_signature import innermost
 
         inner = innermost(inner)
+    # What `with_env` made finds its environments there.
+    takes = ("context_variables",) if hasattr(call, "__environments__") else ()
     code = getattr(inner, "__code__", None)
     count = code.co_argcount + code.co_kwonlyargcount if code else 0
     parameters = code.co_varnames[:count] if code else ()
@@ -215,7 +217,7 @@ def look_at(call: Callable[..., Any], taken: Plain) -> Function:
     return Function(
         call=call,
         context=context,
-        parameters=tuple(parameters),
+        parameters=(*parameters, *takes),
         is_async=bool(code and code.co_flags & _COROUTINE),
         is_quick=getattr(call, "__flowengine_quick__", False),
         convert=_conversion(call, hints, taken, context),

@@ -1,32 +1,80 @@
-"""`std.*`: tools that need no declaration."""
+"""`std`: tools that come with the engine, called as `std.NAME`, or declared: `{std: NAME}`."""
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from flowengine.sdk import Plain, Refused, StepContext, StepKind, Tool, ToolError
-from flowengine.sdk.confined_files import Below
+from flowengine.sdk import CallSignature, Plain, StepContext, StepKind, Tool
+from flowengine_nodes import code_tools, file_tools
+from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
 
-LARGEST = 16 * 1024 * 1024
-"""Bytes of a file that is read as text into the execution."""
+if TYPE_CHECKING:
+    from flowengine.sdk.step_kind import Effect, Place
 
 LARGEST_DOCUMENT = 64 * 1024 * 1024
 
-_RULE = "the file tools stay below the working folder (--workdir)"
-
 
 class Std(StepKind):
-    """Printing, and files below the working folder. `std.ask` is a wait, not a task."""
+    """Printing, files, commands, code, databases. `std.ask` is a wait, not a task."""
 
-    places = ()
+    places: ClassVar[tuple[Place, ...]] = ("tool",)
     effect = "idempotent"
+    constants: ClassVar[Collection[str]] = ("tool",)
+    takes_arguments = True
 
     @classmethod
     def tools(cls) -> dict[str, Tool]:
         """Return the tools, with what they take and give."""
         return _TOOLS
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of what stands behind `std`: the name of a tool."""
+        names = sorted(name for name in _TOOLS if name != "ask")
+        tool: dict[str, Plain] = {
+            "enum": names,
+            "description": "The tool, whose arguments `bind` may fix.",
+            "examples": ["edit_file"],
+        }
+        return {
+            "type": "object",
+            "x-main": "tool",
+            "properties": {"tool": tool},
+            "required": ["tool"],
+            "additionalProperties": False,
+        }
+
+    @classmethod
+    def effect_of(cls, configuration: Mapping[str, Plain]) -> Effect:
+        """Return the effect of the tool."""
+        return _TOOLS[configuration["tool"]]["effect"]
+
+    @classmethod
+    def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
+        """Return what the tool takes and gives, and in which environments it works."""
+        tool = _TOOLS[configuration["tool"]]
+        places, opened = tool.get("environments", {}), tool.get("environment")
+        optional = tool.get("optional", False)
+        args = tool["args"]
+        if not optional:  # like parameters of a function that take an environment
+            properties = {**args["properties"], **{name: {} for name in places}}
+            required = [*args["required"], *places]
+            args = {**args, "properties": properties, "required": required}
+        return CallSignature(
+            args,
+            tool["returns"],
+            environments={} if optional else places,
+            description=tool["description"],
+            optional_environments=places if optional else {},
+            opens={} if opened is None else {opened: opened},
+        )
+
+    @classmethod
+    def label(cls, task: Mapping[str, Plain]) -> str:
+        """Return the tool."""
+        return str(task.get("tool", ""))
 
     def quick(
         self, task: Mapping[str, Plain]
@@ -34,7 +82,9 @@ class Std(StepKind):
         """Return what prints; the tools that touch files are called on a thread."""
         if task["tool"] != "print":
             return None
-        return lambda context, input: context.say(input["args"]["text"])
+        return lambda context, input: context.say(
+            {**input["args"], **input.get("bind", {})}["text"]
+        )
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
@@ -43,168 +93,65 @@ class Std(StepKind):
         at_once = self.quick(task)
         if at_once is not None:
             return at_once(context, input)
-        folder = Below(context.execution.workdir, _RULE, Refused, ToolError)
-        if task["tool"] == "read_document":
-            return await _read_document(context, folder, **input["args"])
-        call = _FILE_TOOLS[task["tool"]]
-        return await context.on_thread(lambda: call(folder, **input["args"]))
+        args: dict[str, Any] = {**input["args"], **input.get("bind", {})}
+        tool = task["tool"]
+        if tool == "read_document":
+            return await _read_document(context, **args)
+        tools = file_tools if tool in file_tools.TOOLS else code_tools
+        return await tools.call(context, tool, args)
 
 
-def glob(folder: Below, pattern: str, path: str = ".") -> Plain:
-    """Find files.
-
-    Args:
-        folder: The working folder.
-        pattern: What their paths below `path` look like.
-        path: Folder to look in.
-
-    Returns:
-        `{files}`: paths relative to the working folder, sorted.
-    """
-    return {"files": folder.glob(path, pattern)}
-
-
-def read_file(folder: Below, path: str, encoding: str = "utf-8") -> Plain:
-    """Read a text file.
-
-    Args:
-        folder: The working folder.
-        encoding: How its text is coded.
-
-    Returns:
-        `{text, size, sha256}`.
-
-    Raises:
-        ToolError: It is not text in this encoding.
-    """
-    data = folder.read(path, LARGEST)
-    try:
-        text = data.decode(encoding)
-    except (UnicodeDecodeError, LookupError) as error:
-        raise ToolError(
-            f"'{path}' cannot be read as {encoding}: {error}", retryable=False
-        ) from None
-    return {"text": text, **_digest(data)}
-
-
-def write_file(folder: Below, path: str, text: str) -> Plain:
-    """Write a text file, in UTF-8; an old one of that name is replaced as a whole.
-
-    Args:
-        folder: The working folder.
-        path: The file; folders on the way are made.
-        text: Its content.
-
-    Returns:
-        `{path, size, sha256}`.
-    """
-    data = text.encode()
-    folder.write(path, data)
-    return {"path": path, **_digest(data)}
-
-
-async def _read_document(context: StepContext, folder: Below, path: str) -> Plain:
+async def _read_document(context: StepContext, path: str) -> Plain:
     """Convert a document, in the environment that reads documents.
 
     Args:
         context: The attempt.
-        folder: The working folder.
         path: The file.
 
     Returns:
         `{format, title, markdown, parts, tables, notes, truncated, size, sha256}`.
     """
+    folder = file_tools.working_folder(context)
     data = await context.on_thread(lambda: folder.read(path, LARGEST_DOCUMENT))
     document = await context.resources["documents"].async_read(data, posixpath.basename(path))
-    return {**document.as_data(), **_digest(data)}
+    return {**document.as_data(), **file_tools.digest(data)}
 
 
-def _digest(data: bytes) -> dict[str, Plain]:
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def _object(properties: dict[str, Plain], required: list[str]) -> dict[str, Plain]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
-
-
-def _complete(properties: dict[str, Plain]) -> dict[str, Plain]:
-    """Return the schema of an object that has all of these."""
-    return _object(properties, [*properties])
-
-
-def _list(items: dict[str, Plain]) -> dict[str, Plain]:
-    return {"type": "array", "items": items}
-
-
-_TEXT: dict[str, Plain] = {"type": "string"}
-_WHOLE: dict[str, Plain] = {"type": "integer"}
-_FLAG: dict[str, Plain] = {"type": "boolean"}
-_PART: dict[str, Plain] = {"kind": _TEXT, "number": _WHOLE, "name": _TEXT, "start": _WHOLE}
-
-_FILE_TOOLS: dict[str, Callable[..., Plain]] = {
-    "glob": glob,
-    "read_file": read_file,
-    "write_file": write_file,
-}
+_PART: dict[str, Plain] = {"kind": TEXT, "number": WHOLE, "name": TEXT, "start": WHOLE}
 
 _TOOLS: dict[str, Tool] = {
     "print": {
         "description": "Shows a text to the user.",
-        "args": _object({"text": _TEXT}, ["text"]),
+        "args": record({"text": TEXT}, ["text"]),
         "returns": {"type": "null"},
         "effect": "idempotent",
     },
     "ask": {
         "description": "Asks a person, on the terminal or in the inbox.",
-        "args": _object({"question": _TEXT, "form": {"type": "object"}}, ["question"]),
+        "args": record({"question": TEXT, "form": {"type": "object"}}, ["question"]),
         "returns": {},
-        "effect": "idempotent",
-    },
-    "glob": {
-        "description": "Finds files below the working folder.",
-        "args": _object({"pattern": _TEXT, "path": {**_TEXT, "default": "."}}, ["pattern"]),
-        "returns": _object({"files": {"type": "array", "items": _TEXT}}, ["files"]),
-        "effect": "idempotent",
-    },
-    "read_file": {
-        "description": "Reads a text file below the working folder.",
-        "args": _object({"path": _TEXT, "encoding": {**_TEXT, "default": "utf-8"}}, ["path"]),
-        "returns": _object(
-            {"text": _TEXT, "size": _WHOLE, "sha256": _TEXT}, ["text", "size", "sha256"]
-        ),
         "effect": "idempotent",
     },
     "read_document": {
         "description": "Reads a PDF, Word, PowerPoint, Excel, HTML, EPUB, mail, notebook, CSV or "
         "text file below the working folder as Markdown.",
-        "args": _object({"path": _TEXT}, ["path"]),
-        "returns": _complete(
+        "args": record({"path": TEXT}, ["path"]),
+        "returns": record(
             {
-                "format": _TEXT,
-                "title": _TEXT,
-                "markdown": _TEXT,
-                "parts": _list(_complete(_PART)),
-                "tables": _list(_list(_list(_TEXT))),
-                "notes": _list(_TEXT),
-                "truncated": _FLAG,
-                "size": _WHOLE,
-                "sha256": _TEXT,
+                "format": TEXT,
+                "title": TEXT,
+                "markdown": TEXT,
+                "parts": listed(record(_PART)),
+                "tables": listed(listed(listed(TEXT))),
+                "notes": listed(TEXT),
+                "truncated": FLAG,
+                "size": WHOLE,
+                "sha256": TEXT,
             }
         ),
         "effect": "idempotent",
         "environment": "documents",
     },
-    "write_file": {
-        "description": "Writes a text file below the working folder.",
-        "args": _object({"path": _TEXT, "text": _TEXT}, ["path", "text"]),
-        "returns": _object(
-            {"path": _TEXT, "size": _WHOLE, "sha256": _TEXT}, ["path", "size", "sha256"]
-        ),
-        "effect": "idempotent",
-    },
+    **file_tools.TOOLS,
+    **code_tools.TOOLS,
 }

@@ -16,6 +16,10 @@ import pytest
 from docker.errors import APIError
 from pydantic import ValidationError
 
+from flowengine.agents import Agent, LoggerManager, function_to_json
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.metachain import MetaChain
 from flowengine.sdk import (
     EnvironmentClosed,
     EnvironmentStartFailed,
@@ -274,6 +278,56 @@ def test_the_tool_gives_output_and_errors(env: DockerEnv | LocalEnv) -> None:
     assert run("print('a', end=''); 42") == "a\n42"
     assert run("_result = {'b': 1}") == "{'b': 1}"
     assert list(inspect.signature(run_python_code).parameters) == ["code", "timeout"]
+
+
+def test_the_tool_as_a_model_is_shown_it() -> None:
+    shown = function_to_json(run_python_code)["function"]
+
+    assert shown["name"] == "run_python_code"
+    assert shown["parameters"]["required"] == ["code"]
+    properties = shown["parameters"]["properties"]
+    assert {name: one["type"] for name, one in properties.items()} == {
+        "code": "string",
+        "timeout": ["number", "null"],
+    }
+
+
+def test_the_timeout_of_the_model_counts_up_to_that_of_the_environment(tmp_path: Path) -> None:
+    run: Any = run_python_code
+    with make("local", tmp_path, timeout=2) as env:
+        for asked, said in ((1, "longer than 1 s (its timeout)"), (60, "longer than 2 s (limits.")):
+            told = run("import time; time.sleep(60)", asked, context_variables={"code_env": env})
+            assert said in told
+
+
+def test_in_a_run_the_model_is_told_of_a_missing_environment() -> None:
+    function: Any = run_python_code
+    calls = [{"name": "run_python_code", "arguments": {"code": "1"}}]
+    model = ScriptedModel([{"calls": calls}, {"text": "then without"}])
+    agent = Agent(name="Coder", functions=[function])
+
+    with using(model):
+        response = MetaChain(logger=LoggerManager(console=False)).run(
+            agent, [{"role": "user", "content": "1?"}]
+        )
+
+    assert response.messages[-1]["content"] == "then without"
+    told = model.requests[1].messages[-1]["content"]
+    assert "'code_env'" in str(told)
+
+
+def test_in_a_run_the_tool_gets_its_environment(env: DockerEnv | LocalEnv) -> None:
+    function: Any = run_python_code
+    calls = [{"name": "run_python_code", "arguments": {"code": "6 * 7"}}]
+    model = ScriptedModel([{"calls": calls}, {"text": "done"}])
+    agent = Agent(name="Coder", functions=[function])
+
+    with using(model):
+        MetaChain(logger=LoggerManager(console=False)).run(
+            agent, [{"role": "user", "content": "?"}], context_variables={"code_env": env}
+        )
+
+    assert model.requests[1].messages[-1]["content"] == "42"
 
 
 CAUSES = {

@@ -167,6 +167,22 @@ def test_steps_in_a_shell_keep_directory_and_variables(
     assert Path(kept["files"]["r"]["path"]).read_text() == "hi\n"
 
 
+@pytest.mark.parametrize("provider", [BashProvider(), ShellProvider()], ids=["bash", "shell"])
+def test_a_command_that_takes_longer_than_it_asked_for_is_stopped(
+    sandbox: type[Sandbox], tmp_path: Path, context: Context, provider: Provider[Any]
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    with opened(provider, sandbox, work) as resource:
+        late = run(provider, resource, context, script="echo a; sleep 60; echo b", timeout=1)
+        after = run(provider, resource, context, script="echo on", timeout=30)
+
+    assert late["exit_code"] != 0
+    assert late["stdout"].strip() == "a"
+    assert "it took longer than 1 s (its timeout) and was stopped" in late["stderr"]
+    assert (after["exit_code"], after["stdout"], after["stderr"]) == (0, "on\n", "")
+
+
 def test_limits_that_a_step_in_a_shell_meets_are_named(
     sandbox: type[Sandbox], tmp_path: Path, context: Context
 ) -> None:

@@ -19,7 +19,7 @@ from flowengine.sdk.environments import (
     Request,
     Spec,
 )
-from flowengine_envs.call_limits import DISK, OUTPUT, UNBOUNDED
+from flowengine_envs.call_limits import DISK, OUTPUT, asked
 from flowengine_envs.docker.containers import Containers
 from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.gate import Gate
@@ -105,12 +105,16 @@ class DockerProvider(Provider[Containers]):
             argv = [await found.argument(word) for word in command.argv or ()]
         stdin = await found.data(command.stdin)
         result = await resource.async_run(
-            argv, env=env, stdin=stdin, timeout=UNBOUNDED, on_output=context.printed
+            argv,
+            env=env,
+            stdin=stdin,
+            timeout=asked(command.timeout),
+            on_output=context.printed,
         )
         told: dict[str, Plain] = {
             "exit_code": result.exit_code,
             "stdout": result.stdout,
-            "stderr": result.stderr,
+            "stderr": result.stderr + resource.call_limits.stopped(result.stopped, command.timeout),
             "value": None,
         }
         await add_outputs(found, result, told)

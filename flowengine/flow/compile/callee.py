@@ -29,6 +29,8 @@ class Hinted(NamedTuple):
     classes: list[str]
     """Full names of classes."""
     required: bool
+    only_named: bool = False
+    """It gets one only if the step or tool names it."""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,10 @@ class Callee:
     """Arguments that may get an environment by their type."""
     takes_resources: bool = False
     """It takes all environments that it is given."""
+    opens: dict[str, str] = field(default_factory=dict)
+    """Environments that are opened for it if none is named: their kinds."""
+    declared: bool = True
+    """Whether the file says what it is: what a kind brings finds its environments at each use."""
     flow: Definition | None = None
     """The flow that it runs."""
     given: dict[str, Typed] = field(default_factory=dict)

@@ -311,7 +311,7 @@ class Calls:
         if callee.step_kind.takes_arguments:
             named = request.environments or {}
             taken: list[str] = []
-            if request.action != "call":
+            if request.action != "call" or not callee.declared:
                 environments = self.tools.environments
                 arguments = request.with_ if isinstance(request.with_, dict) else {}
                 taken = inject(environments, found, named, arguments, request.loc)

@@ -28,7 +28,7 @@ from flowengine.flow.compile.offered_environments import (
 from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
-from flowengine.flow.models.kinds import brought_tools, tools_of
+from flowengine.flow.models.kinds import tools_for_globs, tools_of
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.sdk.generated_flows import Declared, DeclaredTool
 
@@ -115,7 +115,9 @@ class FileDeclarations:
         if not is_glob:
             found = self._tool(pattern, loc, environments)
             return [] if found is None else [found]
-        names = [*known_names(self.file, "tools"), *(n for n in brought_tools() if n != "std.ask")]
+        kind = pattern.partition(".")[0]  # `*s` means no tool that the file does not name
+        brought = [name for name in tools_for_globs() if name.startswith(f"{kind}.")]
+        names = [*known_names(self.file, "tools"), *brought]
         fits = [name for name in names if fnmatchcase(name, pattern)]
         told = [tool for name in fits if (tool := self._tool(name, loc, environments))]
         if not fits:
@@ -151,7 +153,7 @@ class FileDeclarations:
         if model is None and tool in (brought := tools_of(kind)):
             told = brought[tool]
             with self._reporting_ambiguity(name, loc):
-                works_in = taken_by_brought(tools.environments, told.get("environment"), offered)
+                works_in = taken_by_brought(tools.environments, told, offered)
                 return DeclaredTool(name, told["description"], told["args"], {}, modifiers=works_in)
             return None
         callee = tools.find(name, loc or self.use[1])

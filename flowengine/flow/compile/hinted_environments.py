@@ -53,7 +53,9 @@ def inject(
             for name, use in named.items()
             if name in found.environments
             and fits(environments.kind_of(next(iter(use))), hinted.classes)
-        } or {name: {name: {}} for name, kind in own.items() if fits(kind, hinted.classes)}
+        }
+        if not uses and not hinted.only_named:
+            uses = {name: {name: {}} for name, kind in own.items() if fits(kind, hinted.classes)}
         if not uses and not _may_fit(hinted.classes):
             continue  # a class of somebody else's: an argument like others
         taken.append(parameter)

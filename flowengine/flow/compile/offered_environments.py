@@ -15,6 +15,7 @@ from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.environments import HOST, Environments
 from flowengine.flow.compile.hinted_environments import fits
 from flowengine.flow.models import Tool
+from flowengine.sdk.step_kind import Tool as BroughtTool
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
@@ -61,12 +62,23 @@ def taken(
 
 
 def taken_by_brought(
-    environments: Environments, kind: str | None, offered: Uses
+    environments: Environments, tool: BroughtTool, offered: Uses
 ) -> dict[str, Plain]:
-    """Return the same of a tool that a step kind brings, which works in a kind of environment."""
-    fitting = [use for use in offered.values() if environments.kind_of(_name(use)) == kind]
-    use = _only(fitting) if kind is not None else None
-    return {} if use is None else {"environments": {kind: use}}
+    """Return the same of a tool that a step kind brings.
+
+    Args:
+        tool: It works in an environment of a kind, or in some whose resources are of some class.
+    """
+    kinds = {_name(use): environments.kind_of(_name(use)) for use in offered.values()}
+    fitting: dict[str, list[Mapping[str, Any]]] = {
+        place: [use for use in offered.values() if fits(kinds[_name(use)], [*classes])]
+        for place, classes in tool.get("environments", {}).items()
+    }
+    kind = tool.get("environment")
+    if kind is not None:
+        fitting[kind] = [use for use in offered.values() if kinds[_name(use)] == kind]
+    uses = {place: use for place, found in fitting.items() if (use := _only(found)) is not None}
+    return {"environments": uses} if uses else {}
 
 
 def _place(

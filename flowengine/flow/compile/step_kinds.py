@@ -150,10 +150,14 @@ class StepKinds:
         found.takes_resources = signature.takes_resources
         if found.args is None:
             found.args = args
+        found.opens = dict(signature.opens)
         required = (args or {}).get("required", ())
         found.hinted = {
             name: Hinted(list(classes), name in required)
             for name, classes in signature.environments.items()
+        } | {
+            name: Hinted(list(classes), required=False, only_named=True)
+            for name, classes in signature.optional_environments.items()
         }
         if found.args is not None:
             found.task["schema"] = found.args

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from flowengine import registry
 from flowengine.flow.compile.arguments import Arguments, check_arguments
-from flowengine.flow.compile.callee import Callee, Home
+from flowengine.flow.compile.callee import Callee, Hinted, Home
 from flowengine.flow.compile.declaration_scope import DeclarationScope
 from flowengine.flow.compile.environments import Environments
 from flowengine.flow.compile.expressions import Typed, constant
@@ -106,13 +106,22 @@ class Tools:
         step_kind = registry.kind_class(kind)
         effect = tool["effect"]
         found = Callee(kind, task, tool["returns"], tool["args"], step_kind, effect=effect)
-        environment = tool.get("environment")
-        if environment is not None:
-            used = self.environments.of_kind(environment, loc)
-            if used is None:
-                return None
-            found.environments[environment] = used
+        kind_of_place = tool.get("environment")
+        if kind_of_place is not None:
+            self._open(found, kind_of_place, kind_of_place, loc)
+        optional = tool.get("optional", False)
+        found.hinted = {
+            place: Hinted([*classes], required=not optional, only_named=optional)
+            for place, classes in tool.get("environments", {}).items()
+        }
+        found.declared = False
         return found
+
+    def _open(self, found: Callee, name: str, kind: str, loc: Loc) -> None:
+        """Take over an environment that is opened without being declared."""
+        used = self.environments.of_kind(kind, loc)
+        if used is not None:
+            found.environments[name] = used
 
     def of_flow(self, name: str, loc: Loc) -> Callee | None:
         """Return a flow as something to call; None if it was reported that there is none.
@@ -188,6 +197,9 @@ class Tools:
             named = model.environments or {}
             taken = inject(self.environments, found, named, model.bind, model.loc, by_tool=True)
             found.hide([*named, *taken])
+        for name, kind in found.opens.items():
+            if name not in found.environments:
+                self._open(found, name, kind, model.loc)
 
     def _flow(self, model: Tool, name: str) -> Callee | None:
         """Return what a flow is as a tool."""

@@ -112,6 +112,20 @@ def brought_tools() -> list[str]:
     return [f"{kind}.{tool}" for kind in registry.kind_names() for tool in tools_of(kind)]
 
 
+def tools_for_globs() -> list[str]:
+    """Return the brought tools that a glob can mean: none that asks people or runs what it is told.
+
+    What runs commands or code is named in full, so that `std.*` gives it to no model by accident.
+    """
+    return [
+        f"{kind}.{name}"
+        for kind in registry.kind_names()
+        for name, tool in tools_of(kind).items()
+        if f"{kind}.{name}" != "std.ask"
+        and ("environments" not in tool or tool.get("optional", False))
+    ]
+
+
 def tools_of(kind: str) -> dict[str, Tool]:
     """Return the tools that a step kind brings; none if it cannot be imported."""
     try:

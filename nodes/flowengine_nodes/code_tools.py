@@ -1,0 +1,140 @@
+"""`std` tools that run what a caller writes: commands, code, SQL; in an environment of the flow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from flowengine.sdk import Command, Plain, StepContext, Tool, ToolError
+from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
+
+TIMEOUT = 120
+"""Seconds, where a caller says nothing."""
+LONGEST = 3600
+
+
+class _Runs(NamedTuple):
+    """What a tool runs, and where."""
+
+    place: str
+    """Under which name it finds its environment."""
+    text: str
+    """The argument that holds what is run."""
+
+
+_RUNS: Mapping[str, _Runs] = {
+    "run_command": _Runs("shell", "command"),
+    "run_python": _Runs("python", "code"),
+    "run_javascript": _Runs("node", "code"),
+    "query_database": _Runs("database", "sql"),
+}
+
+
+async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
+    """Call one of these tools.
+
+    Args:
+        context: The attempt.
+        tool: Its name.
+        args: Its arguments.
+    """
+    runs = _RUNS[tool]
+    is_query = tool == "query_database"
+    command = Command(
+        script=args[runs.text],
+        argv=None,
+        env=args.get("parameters") or {},
+        stdin=None,
+        cwd=None,
+        files={},
+        timeout=None if is_query else args.get("timeout", TIMEOUT),
+    )
+    result = await context.environment(runs.place).run(context, command)
+    if is_query:
+        return _rows(result)
+    shown = ("exit_code", "stdout", "stderr", "stdout_file", "stderr_file")
+    found = {name: result[name] for name in shown if name in result}
+    if tool != "run_command":
+        found["value"] = result["value"]
+    return found
+
+
+def _rows(result: Mapping[str, Any]) -> Plain:
+    """Return the rows of a query.
+
+    Raises:
+        ToolError: The database refused it.
+    """
+    if result["exit_code"] != 0:
+        raise ToolError(result["stderr"], retryable=False)
+    return {"rows": result["value"], "truncated": bool(result["stderr"])}
+
+
+_FILE: dict[str, Plain] = {"type": "object"}
+_SECONDS: dict[str, Plain] = {
+    "type": "number",
+    "exclusiveMinimum": 0,
+    "maximum": LONGEST,
+    "default": TIMEOUT,
+    "description": "Seconds after which it is stopped.",
+}
+_DONE: dict[str, Plain] = {
+    "exit_code": WHOLE,
+    "stdout": TEXT,
+    "stderr": TEXT,
+    "stdout_file": _FILE,
+    "stderr_file": _FILE,
+}
+_COMMAND = record(_DONE, ["exit_code", "stdout", "stderr"])
+_CODE = record({**_DONE, "value": {}}, ["exit_code", "stdout", "stderr", "value"])
+
+
+def _code(language: str, more: str, place: str, opened: str) -> Tool:
+    return {
+        "description": f"Runs {language} code. Gives what it printed and its value: {more}",
+        "args": record({"code": TEXT, "timeout": _SECONDS}, ["code"]),
+        "returns": _CODE,
+        "effect": "once",
+        "environments": {place: [opened]},
+    }
+
+
+TOOLS: dict[str, Tool] = {
+    "run_command": {
+        "description": "Runs a shell command. Gives its exit code and what it wrote.",
+        "args": record({"command": TEXT, "timeout": _SECONDS}, ["command"]),
+        "returns": _COMMAND,
+        "effect": "once",
+        "environments": {
+            "shell": [
+                "flowengine_envs.shell_session.Shell",
+                "flowengine_envs.bash.Bash",
+                "flowengine_envs.docker.containers.Containers",
+            ]
+        },
+    },
+    "run_python": _code(
+        "Python",
+        "the last expression, or the name '_result'. Names last from call to call.",
+        "python",
+        "flowengine_envs.python.PythonSandbox",
+    ),
+    "run_javascript": _code("JavaScript", "what it returns.", "node", "flowengine_envs.node.Node"),
+    "query_database": {
+        "description": "Runs one SQL statement in a SQLite database. Gives its rows.",
+        "args": record(
+            {
+                "sql": {**TEXT, "description": "One statement; ':name' stands for a parameter."},
+                "parameters": {
+                    "type": "object",
+                    "description": "Values by the names in the statement.",
+                },
+            },
+            ["sql"],
+        ),
+        "returns": record({"rows": listed({"type": "object"}), "truncated": FLAG}),
+        "effect": "once",
+        "environments": {"database": ["flowengine_envs.sqlite.Database"]},
+    },
+}
+"""The tools, with what they take and give."""

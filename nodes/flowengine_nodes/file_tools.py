@@ -1,0 +1,319 @@
+"""`std` tools on files: of the working folder, or of an environment of kind `files`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from flowengine.sdk import Plain, Refused, StepContext, Tool, ToolError
+from flowengine.sdk.confined_files import Below
+from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
+
+LARGEST = 16 * 1024 * 1024
+"""Bytes of a file that is read as text into the execution."""
+SEARCHED = 2 * 1024 * 1024
+"""Bytes of a file that is searched; larger ones are data, not text that people write."""
+SEARCHED_IN_ALL = 256 * 1024 * 1024
+LINE = 300
+"""Characters that are shown of a line in which something was found."""
+
+RULE = "the file tools stay below the working folder (--workdir)"
+FILES = "files"
+"""Under which name a tool finds the environment it works in."""
+
+
+class Folder(Protocol):
+    """Where files are."""
+
+    def read(self, path: str, limit: int) -> bytes:
+        """Return the content of a file."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file."""
+
+    def glob(self, path: str, pattern: str) -> list[str]:
+        """Return the files below `path` that a pattern names."""
+
+
+class _Opened:
+    """The folder of an environment."""
+
+    def __init__(self, resource: Any) -> None:
+        self._resource = resource
+
+    def read(self, path: str, limit: int) -> bytes:
+        data: bytes = self._resource.read(path)
+        if len(data) > limit:
+            raise ToolError(f"'{path}' has more than {limit} bytes", retryable=False)
+        return data
+
+    def write(self, path: str, data: bytes) -> None:
+        self._resource.write(path, data)
+
+    def glob(self, path: str, pattern: str) -> list[str]:
+        found: list[str] = self._resource.list(pattern, path)
+        return found
+
+
+def folder_of(context: StepContext) -> Folder:
+    """Return the folder that a tool works in."""
+    resource = context.resources.get(FILES)
+    return working_folder(context) if resource is None else _Opened(resource)
+
+
+def working_folder(context: StepContext) -> Below:
+    """Return the working folder of the execution."""
+    return Below(context.execution.workdir, RULE, Refused, ToolError)
+
+
+def glob(folder: Folder, pattern: str, path: str = ".") -> Plain:
+    """Find files by their names."""
+    return {"files": folder.glob(path, pattern)}
+
+
+def read_file(
+    folder: Folder,
+    path: str,
+    encoding: str = "utf-8",
+    first_line: int = 1,
+    lines: int | None = None,
+) -> Plain:
+    """Read a text file, or some of its lines.
+
+    Raises:
+        ToolError: It is not text in this encoding.
+    """
+    data = folder.read(path, LARGEST)
+    text = _text(path, data, encoding)
+    if first_line == 1 and lines is None:
+        return {"text": text, **digest(data)}
+    found = text.splitlines(keepends=True)
+    last = len(found) if lines is None else first_line - 1 + lines
+    return {"text": "".join(found[first_line - 1 : last]), **digest(data), "lines": len(found)}
+
+
+def write_file(folder: Folder, path: str, text: str) -> Plain:
+    """Write a text file in UTF-8, and its folders; it is replaced as a whole."""
+    data = text.encode()
+    folder.write(path, data)
+    return {"path": path, **digest(data)}
+
+
+def edit_file(folder: Folder, path: str, old: str, new: str, all: bool = False) -> Plain:
+    """Replace a part of a text file, which has to be there once unless all of them are meant.
+
+    Raises:
+        ToolError: It is not there, or in several places.
+    """
+    text = _text(path, folder.read(path, LARGEST), "utf-8")
+    if old not in text and "\r\n" in text:  # models write line ends in one way only
+        old, new = (part.replace("\r\n", "\n").replace("\n", "\r\n") for part in (old, new))
+    times = text.count(old)
+    if times == 0:
+        hint = "read the file, and give the text exactly as it stands there"
+        raise ToolError(f"'old' is not in '{path}': {hint}", retryable=False)
+    if times > 1 and not all:
+        hint = "give more of the text around it, or say all: true"
+        raise ToolError(f"'old' is in '{path}' {times} times: {hint}", retryable=False)
+    line = text.count("\n", 0, text.index(old)) + 1
+    data = text.replace(old, new).encode()
+    folder.write(path, data)
+    return {"path": path, "line": line, "replaced": times, **digest(data)}
+
+
+class _Found(NamedTuple):
+    path: str
+    line: int
+    text: str
+
+
+def search_files(
+    folder: Folder,
+    text: str,
+    path: str = ".",
+    pattern: str = "**",
+    ignore_case: bool = False,
+    limit: int = 100,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Plain:
+    """Find lines that contain a text."""
+    found: list[_Found] = []
+    wanted = text.casefold() if ignore_case else text
+    left = SEARCHED_IN_ALL
+    for name in folder.glob(path, pattern):
+        data = _searched(folder, name)
+        left -= len(data)
+        if left < 0 or stopped():
+            return _matches(found, limit, truncated=True)
+        for hit in _lines_with(name, data, wanted, ignore_case=ignore_case):
+            found.append(hit)
+            if len(found) > limit:
+                return _matches(found, limit, truncated=True)
+    return _matches(found, limit, truncated=False)
+
+
+def _searched(folder: Folder, path: str) -> bytes:
+    """Return the content of a file; nothing of what is no text, too large, or gone by now."""
+    try:
+        data = folder.read(path, SEARCHED)
+    except ToolError:
+        return b""
+    return b"" if b"\0" in data else data
+
+
+def _lines_with(path: str, data: bytes, wanted: str, *, ignore_case: bool) -> Iterator[_Found]:
+    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+        at = (line.casefold() if ignore_case else line).find(wanted)
+        if at >= 0:
+            begin = max(0, at - LINE // 2) if len(line) > LINE else 0
+            yield _Found(path, number, line[begin : begin + LINE])
+
+
+def _matches(found: list[_Found], limit: int, *, truncated: bool) -> Plain:
+    return {"matches": [hit._asdict() for hit in found[:limit]], "truncated": truncated}
+
+
+def _text(path: str, data: bytes, encoding: str) -> str:
+    try:
+        return data.decode(encoding)
+    except (UnicodeDecodeError, LookupError) as error:
+        raise ToolError(
+            f"'{path}' cannot be read as {encoding}: {error}", retryable=False
+        ) from None
+
+
+def digest(data: bytes) -> dict[str, Plain]:
+    """Return size and digest of a file's content."""
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
+    """Call one of these tools.
+
+    Args:
+        context: The attempt.
+        tool: Its name.
+        args: Its arguments.
+    """
+    folder = folder_of(context)
+    function = _FUNCTIONS[tool]
+    if tool == "search_files":
+        args = {**args, "stopped": context.cancelled.is_set}
+    return await context.on_thread(lambda: function(folder, **args))
+
+
+_FUNCTIONS: dict[str, Callable[..., Plain]] = {
+    "glob": glob,
+    "read_file": read_file,
+    "write_file": write_file,
+    "edit_file": edit_file,
+    "search_files": search_files,
+}
+
+
+_COUNT: dict[str, Plain] = {"type": "integer", "minimum": 1}
+_SWITCH: dict[str, Plain] = {**FLAG, "default": False}
+_PATH: dict[str, Plain] = {**TEXT, "description": "Relative path of the file."}
+_BELOW: dict[str, Plain] = {**TEXT, "default": ".", "description": "Folder to look in."}
+_DIGEST: dict[str, Plain] = {"size": WHOLE, "sha256": TEXT}
+_IN_FILES = {FILES: ["flowengine_envs.files.Folder"]}
+
+TOOLS: dict[str, Tool] = {
+    "glob": {
+        "description": "Finds files by their names. Gives their paths, sorted.",
+        "args": record(
+            {
+                "pattern": {
+                    **TEXT,
+                    "description": "What the path below 'path' looks like: '*.py' in that folder, "
+                    "'**/*.py' in all below it.",
+                },
+                "path": _BELOW,
+            },
+            ["pattern"],
+        ),
+        "returns": record({"files": listed(TEXT)}),
+        "effect": "idempotent",
+        "environments": _IN_FILES,
+        "optional": True,
+    },
+    "read_file": {
+        "description": "Reads a text file, or some of its lines.",
+        "args": record(
+            {
+                "path": _PATH,
+                "encoding": {**TEXT, "default": "utf-8"},
+                "first_line": {**_COUNT, "default": 1, "description": "Number of the first line."},
+                "lines": {**_COUNT, "description": "How many lines; all, if it is left out."},
+            },
+            ["path"],
+        ),
+        "returns": record({"text": TEXT, **_DIGEST, "lines": WHOLE}, ["text", "size", "sha256"]),
+        "effect": "idempotent",
+        "environments": _IN_FILES,
+        "optional": True,
+    },
+    "write_file": {
+        "description": "Writes a text file, and makes its folders. A file that is there is "
+        "replaced as a whole.",
+        "args": record({"path": _PATH, "text": TEXT}),
+        "returns": record({"path": TEXT, **_DIGEST}),
+        "effect": "idempotent",
+        "environments": _IN_FILES,
+        "optional": True,
+    },
+    "edit_file": {
+        "description": "Replaces a part of a text file. Gives the line of the first replacement.",
+        "args": record(
+            {
+                "path": _PATH,
+                "old": {
+                    **TEXT,
+                    "minLength": 1,
+                    "description": "The text to replace, exactly as it stands in the file. It must "
+                    "be there once.",
+                },
+                "new": {**TEXT, "description": "What comes in its place."},
+                "all": {**_SWITCH, "description": "Replace it wherever it is."},
+            },
+            ["path", "old", "new"],
+        ),
+        "returns": record({"path": TEXT, "line": WHOLE, "replaced": WHOLE, **_DIGEST}),
+        "effect": "once",
+        "environments": _IN_FILES,
+        "optional": True,
+    },
+    "search_files": {
+        "description": "Finds the lines of text files that contain a text.",
+        "args": record(
+            {
+                "text": {**TEXT, "minLength": 1, "description": "What to look for, literally."},
+                "path": _BELOW,
+                "pattern": {
+                    **TEXT,
+                    "default": "**",
+                    "description": "In which files: '**/*.py'. Default: all.",
+                },
+                "ignore_case": _SWITCH,
+                "limit": {
+                    **_COUNT,
+                    "maximum": 1000,
+                    "default": 100,
+                    "description": "How many lines are given at most.",
+                },
+            },
+            ["text"],
+        ),
+        "returns": record(
+            {
+                "matches": listed(record({"path": TEXT, "line": WHOLE, "text": TEXT})),
+                "truncated": FLAG,
+            }
+        ),
+        "effect": "idempotent",
+        "environments": _IN_FILES,
+        "optional": True,
+    },
+}
+"""The tools, with what they take and give."""

@@ -1,0 +1,29 @@
+"""Parts of JSON Schemas that the `std` tools share."""
+
+from __future__ import annotations
+
+from flowengine.sdk import Plain
+
+TEXT: dict[str, Plain] = {"type": "string"}
+WHOLE: dict[str, Plain] = {"type": "integer"}
+FLAG: dict[str, Plain] = {"type": "boolean"}
+
+
+def record(properties: dict[str, Plain], required: list[str] | None = None) -> dict[str, Plain]:
+    """Return the schema of an object.
+
+    Args:
+        properties: What it may have.
+        required: What it must have; default: all of it.
+    """
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [*properties] if required is None else required,
+        "additionalProperties": False,
+    }
+
+
+def listed(items: dict[str, Plain]) -> dict[str, Plain]:
+    """Return the schema of a list."""
+    return {"type": "array", "items": items}

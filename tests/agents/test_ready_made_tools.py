@@ -1,0 +1,194 @@
+"""The `std` tools as agents have them: what they are offered, where it runs, what they are told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.errors import FlowFileError
+from tests.agents.flows import STEPS, Case, call, flow
+
+ENVIRONMENTS = """
+flowengine: 1
+id: f
+inputs: {q: {type: string, default: Repair it.}}
+defaults: {model: scripted/test}
+environments:
+  work: {kind: files, scope: execution, config: {path: project, mode: copy}}
+  box: {kind: bash, scope: execution, config: {mounts: {work: /src}}, limits: {time: 20s}}
+  py: {kind: python, scope: execution, limits: {time: 20s}}
+  db: {kind: sqlite, scope: execution, config: {path: ":memory:"}}
+tools:
+  read: {std: read_file, environments: [work]}
+  edit: {std: edit_file, environments: {files: work}}
+  find: {std: search_files, environments: [work], bind: {path: sub}}
+"""
+
+
+def project(folder: Path) -> Path:
+    path = folder / "project"
+    (path / "sub").mkdir(parents=True)
+    (path / "sub" / "a.txt").write_text("one\ntwo\n")
+    (path / "two.txt").write_text("two\n")
+    return path
+
+
+def answers(case: Case, number: int) -> list[Any]:
+    """What the calls of the last reply before a request gave."""
+    messages = case.sent(number)
+    at = max(n for n, one in enumerate(messages) if one["role"] == "assistant")
+    return [json.loads(one["content"]) for one in messages[at + 1 :]]
+
+
+def test_files_of_an_environment_are_found_read_and_edited(tmp_path: Path) -> None:
+    original = project(tmp_path)
+    script = [
+        {"calls": [call("find", text="two"), call("read", path="sub/a.txt", first_line=2)]},
+        {"calls": [call("edit", path="sub/a.txt", old="two", new="2")]},
+        {"calls": [call("std.run_command", command="cat /src/sub/a.txt; pwd")]},
+        {"text": "done"},
+    ]
+    agent = "first: {instructions: Work., tools: [find, read, edit, std.run_command]}"
+    case = Case(tmp_path, flow(agent, STEPS, ENVIRONMENTS), script)
+
+    assert case.run().status == "succeeded"
+    found, read = answers(case, 1)
+    assert found["matches"] == [{"path": "sub/a.txt", "line": 2, "text": "two"}]
+    assert read["text"] == "two\n"
+    [edited] = answers(case, 2)
+    assert edited["line"] == 2
+    [ran] = answers(case, 3)
+    assert ran == {"exit_code": 0, "stdout": "one\n2\n/workspace\n", "stderr": ""}
+    assert (original / "sub" / "a.txt").read_text() == "one\ntwo\n"  # it was a copy
+    offers = {one.name: one for one in case.model.requests[0].tools}
+    assert sorted(offers["find"].parameters["properties"]) == [
+        *("ignore_case", "limit", "pattern", "text")
+    ]
+    assert offers["find"].description == "Finds the lines of text files that contain a text."
+    assert sorted(offers["std.run_command"].parameters["properties"]) == ["command", "timeout"]
+
+
+def test_tools_without_a_declaration_work_in_the_environments_of_the_agent(tmp_path: Path) -> None:
+    original = project(tmp_path)
+    script = [
+        {"calls": [call("std.edit_file", path="two.txt", old="two", new="2")]},
+        {"calls": [call("std.run_command", command="cat /src/two.txt")]},
+        {"text": "done"},
+    ]
+    head = ENVIRONMENTS.replace("  py:", "  other: {kind: bash}\n  py:")
+    agent = """
+    first:
+      instructions: Work.
+      tools: [std.edit_file, std.run_command]
+      environments: [work, box]
+    """
+    case = Case(tmp_path, flow(agent, STEPS, head), script)
+
+    assert case.run().status == "succeeded"
+    assert [one["stdout"] for one in answers(case, 2)] == ["2\n"]
+    assert (original / "two.txt").read_text() == "two\n"
+
+
+def test_code_and_databases_are_used_in_their_environments(tmp_path: Path) -> None:
+    project(tmp_path)
+    script = [
+        {
+            "calls": [
+                call("std.run_python", code="import os\nn = os.getpid()\nprint(n)\n6 * 7"),
+                call("std.run_python", code="n == os.getpid()"),
+                call("std.run_python", code="1 / 0"),
+                call("std.run_python", code="while True: pass", timeout=1),
+                call("std.query_database", sql="select :a as b", parameters={"a": 1}),
+                call("std.query_database", sql="selekt"),
+            ]
+        },
+        {"text": "done"},
+    ]
+    agent = "first: {instructions: Work., tools: [std.run_python, std.query_database]}"
+    case = Case(tmp_path, flow(agent, STEPS, ENVIRONMENTS), script)
+
+    case.run()
+
+    told = [one["content"] for one in case.sent(1)[-6:]]
+    first, second, failed, endless, rows = (json.loads(one) for one in told[:5])
+    assert first["value"] == 42
+    assert second["value"] is True  # names last
+    assert failed["exit_code"] == 1
+    assert "ZeroDivisionError" in failed["stderr"]
+    assert "it took longer than 1 s (its timeout) and was stopped" in endless["stderr"]
+    assert rows == {"rows": [{"b": 1}], "truncated": False}
+    assert told[5].startswith("Error: ")
+    assert "syntax error" in told[5]
+
+
+def test_the_limit_of_the_environment_is_the_most(tmp_path: Path) -> None:
+    project(tmp_path)
+    script = [
+        {"calls": [call("std.run_command", command="sleep 60", timeout=600)]},
+        {"text": "done"},
+    ]
+    head = ENVIRONMENTS.replace(
+        "mounts: {work: /src}}, limits: {time: 20s}", "}, limits: {time: 1s}"
+    )
+    agent = "first: {instructions: Work., tools: [std.run_command]}"
+    case = Case(tmp_path, flow(agent, STEPS, head.replace("config: {}}", "config: {}}")), script)
+
+    case.run()
+
+    [told] = answers(case, 1)
+    assert "it took longer than 1 s (limits.time) and was stopped" in told["stderr"]
+
+
+@pytest.mark.parametrize(
+    ("environments", "said"),
+    [
+        ("", "takes a Shell or Bash or Containers, and there is no such environment"),
+        ("environments: {a: {kind: bash}, b: {kind: shell}}", "'a' and 'b' are such environments"),
+        ("environments: {f: {kind: files}}", "and there is no such environment"),
+    ],
+)
+def test_commands_run_in_a_declared_environment_only(
+    tmp_path: Path, environments: str, said: str
+) -> None:
+    head = f"flowengine: 1\nid: f\ndefaults: {{model: scripted/test}}\n{environments}\n"
+    head += "inputs: {q: {type: string, default: Hi}}\n"
+    case = Case(
+        tmp_path, flow("first: {instructions: Hi, tools: [std.run_command]}", STEPS, head), []
+    )
+
+    with pytest.raises(FlowFileError) as refused:
+        case.run()
+
+    assert said in str(refused.value)
+
+
+def test_a_glob_gives_nobody_a_shell(tmp_path: Path) -> None:
+    project(tmp_path)
+    agent = "first: {instructions: Work., tools: [std.*]}"
+    case = Case(tmp_path, flow(agent, STEPS, ENVIRONMENTS), [{"text": "done"}])
+
+    case.run()
+
+    assert case.offered(0) == [
+        *("std.print", "std.read_document", "std.glob", "std.read_file", "std.write_file"),
+        *("std.edit_file", "std.search_files"),
+    ]
+
+
+def test_a_declared_tool_says_whether_people_are_asked(tmp_path: Path) -> None:
+    head = ENVIRONMENTS.replace("files: work}}", "files: work}, approval: ask}")
+    original = project(tmp_path)
+    script = [{"calls": [call("edit", path="two.txt", old="two", new="2")]}, {"text": "done"}]
+    agent = "first: {instructions: Work., tools: [edit]}"
+    case = Case(tmp_path, flow(agent, STEPS, head), script)
+
+    result = case.run()
+
+    assert result.status == "waiting"
+    with case.engine_open() as engine:
+        [wait] = engine.waits(execution=result.execution).items
+        assert wait["subject"] == {"path": "two.txt", "old": "two", "new": "2"}
+    assert (original / "two.txt").read_text() == "two\n"

@@ -1,0 +1,140 @@
+"""The `std` tools on files that agents work with: read lines, edit, search."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Bench
+from .test_std import tool
+
+
+def fails(bench: Bench, name: str, **args: Any) -> str:
+    error = bench.fail("std", {"tool": name}, {"args": args}, args=args)
+    assert error["type"] == "ToolError", error
+    assert error["retryable"] is False
+    return error["message"]
+
+
+@pytest.fixture
+def poem(bench: Bench) -> Path:
+    path = bench.workdir / "poem.txt"
+    path.write_text("one\ntwo\nthree\ntwo")
+    return path
+
+
+def test_some_lines_of_a_file_are_read(bench: Bench, poem: Path) -> None:
+    digest = hashlib.sha256(poem.read_bytes()).hexdigest()
+
+    read = tool(bench, "read_file", path="poem.txt", first_line=2, lines=2)
+
+    assert read == {"text": "two\nthree\n", "size": 17, "sha256": digest, "lines": 4}
+    assert tool(bench, "read_file", path="poem.txt", first_line=4)["text"] == "two"
+    assert tool(bench, "read_file", path="poem.txt", first_line=9)["text"] == ""
+    assert tool(bench, "read_file", path="poem.txt", lines=1)["text"] == "one\n"
+
+
+def test_an_edit_replaces_what_is_there_once(bench: Bench, poem: Path) -> None:
+    poem.chmod(0o750)
+
+    edited = tool(bench, "edit_file", path="poem.txt", old="three\n", new="3\n")
+
+    assert poem.read_text() == "one\ntwo\n3\ntwo"
+    digest = hashlib.sha256(poem.read_bytes()).hexdigest()
+    assert edited == {"path": "poem.txt", "line": 3, "replaced": 1, "size": 13, "sha256": digest}
+    assert poem.stat().st_mode & 0o777 == 0o750
+
+
+def test_an_edit_of_what_is_not_there_once_changes_nothing(bench: Bench, poem: Path) -> None:
+    before = poem.read_bytes()
+
+    assert fails(bench, "edit_file", path="poem.txt", old="two", new="2") == (
+        "'old' is in 'poem.txt' 2 times: give more of the text around it, or say all: true"
+    )
+    assert fails(bench, "edit_file", path="poem.txt", old="four", new="4") == (
+        "'old' is not in 'poem.txt': read the file, and give the text exactly as it stands there"
+    )
+    assert poem.read_bytes() == before
+    assert tool(bench, "edit_file", path="poem.txt", old="two", new="2", all=True)["replaced"] == 2
+    assert poem.read_text() == "one\n2\nthree\n2"
+
+
+def test_an_edit_keeps_line_ends_and_a_byte_order_mark(bench: Bench) -> None:
+    path = bench.workdir / "dos.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
+
+    tool(bench, "edit_file", path="dos.txt", old="one\ntwo\n", new="1\n2\n")
+
+    assert path.read_bytes() == b"\xef\xbb\xbf1\r\n2\r\n"
+
+
+def test_what_is_no_text_is_not_edited(bench: Bench) -> None:
+    path = bench.workdir / "photo"
+    path.write_bytes(b"\xff\xfe\x00")
+
+    assert fails(bench, "edit_file", path="photo", old="a", new="b").startswith(
+        "'photo' cannot be read as utf-8"
+    )
+    assert path.read_bytes() == b"\xff\xfe\x00"
+
+
+def test_a_search_finds_lines(bench: Bench, poem: Path) -> None:
+    (bench.workdir / "sub").mkdir()
+    (bench.workdir / "sub" / "a.py").write_text("x = 'Two'\n")
+
+    found = tool(bench, "search_files", text="two")
+    either = tool(bench, "search_files", text="TWO", ignore_case=True, pattern="**/*.py")
+
+    assert found == {
+        "matches": [
+            {"path": "poem.txt", "line": 2, "text": "two"},
+            {"path": "poem.txt", "line": 4, "text": "two"},
+        ],
+        "truncated": False,
+    }
+    assert either["matches"] == [{"path": "sub/a.py", "line": 1, "text": "x = 'Two'"}]
+    assert tool(bench, "search_files", text="two", path="sub")["matches"] == []
+
+
+def test_a_search_is_bounded(bench: Bench, poem: Path) -> None:
+    (bench.workdir / "wide.txt").write_text("." * 1000 + "needle" + "." * 1000)
+
+    few = tool(bench, "search_files", text="two", limit=1)
+    [wide] = tool(bench, "search_files", text="needle")["matches"]
+
+    assert len(few["matches"]) == 1
+    assert few["truncated"] is True
+    assert len(wide["text"]) == 300
+    assert "needle" in wide["text"]
+
+
+def test_a_search_passes_over_what_is_no_text(bench: Bench) -> None:
+    (bench.workdir / "photo").write_bytes(b"needle\0")
+    (bench.workdir / "latin").write_bytes("é needle".encode("latin-1"))
+    os.mkfifo(bench.workdir / "pipe")
+    (bench.workdir / "loop").symlink_to("loop")
+    (bench.workdir.parent / "outside.txt").write_text("needle")
+    (bench.workdir / "out").symlink_to("../outside.txt")
+
+    found = tool(bench, "search_files", text="needle")
+
+    assert found["matches"] == [{"path": "latin", "line": 1, "text": "\ufffd needle"}]
+
+
+@pytest.mark.parametrize("name", ["edit_file", "search_files", "read_file"])
+def test_no_tool_leaves_the_working_folder(bench: Bench, name: str) -> None:
+    (bench.workdir.parent / "outside.txt").write_text("secret")
+    more = {
+        "edit_file": {"path": "../outside.txt", "old": "secret", "new": "x"},
+        "search_files": {"path": "..", "text": "secret"},
+        "read_file": {"path": "../outside.txt", "first_line": 1},
+    }[name]
+
+    error = bench.fail("std", {"tool": name}, {"args": more}, args=more)
+
+    assert error["type"] == "Refused"
+    assert (bench.workdir.parent / "outside.txt").read_text() == "secret"
