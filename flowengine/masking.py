@@ -48,8 +48,10 @@ class _Known(NamedTuple):
 
     written: list[bytes]
     """The values as they are, and escaped; the longest first."""
+    words: list[bytes]
+    """The same for values that are masked as words only."""
     short: re.Pattern[bytes] | None
-    """The same for values that stand as words only."""
+    """Finds them."""
     base64: list[bytes]
     """In the standard alphabet."""
     hexadecimal: list[bytes]
@@ -67,6 +69,19 @@ class _Known(NamedTuple):
         if self._encoded(compact):
             found += _with_gaps(data, self._encoded(_GAP.sub(b"", data).translate(_STANDARD)))
         return _joined(found)
+
+    def open_end(self, data: bytes) -> int:
+        """Return where the longest end of bytes begins that may be the beginning of a value."""
+        starts = [_open_end(data, form, len(form) - 1) for form in self.written]
+        starts += [_open_end(data, word, len(word)) for word in self.words]  # more may follow
+        compact = _GAP.sub(b"", data.removesuffix(b"\\")).translate(_STANDARD)
+        small = compact.lower() if self.hexadecimal else b""
+        encoded = [_open_end(compact, form, len(form) - 1) for form in self.base64]
+        encoded += [_open_end(small, form, len(form) - 1) for form in self.hexadecimal]
+        start = min(encoded, default=len(compact))
+        if start < len(compact):
+            starts += [found for found, _ in _with_gaps(data, [(start, len(compact))])]
+        return min(starts, default=len(data))
 
     def _encoded(self, compact: bytes) -> list[tuple[int, int]]:
         """Return where values stand encoded in bytes without gaps."""
@@ -97,6 +112,10 @@ class Masker:
     def mask(self, value: Plain) -> Plain:
         """Return plain data with every known value in it replaced; keys of maps, too."""
         return _mask(value, self._forms()) if self._names else value
+
+    def stream(self) -> StreamMasker:
+        """Return what masks a text that arrives in pieces."""
+        return StreamMasker(self)
 
     def _forms(self) -> _Known:
         names, made = self._names, self._made
@@ -153,6 +172,44 @@ class Masker:
                 yield name
 
 
+class StreamMasker:
+    """Masks a text that arrives in pieces, also where a value is split over several.
+
+    An end that may be the beginning of a value is held back until it is clear what it is. Joined,
+    the masked pieces are the masked text.
+
+    Args:
+        masker: Knows the values.
+    """
+
+    def __init__(self, masker: Masker) -> None:
+        self._masker = masker
+        self._held = b""
+        self._before = b""
+        """The last byte that was passed on: it decides whether a word begins after it."""
+
+    def feed(self, piece: str) -> str:
+        """Take the next piece, and return what can be passed on."""
+        self._held += piece.encode(errors="surrogatepass")
+        return self._pass_on(self._masker._forms().open_end(self._held))
+
+    def close(self) -> str:
+        """Return what was held back: the text has ended."""
+        return self._pass_on(len(self._held))
+
+    def _pass_on(self, end: int) -> str:
+        before = len(self._before)
+        found = self._masker._forms().spans(self._before + self._held)
+        spans = [(max(start - before, 0), stop - before) for start, stop in found]
+        end = min([end, *(start for start, stop in spans if start < end < stop)])
+        if len(self._held) - end > _MARGIN:
+            end = len(self._held)
+        passed, self._held = self._held[:end], self._held[end:]
+        self._before = passed[-1:] or self._before
+        masked = _replaced(passed, [span for span in spans if span[1] <= end])
+        return masked.decode(errors="surrogatepass")
+
+
 def _mask(value: Plain, known: _Known) -> Plain:
     if type(value) is str:
         data = value.encode(errors="surrogatepass")
@@ -189,6 +246,18 @@ def _overlap(left: bytes, right: bytes) -> int:
         if left.endswith(right[:length]):
             return length
     return 0
+
+
+def _open_end(data: bytes, form: bytes, longest: int) -> int:
+    """Return where the longest end of bytes begins with which a form begins.
+
+    Args:
+        longest: Bytes of the form that count.
+    """
+    at = data.find(form[:1], max(0, len(data) - longest))
+    while at >= 0 and not form.startswith(data[at:]):
+        at = data.find(form[:1], at + 1)
+    return at if at >= 0 else len(data)
 
 
 def _each(data: bytes, form: bytes) -> Iterator[tuple[int, int]]:
@@ -246,6 +315,7 @@ def _known(values: Iterable[str]) -> _Known:
     words = rb"(?<![\w\x80-\xff])(?:%s)(?![\w\x80-\xff])" % b"|".join(map(re.escape, short))
     return _Known(
         sorted((form for form in written if len(form) >= _SHORT), key=len, reverse=True),
+        short,
         re.compile(words) if short else None,
         list(base64_forms),
         list(hexadecimal),

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from flowengine.kernel.graph.compiled import Plain, SecretText
 from flowengine.masked_logs import mask_logs
-from flowengine.masking import Masker
+from flowengine.masking import Masker, StreamMasker
 from flowengine.sdk import SecretMissing, ValidationError
 
 _process = Masker()
@@ -71,6 +71,11 @@ class Secrets:
         """
         self._look()
         return self._masker.mask(value)
+
+    def stream(self) -> StreamMasker:
+        """Return what masks a text that arrives in pieces."""
+        self._look()
+        return self._masker.stream()
 
     def mask_file(self, source: IO[bytes], target: IO[bytes], name: str) -> bool:
         """Copy a file that is to be kept, if it holds secrets, with these masked.

@@ -1,4 +1,4 @@
-"""What the pages for people from elsewhere, and that on building flows, show is run as it is."""
+"""What pages show of programs and commands is run as it is."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from flowengine.cli import main
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "from").glob("*.md"))
+PROGRAMS = [DOCS / "building.md", DOCS / "agents-in-python.md"]
+"""Pages with programs and what they print."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODES = {"(failed)": 1, "(waiting)": 4, "(cancelled)": 6, "(refused)": 7, "": 0}
 """What a transcript says of how a command ended."""
@@ -36,11 +38,11 @@ def sections() -> Iterator[Section]:
         for part in page.read_text(encoding="utf-8").split("\n### ")[1:]:
             title, _, text = part.partition("\n")
             yield Section(page.stem, title, text.partition("\n## ")[0])
-    building = DOCS / "building.md"
-    for part in building.read_text(encoding="utf-8").split("\n## ")[1:]:
-        title, _, text = part.partition("\n")
-        if "```console" in text:
-            yield Section(building.stem, title, text)
+    for page in PROGRAMS:
+        for part in page.read_text(encoding="utf-8").split("\n## ")[1:]:
+            title, _, text = part.partition("\n")
+            if "```console" in text:
+                yield Section(page.stem, title, text)
 
 
 SECTIONS = list(sections())

@@ -63,6 +63,8 @@ class Turn:
         self.agent = agent
         self.saves = saves
         self.name: str = agent["name"]
+        self.called: str = agent.get("called", self.name)
+        """As people know it."""
         self.state = state
         self.instructions = instructions
         self.settings = settings
@@ -72,14 +74,14 @@ class Turn:
         self.tools = {one.offer.name: one for one in self._offered()}
 
     async def ask(self, context: StepContext) -> ModelReply:
-        """Ask the model whose turn it is; whoever follows the attempt reads along.
+        """Ask the model whose turn it is; whoever follows the attempt gets the reply in parts.
 
         Args:
             context: The attempt. Files of scripts are looked for in its working folder.
         """
         model = self.model
         found = resolve(_in_folder(model, context.execution.workdir))
-        listen = partial(_pass_on, context) if context.followed else None
+        listen = partial(_pass_on, context, self.called) if context.followed else None
         return await found.complete(self.request(model), listen)
 
     @property
@@ -137,12 +139,14 @@ _ALWAYS = ("input_tokens", "output_tokens", "cost_usd")
 _NOTHING: dict[str, Plain] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def _pass_on(context: StepContext, part: ReplyPart) -> None:
-    """Pass on a part of a reply to who follows the attempt."""
-    if part.kind == "text":
-        context.printed("stdout", part.text)
-    elif part.kind == "restart":
-        context.printed("stdout", "\n[the reply broke off, and begins again]\n")
+def _pass_on(context: StepContext, agent: str, part: ReplyPart) -> None:
+    """Pass on a part of a reply to whoever follows the attempt."""
+    if part.kind in ("text", "reasoning"):
+        context.part(part.kind, part.text, agent=agent)
+    elif part.kind == "call":
+        context.part(part.kind, part.text, agent=agent, call=part.call or "", tool=part.tool or "")
+    else:
+        context.part(part.kind, agent=agent)
 
 
 def _hand_over(name: str, what: str) -> str:

@@ -7,9 +7,9 @@ import sys
 from _thread import allocate_lock
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from flowengine.engines.attempts.printed import unheard
+from flowengine.engines.attempts.printed import Follower, unheard
 from flowengine.engines.executions.execution import ENDED, Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.leases import Keeper
@@ -75,7 +75,7 @@ class Host:
         self._making = allocate_lock()
         self.subscribers: list[Callable[[Update], None]] = []
         self.followers: list[Callable[[Update], None]] = []
-        """The subscribers that also get the output of steps as it arrives."""
+        """The subscribers that also get output and replies as they arrive."""
         self.woken: dict[str, bool] = {}
         """Executions to which others have sent something, to be resumed."""
         self.ask_about_call: Callable[[str, Mapping[str, Any]], Awaitable[bool]] | None = None
@@ -205,18 +205,20 @@ class Host:
                 with suppress(Exception):
                     subscriber(update)
 
-    def follower(self, execution: str, address: str) -> Callable[[str, str], None] | None:
-        """Return the receiver for the output of an attempt; None: nobody wants it."""
+    def follower(self, execution: str, address: str) -> Follower | None:
+        """Return the receiver for what an attempt tells while it runs; None: nobody wants it."""
         if not self.followers:
             return None
 
-        def follow(stream: str, text: str) -> None:
-            data = {"address": address, "stream": stream, "text": text}
+        def tell(kind: Literal["output", "part"], data: Mapping[str, Any]) -> None:
             for follower in list(self.followers):
                 with suppress(Exception):
-                    follower(Update(execution, "output", data))
+                    follower(Update(execution, kind, {"address": address, **data}))
 
-        return follow
+        return Follower(
+            lambda stream, text: tell("output", {"stream": stream, "text": text}),
+            partial(tell, "part"),
+        )
 
     def say(self, execution: str, address: str, text: str) -> None:
         """Show a text that a step prints: to subscribers, otherwise on standard output."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.inspection import updates
+from flowengine.engines.inspection.updates import Subscription
 from flowengine.journal.records import ExecutionFilter
 
 if TYPE_CHECKING:
@@ -214,32 +215,40 @@ class Reader:
 
     def subscribe(
         self, callback: Callable[[Update], None], *, output: bool = False
-    ) -> Callable[[], None]:
+    ) -> Subscription:
         """Call a function with every update of executions driven here.
 
-        It is called after the update is on disk; texts that steps print may come from the thread of
-        the step. Its exceptions are dropped.
+        It is called after the update is on disk. Its exceptions are dropped.
 
         Args:
-            callback: Called with an `Update`.
-            output: Also report the output of the steps' programs as it arrives.
+            callback: Called with an `Update`. Without `output` it is called where the update comes
+                from, so it must be quick.
+            output: Also report output of programs and replies of models as they arrive. The
+                callback then has a thread of its own. If it is slow, no execution waits for its
+                sake: it misses parts of replies, and is told how many. Only programs wait for one
+                that is far behind, as they do for a full pipe.
 
         Returns:
-            A function that ends the subscription.
+            A function that ends the subscription, with `output` once the updates so far are
+            delivered, or after 5 seconds; `patience` is another number of them.
         """
-        return updates.subscribe(self._host, callback, output=output)
+        return Subscription(self._host, callback, output=output)
 
-    def updates(self, execution: str | None = None) -> AsyncGenerator[Update, None]:
+    def updates(
+        self, execution: str | None = None, *, output: bool = False
+    ) -> AsyncGenerator[Update, None]:
         """Iterate over updates as they arrive.
 
         Args:
             execution: Full id of one execution: then the iterator ends when it finishes or has to
                 wait. Default: all executions driven here, endlessly.
+            output: Also yield output of programs and replies of models as they arrive. Who takes
+                them slowly misses some, and is told how many.
 
         Returns:
             An iterator over updates.
         """
-        return updates.updates(self._host, execution)
+        return updates.updates(self._host, execution, output=output)
 
     # Inside
 

@@ -88,12 +88,15 @@ class Update(NamedTuple):
 
     execution: str
     kind: Literal[
-        "event", "step", "wait", "text", "output", "warning", "notify", "undelivered", "end"
-    ]
+        "event", "step", "wait", "text", "output", "part", "missed", "warning", "notify",
+        "undelivered", "end",
+    ]  # fmt: skip
     data: Any
     """`event`: the journal entry as in `Engine.events`; `wait`: a `WaitInfo` that opened, changed
     or closed; `text`: `{address, text}` that a step prints; `output`: `{address, stream, text}`,
-    lines of a step's program; `warning`: `{text, address, left, ended}`, of a step that left
-    something running; `notify`: `{wait, why, to}`; `end`: the `Result`."""
+    lines of a step's program; `part`: `{address, part, text?, ...}`, of a reply that arrives;
+    `missed`: `{count}`, how many of those a slow subscriber did not get; `warning`: `{text,
+    address, left, ended}`, of a step that left something running; `notify`: `{wait, why, to}`;
+    `end`: the `Result`."""
     step: Observation | None = None
     """`step`: what happened to an activation."""

@@ -7,13 +7,24 @@ flows holds here: crash and resume, approvals, history.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.agent import Agent, Response
 from flowengine.metachain.chain import MetaChain
 from flowengine.metachain.work import AgentRunFailed
 
-__all__ = ["AgentRunFailed", "MetaChain", "get_chat_completion", "handle_tool_calls"]
+if TYPE_CHECKING:
+    from flowengine.metachain.streaming import StreamPart
+
+__all__ = ["AgentRunFailed", "MetaChain", "StreamPart", "get_chat_completion", "handle_tool_calls"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "StreamPart":
+        raise AttributeError(f"module 'flowengine.metachain' has no attribute {name!r}")
+    from flowengine.metachain.streaming import StreamPart
+
+    return StreamPart
 
 
 def get_chat_completion(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import aclosing, nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from flowengine.sdk.background import refuse_in_loop
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
+    from flowengine.metachain.streaming import StreamPart
 
 MAX_TURNS = 30
 
@@ -133,6 +135,94 @@ class MetaChain:
         async with _own_engine() as engine:
             return _ended(await work.run_async(engine))
 
+    def stream(
+        self,
+        agent: Agent,
+        messages: list[dict[str, Any]],
+        context_variables: dict[str, Any] | None = None,
+        max_turns: int = MAX_TURNS,
+        execute_tools: bool = True,
+        *,
+        model: str | None = None,
+        agents: Sequence[Agent] = (),
+        id: str | None = None,
+    ) -> Generator[StreamPart, None, None]:
+        """Run an agent and yield each reply in parts while it arrives, then the response.
+
+        A loop that is left stops the run: what is asked of a model is given up, no further call is
+        run. With an engine that keeps it, it can be resumed. Parts are not kept: who takes them too
+        slowly misses some, and is told how many; the response is always whole.
+
+        Args:
+            agent: The agent that begins.
+            messages: The conversation so far.
+            context_variables: Data and live objects for its functions.
+            max_turns: Calls of models.
+            execute_tools: Whether calls are run.
+            model: In place of the model of every agent.
+            agents: Others that it may hand over to.
+            id: Of the execution.
+
+        Yields:
+            The parts; the last one has the response.
+
+        Raises:
+            UsageError: Something cannot be run; nothing was asked. In a running event loop: use
+                `stream_async`.
+            AgentRunFailed: The execution failed.
+        """
+        from flowengine.metachain.streaming import stream
+
+        refuse_in_loop(None, "stream_async()")
+        how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
+        work = Work.starting(self.logger, (agent, *agents), messages, context_variables, how, id)
+        with _own_engine() if self.engine is None else nullcontext(self.engine) as engine:
+            for part in stream(engine, work):
+                yield self._kept_part(part)
+
+    async def stream_async(
+        self,
+        agent: Agent,
+        messages: list[dict[str, Any]],
+        context_variables: dict[str, Any] | None = None,
+        max_turns: int = MAX_TURNS,
+        execute_tools: bool = True,
+        *,
+        model: str | None = None,
+        agents: Sequence[Agent] = (),
+        id: str | None = None,
+    ) -> AsyncGenerator[StreamPart, None]:
+        """Run an agent on an event loop and yield each reply in parts; as `stream`.
+
+        `contextlib.aclosing` stops the run at once when the loop is left; without it Python does so
+        when it finalizes the iterator.
+
+        Args:
+            agent: The agent that begins.
+            messages: The conversation so far.
+            context_variables: Data and live objects for its functions.
+            max_turns: Calls of models.
+            execute_tools: Whether calls are run.
+            model: In place of the model of every agent.
+            agents: Others that it may hand over to.
+            id: Of the execution.
+
+        Yields:
+            The parts; the last one has the response.
+
+        Raises:
+            UsageError: Something cannot be run; nothing was asked.
+            AgentRunFailed: The execution failed.
+        """
+        from flowengine.metachain.streaming import stream_async
+
+        how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
+        work = Work.starting(self.logger, (agent, *agents), messages, context_variables, how, id)
+        kept = _own_engine() if self.engine is None else nullcontext(self.engine)
+        async with kept as engine, aclosing(stream_async(engine, work)) as parts:
+            async for part in parts:
+                yield self._kept_part(part)
+
     def resume(
         self,
         execution: str,
@@ -236,6 +326,11 @@ class MetaChain:
         found.messages = [one for one in found.messages if one["role"] != "assistant"]
         found.agent = None if found.agent is agent else found.agent
         return found
+
+    def _kept_part(self, part: StreamPart) -> StreamPart:
+        if part.response is not None and self.engine is None:
+            _ended(part.response)
+        return part
 
     def _kept(self) -> Engine:
         if self.engine is None:

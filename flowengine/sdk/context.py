@@ -225,9 +225,23 @@ class StepContext(Protocol):
             text: The piece; need not end with a line.
         """
 
+    def part(self, part: str, text: str | None = None, **data: str) -> None:
+        """Pass on a part of a reply while it arrives; it is never stored.
+
+        Subscribers that follow output get an update `part` for each, secrets masked, also those
+        that are split over several pieces. What counts is the output of the step. May be called on
+        any thread.
+
+        Args:
+            part: Its kind. `start` begins a reply, `end` completes it, `restart` takes back what
+                came so far; the other kinds are the step kind's own, such as `text`.
+            text: The next piece; pieces of the same kind and data are one text.
+            **data: What the piece belongs to, such as the id of a call.
+        """
+
     @property
     def followed(self) -> bool:
-        """Whether somebody is shown what is printed as it comes."""
+        """Whether somebody is told of output and parts as they come."""
 
     def mask(self, value: Plain) -> Plain:
         """Return plain data with the values of secrets replaced by `***`."""

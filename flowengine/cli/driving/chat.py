@@ -5,13 +5,26 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from flowengine.cli.driving.arriving import Arriving
 from flowengine.cli.driving.dialogue import Dialogue
 from flowengine.cli.driving.progress import Progress
 from flowengine.cli.terminal.errors import show_error
-from flowengine.cli.terminal.output import ask, clean, err, is_terminal, one_line, out, paint
+from flowengine.cli.terminal.output import (
+    ask,
+    clean,
+    err,
+    flush,
+    is_terminal,
+    one_line,
+    out,
+    out_piece,
+    paint,
+)
 from flowengine.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flowengine.cli.session import Session
     from flowengine.engines.infos import WaitInfo
     from flowengine.kernel.commands import Observation
@@ -30,12 +43,24 @@ class Talk(Progress):
         super().__init__(session)
         self.shown = ""
         """What was said since the person's last message."""
+        self._replies = Arriving(self._write, self._end_line, self._broke_off)
+
+    def __exit__(self, *_: object) -> None:
+        """End the line of a reply that was interrupted."""
+        self._replies.end_line()
+
+    def line(self, text: str) -> None:
+        """Show a line."""
+        self._replies.end_line()
+        super().line(text)
 
     def head(self, execution: str) -> None:
         """Name nothing: there is one conversation."""
 
     def _step(self, execution: str, step: Observation) -> None:
         """Show calls and what went wrong; what is said is shown as it arrives."""
+        if step.status != "running":
+            self._replies.ended(step.address)
         if step.error is not None and step.status in ("failed", "retrying"):
             told = one_line(f"{step.error['type']}: {step.error['message']}")
             self.line(f"  {paint(f'{clean(step.address)} {step.status}', 'yellow')} {told}")
@@ -49,9 +74,25 @@ class Talk(Progress):
 
     def _output(self, address: str, stream: str, text: str) -> None:
         if stream == "stdout":
-            self.shown += f"{text}\n"
+            self._replies.end_line()
             for line in text.split("\n"):
-                out(clean(line.rstrip("\r")))
+                out(line.rstrip("\r"))
+
+    def _part(self, execution: str, part: Mapping[str, Any]) -> None:
+        self._replies.take(part)
+
+    def _write(self, text: str) -> None:
+        self.shown += text
+        out_piece(text)
+
+    def _end_line(self) -> None:
+        self.shown += "\n"
+        out()
+        flush()
+
+    def _broke_off(self) -> None:
+        self.shown = ""
+        self.line(paint("  the reply broke off, and begins again", "yellow"))
 
     def _wait(self, execution: str, wait: WaitInfo) -> None:
         """Say nothing: it is asked."""

@@ -58,6 +58,8 @@ class Progress:
         self._decided: dict[tuple[str, str], str] = {}
         self._evidence: dict[tuple[str, str], dict[str, Any]] = {}
         self._flows: dict[str, LoadedFlow] = {}
+        self._said: dict[tuple[str, str], str] = {}
+        """What a model has said of a line that it has not ended."""
 
     def __enter__(self) -> Self:
         return self
@@ -75,6 +77,11 @@ class Progress:
             self.text(str(update.data["text"]))
         elif update.kind == "output":
             self._output(**update.data)
+        elif update.kind == "part":
+            self._part(update.execution, update.data)
+        elif update.kind == "missed":
+            count = update.data["count"]
+            self.line(paint(f"… {count} pieces of replies are not shown", "dim"))
         elif update.kind == "undelivered":
             self.line(paint(f"not delivered: {undelivered(update.data)}", "yellow"))
         elif self._quiet:
@@ -212,6 +219,20 @@ class Progress:
         """Show lines that a program of a step prints."""
         for line in text.split("\n"):
             self._line(address, stream, clean(line.rstrip("\r")))
+
+    def _part(self, execution: str, part: Mapping[str, Any]) -> None:
+        """Show what a model says, by lines: several may speak at once."""
+        place = (execution, part["address"])
+        said = self._said.pop(place, "")
+        *lines, said = f"{said}{part['text'] if part['part'] == 'text' else ''}".split("\n")
+        if part["part"] not in ("end", "restart"):
+            self._said[place] = said
+        elif said:
+            lines.append(said)
+        for line in lines:
+            self._line(part["address"], "says", clean(line.rstrip("\r")))
+        if part["part"] == "restart":
+            self._line(part["address"], "says", "(the reply broke off, and begins again)")
 
     def _line(self, address: str, status: str, detail: str) -> None:
         shown = paint(f"{status:{STATUS_WIDTH}}", STATUS_COLOURS.get(status))

@@ -47,7 +47,10 @@ def watch(
     end = session.engine.subscribe(progress, output=output)
     try:
         with heard(), progress, nullcontext() if beside is None else beside(progress):
-            result = call()
+            try:
+                result = call()
+            finally:
+                end(None)  # before anything else is shown
     except KeyboardInterrupt:
         if progress.execution is None:
             raise Interrupted("nothing was run") from None

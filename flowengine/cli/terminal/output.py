@@ -71,6 +71,13 @@ def out(text: str = "") -> None:
         results().write(f"{rendered(text)}\n")
 
 
+def out_piece(text: str) -> None:
+    """Write a piece of a line of the result, at once."""
+    with _written():
+        results().write(rendered(text))
+        results().flush()
+
+
 def flush() -> None:
     """Flush the results to their reader."""
     with _written():

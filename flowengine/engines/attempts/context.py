@@ -149,9 +149,15 @@ class AttemptContext:
         if self.output is not None:
             self.output.take(stream, text)
 
+    def part(self, part: str, text: str | None = None, **data: str) -> None:
+        """Pass on a part of a reply."""
+        parts = None if self.output is None else self.output.parts
+        if parts is not None:
+            parts.take(part, text, data)
+
     @property
     def followed(self) -> bool:
-        """Whether somebody is shown what is printed as it comes."""
+        """Whether somebody is told of output and parts as they come."""
         return self.output is not None and self.output.followed
 
     def mask(self, value: Plain) -> Plain:

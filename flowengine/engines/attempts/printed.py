@@ -1,4 +1,4 @@
-"""What an attempt prints: its end is kept for the case that it fails, and lines go to who follows.
+"""What an attempt prints: its end is kept for the case that it fails, and followers get the lines.
 
 Text comes from the loop and from the threads of functions. Nothing leaves here unmasked: lines are
 handed on when they are whole, and the kept end is masked before it is cut.
@@ -11,12 +11,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from flowengine.engines.attempts.evidence import STREAMS, tail
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.evidence import Mask
+    from flowengine.engines.attempts.parts import Parts, Tell
     from flowengine.kernel.events import Evidence
 
 KEPT = 16 * 1024
@@ -31,19 +32,31 @@ Follow = Callable[[str, str], None]
 """Takes `stdout` or `stderr`, and whole lines."""
 
 
+class Follower(NamedTuple):
+    """Who follows an attempt."""
+
+    lines: Follow
+    part: Tell
+
+
 class Printed:
     """What one attempt prints.
 
     Args:
         mask: Replaces the values of secrets.
         follow: Takes the lines as they come; None: nobody follows.
+        parts: Takes parts of a reply; None: nobody follows.
     """
 
-    __slots__ = ("_ends", "_follow", "_lines", "_lock", "_mask")
+    __slots__ = ("_ends", "_follow", "_lines", "_lock", "_mask", "parts")
 
-    def __init__(self, mask: Mask, follow: Follow | None = None) -> None:
+    def __init__(
+        self, mask: Mask, follow: Follow | None = None, parts: Parts | None = None
+    ) -> None:
         self._mask = mask
         self._follow = follow
+        self.parts = parts
+        """Takes parts of a reply; None: nobody follows, or the attempt is over."""
         self._ends = dict.fromkeys(STREAMS, "")
         self._lines = dict.fromkeys(STREAMS, "")
         self._lock = threading.Lock()
@@ -79,6 +92,7 @@ class Printed:
     def close(self) -> None:
         """Hand on the lines that were not ended."""
         with self._lock:
+            self.parts = None
             follow, self._follow = self._follow, None
             if follow is None:
                 return

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.engines.attempts.outcome import Patience, QuickCall
-    from flowengine.engines.attempts.printed import Follow
+    from flowengine.engines.attempts.printed import Follower
     from flowengine.engines.attempts.serialization import Kept
     from flowengine.engines.attempts.tasks import Task
     from flowengine.engines.environments.environments import Environments
@@ -97,14 +97,19 @@ class Runner:
         """
         return await self._task(run.step).attempt(execution, run, environments, printed, patience)
 
-    def printed(self, step: int, follow: Follow | None) -> Printed:
+    def printed(self, step: int, follower: Follower | None) -> Printed:
         """Return what takes the output of an attempt.
 
         Args:
             step: Number of the step in the flow.
-            follow: Takes its lines as they come; None: nobody follows.
+            follower: Takes lines and parts as they come; None: nobody follows.
         """
-        return Printed(self._task(step).secrets.mask, follow)
+        secrets = self._task(step).secrets
+        if follower is None:
+            return Printed(secrets.mask)
+        from flowengine.engines.attempts.parts import Parts
+
+        return Printed(secrets.mask, follower.lines, Parts(secrets, follower.part))
 
     def secrets(self, step: int) -> Mapping[str, Plain]:
         """Return where the secrets of a step's flow come from."""

@@ -10,38 +10,78 @@ if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.engines.results import Update
 
+PATIENCE = 5.0
+"""Seconds that a subscriber has for the last updates when its subscription ends."""
 
-def subscribe(
-    host: Host, callback: Callable[[Update], None], *, output: bool = False
-) -> Callable[[], None]:
-    """Call a function with every update; see `Engine.subscribe`."""
+
+class Subscription:
+    """Calls a function with every update until it is called itself.
+
+    Args:
+        host: Whose updates.
+        callback: Takes them.
+        output: Whether it also gets output and replies as they arrive. It is then called on a
+            thread of its own, as there may be much of that.
+    """
+
+    def __init__(self, host: Host, callback: Callable[[Update], None], *, output: bool) -> None:
+        self._post = None
+        if output:
+            from flowengine.engines.inspection.backlog import Post
+
+            self._post = Post(callback)
+        self._end = listen(host, callback if self._post is None else self._post.put, output=output)
+
+    def __call__(self, patience: float | None = PATIENCE) -> None:
+        """End it, once the updates so far have been taken.
+
+        Args:
+            patience: How many seconds to wait for that; None: as long as it takes.
+        """
+        self._end()
+        if self._post is not None:
+            self._post.close(patience)
+
+
+def listen(host: Host, tell: Callable[[Update], None], *, output: bool) -> Callable[[], None]:
+    """Call a function with every update, on the thread that it comes from; it must be quick.
+
+    Returns:
+        A function that ends it.
+    """
     lists = [host.subscribers, host.followers] if output else [host.subscribers]
     for each in lists:
-        each.append(callback)
+        each.append(tell)
 
     def end() -> None:
-        for each in lists:
-            if callback in each:
-                each.remove(callback)
+        while lists:
+            lists.pop().remove(tell)
 
     return end
 
 
-async def updates(host: Host, execution: str | None) -> AsyncGenerator[Update, None]:
+async def updates(
+    host: Host, execution: str | None, *, output: bool = False
+) -> AsyncGenerator[Update, None]:
     """Yield updates as they come; see `Engine.updates`."""
     import asyncio
 
+    from flowengine.engines.inspection.backlog import Backlog
+
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[Update] = asyncio.Queue()
+    arrived = asyncio.Event()
+    backlog = Backlog(lambda: loop.call_soon_threadsafe(arrived.set))
 
-    def tell(update: Update) -> None:
-        loop.call_soon_threadsafe(queue.put_nowait, update)
+    def put(update: Update) -> None:
+        if execution in (None, update.execution):
+            backlog.put(update)
 
-    end = subscribe(host, tell)
+    end = listen(host, put, output=output)
     try:
         while True:
-            update = await queue.get()
-            if execution in (None, update.execution):
+            await arrived.wait()
+            arrived.clear()
+            while (update := backlog.take()) is not None:
                 yield update
                 if execution is not None and update.kind == "end":
                     return

@@ -241,8 +241,8 @@ class Local(Driver):
             if before is not None:  # the attempt before this one is still being ended
                 await asyncio.wait([before])
             runner = execution.linked.runner
-            follow = self.host.follower(execution.id, run.address)
-            printed = execution.printed[run.unit] = runner.printed(run.step, follow)
+            follower = self.host.follower(execution.id, run.address)
+            printed = execution.printed[run.unit] = runner.printed(run.step, follower)
             PRINTING.set(printed)  # in the context of this task, and of what it starts
             kept = await runner.attempt(
                 execution.context,

@@ -69,8 +69,8 @@ def run_quick(host: Host, execution: Execution, run: Run, call: QuickCall) -> Ev
 
 def _call_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> Kept:
     """Call a quick step, and note what it prints."""
-    follow = host.follower(execution.id, run.address)
-    printed = execution.linked.runner.printed(run.step, follow)
+    follower = host.follower(execution.id, run.address)
+    printed = execution.linked.runner.printed(run.step, follower)
     token = PRINTING.set(printed)
     try:
         return call(execution.context, run)

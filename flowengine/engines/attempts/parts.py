@@ -1,0 +1,68 @@
+"""Parts of a reply that an attempt passes on while it arrives; nothing of them is kept.
+
+Texts are masked as streams, one for each kind and subject: the text of a reply and the arguments of
+each call are texts of their own, however their pieces alternate.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.masking import StreamMasker
+    from flowengine.secrets import Secrets
+
+Tell = Callable[[Mapping[str, "Plain"]], None]
+"""Takes a part: `{part, text?, …}`."""
+
+
+class Parts:
+    """The parts that one attempt passes on.
+
+    Args:
+        secrets: Those of the flow.
+        tell: Takes each part, without secrets.
+    """
+
+    __slots__ = ("_lock", "_secrets", "_tell", "_texts")
+
+    def __init__(self, secrets: Secrets, tell: Tell) -> None:
+        self._secrets = secrets
+        self._tell = tell
+        self._texts: dict[tuple[tuple[str, Any], ...], StreamMasker] = {}
+        self._lock = threading.Lock()
+
+    def take(self, part: str, text: str | None, data: Mapping[str, str]) -> None:
+        """Take a part.
+
+        Args:
+            part: Its kind.
+            text: The next piece of a text; None: it has none.
+            data: What the text belongs to.
+        """
+        with self._lock:
+            shown: dict[str, Any] = {"part": part} | self._secrets.mask(dict(data))
+            if text is not None:
+                subject = tuple(shown.items())
+                stream = self._texts.get(subject)
+                if stream is None:
+                    stream = self._texts[subject] = self._secrets.stream()
+                shown["text"] = stream.feed(text)
+                if text and not shown["text"]:
+                    return
+            elif part == "end":
+                self._pass_rest_on()
+            elif part in ("start", "restart"):
+                self._texts.clear()
+            self._tell(shown)
+
+    def _pass_rest_on(self) -> None:
+        """Pass on what was held back, because it might have been the beginning of a secret."""
+        for subject, stream in self._texts.items():
+            rest = stream.close()
+            if rest:
+                self._tell(dict(subject) | {"text": rest})
+        self._texts.clear()

@@ -1,0 +1,140 @@
+"""Updates that a subscriber has yet to take; one that is slow slows no execution.
+
+Everything that is on disk is kept for it. Parts of replies are not: of those that come while many
+are waiting, it is only told how many it has missed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from flowengine.engines.results import Update
+
+PARTS = 1000
+"""Pieces of text that may wait for a subscriber. The beginning and the end of a reply always do."""
+OUTPUT = 4 * 1024 * 1024
+"""Characters of the output of programs that may wait for a subscriber."""
+
+
+class Backlog:
+    """The updates for one subscriber, in order.
+
+    Args:
+        on_put: Called, on any thread, when an update may be taken.
+        waits: Whether a program that prints faster than the subscriber takes waits for it, as for a
+            pipe. Otherwise, and where waiting would block a loop that the subscriber needs, lines
+            are missed like parts.
+    """
+
+    def __init__(self, on_put: Callable[[], object] | None = None, *, waits: bool = False) -> None:
+        self._on_put = on_put
+        self._waits = waits
+        self._changed = threading.Condition()
+        self._queue: deque[Update] = deque()
+        self._parts = 0
+        self._output = 0
+        self._closed = False
+
+    def put(self, update: Update) -> None:
+        """Add an update; never blocks, but for output as said above."""
+        with self._changed:
+            if self._closed or not self._has_room(update):
+                return
+            self._queue.append(update)
+            self._count(update, 1)
+            self._changed.notify_all()
+        if self._on_put is not None:
+            self._on_put()
+
+    def take(self, *, wait: bool = False) -> Update | None:
+        """Return the next update; None: there is none, or if it waits, none will come.
+
+        Args:
+            wait: Block until there is one, or it is closed.
+        """
+        with self._changed:
+            if wait:
+                self._changed.wait_for(lambda: self._queue or self._closed)
+            if not self._queue:
+                return None
+            update = self._queue.popleft()
+            self._count(update, -1)
+            self._changed.notify_all()
+            return update
+
+    def close(self) -> None:
+        """Add no more; what is there can still be taken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _has_room(self, update: Update) -> bool:
+        """Return whether an update may wait here; if not, note that it is missed."""
+        if _is_piece(update):
+            room = self._parts < PARTS
+        elif update.kind == "output":
+            if self._waits:
+                self._changed.wait_for(lambda: self._closed or self._output < OUTPUT)
+            room = self._output < OUTPUT
+        else:
+            return True
+        if not room:
+            self._miss(update)
+        return room
+
+    def _miss(self, update: Update) -> None:
+        last = self._queue[-1] if self._queue else None
+        if last is not None and last.kind == "missed" and last.execution == update.execution:
+            last.data["count"] += 1
+        else:
+            self._queue.append(Update(update.execution, "missed", {"count": 1}))
+
+    def _count(self, update: Update, sign: int) -> None:
+        if _is_piece(update):
+            self._parts += sign
+        elif update.kind == "output":
+            self._output += sign * len(update.data["text"])
+
+
+def _is_piece(update: Update) -> bool:
+    """Return whether it is a piece of text, not the beginning or the end of a reply."""
+    return update.kind == "part" and "text" in update.data
+
+
+class Post:
+    """Hands updates to a function, on a thread of its own.
+
+    Args:
+        callback: What it raises is dropped.
+    """
+
+    def __init__(self, callback: Callable[[Update], None]) -> None:
+        self._callback = callback
+        self._backlog = Backlog(waits=True)
+        self._thread = threading.Thread(
+            target=self._deliver, name="flowengine-updates", daemon=True
+        )
+        self._thread.start()
+
+    def put(self, update: Update) -> None:
+        """Hand over an update, after those that came before it."""
+        self._backlog.put(update)
+
+    def close(self, patience: float | None) -> None:
+        """Take no more updates, and wait until those that came are delivered.
+
+        Args:
+            patience: How many seconds; None: as long as it takes.
+        """
+        self._backlog.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(patience)
+
+    def _deliver(self) -> None:
+        while (update := self._backlog.take(wait=True)) is not None:
+            try:
+                self._callback(update)
+            except Exception:  # as of every subscriber
+                continue

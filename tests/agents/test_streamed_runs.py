@@ -1,0 +1,339 @@
+"""`MetaChain.stream`: each reply in parts while it arrives, then the response."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Agent, Engine, LoggerManager, MetaChain
+from flowengine.agents import LogEvent
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.engines.inspection.backlog import PARTS
+from flowengine.errors import UsageError
+from flowengine.metachain import AgentRunFailed, StreamPart
+from tests.agents.models.wire import Answer, Wire, call, replied, serving, streamed
+
+ASK = [{"role": "user", "content": "What is 1 + 2?"}]
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def to_billing() -> Agent:
+    """Hand over."""
+    return BILLING
+
+
+TRIAGE = Agent(name="The triage", functions=[add, to_billing])
+BILLING = Agent(name="Billing")
+SCRIPT: list[dict[str, Any]] = [
+    {
+        "text": "Let me see.",
+        "reasoning": "Hm.",
+        "calls": [
+            {"name": "add", "arguments": {"a": 1, "b": 2}, "id": "c1"},
+            {"name": "to_billing", "id": "c2"},
+        ],
+        "usage": {"input_tokens": 7, "output_tokens": 3, "cost_usd": 0.25},
+    },
+    {"text": "It is 3, whoever asks."},
+]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[list[LogEvent]]:
+    events: list[LogEvent] = []
+    logger = LoggerManager("OFF")
+    logger.sinks.append(events.append)
+    LoggerManager.set_logger(logger)
+    yield events
+    LoggerManager.set_logger(None)
+
+
+@contextmanager
+def answering(*script: Any) -> Iterator[ScriptedModel]:
+    model = ScriptedModel(script)
+    with using(model):
+        yield model
+
+
+def streamed_here(*given: Any, **how: Any) -> list[StreamPart]:
+    return list(MetaChain().stream(*given, **how))
+
+
+def streamed_on_a_loop(*given: Any, **how: Any) -> list[StreamPart]:
+    async def main() -> list[StreamPart]:
+        return [part async for part in MetaChain().stream_async(*given, **how)]
+
+    return asyncio.run(main())
+
+
+Streamed = Callable[..., list[StreamPart]]
+BOTH = pytest.mark.parametrize("run", [streamed_here, streamed_on_a_loop])
+
+
+def text(parts: list[StreamPart]) -> str:
+    return "".join(part.text for part in parts if part.kind == "text")
+
+
+def outline(parts: list[StreamPart]) -> list[tuple[str, str]]:
+    """Kind and agent of the parts, each run of the same once."""
+    said = [(part.kind, part.agent) for part in parts]
+    return [one for place, one in enumerate(said) if said[place - 1 : place] != [one]]
+
+
+@BOTH
+def test_a_streamed_run_gives_each_reply_and_the_same_response(run: Streamed) -> None:
+    with answering(*SCRIPT):
+        whole = MetaChain().run(TRIAGE, ASK, id="the-run")
+    with answering(*SCRIPT):
+        parts = run(TRIAGE, ASK, id="the-run")
+
+    assert outline(parts) == [
+        ("start", "The triage"),
+        ("reasoning", "The triage"),
+        ("text", "The triage"),
+        ("call", "The triage"),
+        ("end", "The triage"),
+        ("start", "Billing"),
+        ("text", "Billing"),
+        ("end", "Billing"),
+        ("response", "Billing"),
+    ]
+    assert text(parts) == "Let me see.It is 3, whoever asks."
+    calls = [(one.call, one.tool, one.text) for one in parts if one.kind == "call"]
+    assert calls == [("c1", "add", '{"a": 1, "b": 2}'), ("c2", "to_billing", "{}")]
+    assert parts[-1].response == whole
+    assert {part.execution for part in parts} == {"the-run"}
+    assert [part.response for part in parts[:-1]] == [None] * (len(parts) - 1)
+
+
+@BOTH
+def test_a_run_that_fails_raises_after_what_was_said(run: Streamed) -> None:
+    entry = {"raise": "ModelError", "message": "no key", "retryable": False}
+
+    with answering(entry), pytest.raises(AgentRunFailed, match="no key"):
+        run(TRIAGE, ASK)
+
+
+@BOTH
+def test_what_cannot_be_run_is_refused(run: Streamed) -> None:
+    with answering() as model, pytest.raises(UsageError, match="max_turns"):
+        run(TRIAGE, ASK, max_turns=0)
+
+    assert model.requests == []
+
+
+def test_a_run_that_waits_is_not_lost_with_its_engine() -> None:
+    agent = Agent(name="A", functions=[add], approvals={"add": "required"})
+
+    with answering(SCRIPT[0]), pytest.raises(UsageError, match="its engine in memory ends with it"):
+        streamed_here(agent, ASK)
+
+
+def test_a_loop_that_is_slow_misses_parts_and_gets_the_whole_response(
+    quiet: list[LogEvent],
+) -> None:
+    ended = threading.Event()
+    logger = LoggerManager("OFF")
+    logger.sinks.append(lambda event: ended.set() if event.event == "termination" else None)
+    long = "so " * (8 * PARTS)
+
+    with answering({"text": long}):
+        parts = []
+        for part in MetaChain(logger=logger).stream(TRIAGE, ASK):
+            assert ended.wait(60)  # the run does not wait
+            parts.append(part)
+
+    [missed] = [part for part in parts if part.kind == "missed"]
+    pieces = sum(part.kind == "text" for part in parts)
+    assert PARTS <= pieces < pieces + missed.missed
+    assert parts[-2].kind == "end"
+    assert parts[-1].response is not None
+    assert parts[-1].response.result == long.strip() or parts[-1].response.result == long
+
+
+def test_streaming_blocks_no_event_loop() -> None:
+    async def main() -> None:
+        for _ in MetaChain().stream(TRIAGE, ASK):
+            pass
+
+    with pytest.raises(RuntimeError, match="stream_async"):
+        asyncio.run(main())
+
+
+# On the wire
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    with serving() as one:
+        monkeypatch.setenv("OPENAI_API_KEY", "key")
+        monkeypatch.setenv("OPENAI_API_BASE", f"{one.url}/v1")
+        yield one
+
+
+def agent(*functions: Any, model: str = "openai/gpt-4o", **more: Any) -> Agent:
+    return Agent(name="Adder", model=model, functions=list(functions), **more)
+
+
+def test_calls_that_arrive_interleaved_are_run_as_they_were_meant(wire: Wire) -> None:
+    ran: list[tuple[int, int]] = []
+
+    def noted(a: int, b: int) -> int:
+        ran.append((a, b))
+        return a + b
+
+    first, second = '{"a": 1, "b": 2}', '{"a": 3, "b": 4}'
+    wire.answer(
+        streamed(
+            {"tool_calls": [call(0, id="x", name="noted"), call(1, id="y", name="noted")]},
+            *(
+                {"tool_calls": [call(1, second[at]), call(0, first[at], name="noted")]}
+                for at in range(len(first))
+            ),
+            finish="tool_calls",
+        ),
+        streamed({"content": "3 and 7"}),
+    )
+
+    parts = streamed_here(agent(noted), ASK)
+
+    assert sorted(ran) == [(1, 2), (3, 4)]
+    for id, arguments in (("x", first), ("y", second)):
+        assert "".join(one.text for one in parts if one.call == id) == arguments
+    answers = [one for one in wire.requests[1].body["messages"] if one["role"] == "tool"]
+    assert [(one["tool_call_id"], one["content"]) for one in answers] == [("x", "3"), ("y", "7")]
+
+
+def test_no_syntax_of_calls_reaches_who_listens_to_a_run(wire: Wire) -> None:
+    said = (
+        'Hi <tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>',
+        "1 < 2, and it is 3.",
+    )
+    wire.answer(
+        *(
+            streamed(*({"content": one[at : at + 3]} for at in range(0, len(one), 3)))
+            for one in said
+        )
+    )
+
+    parts = streamed_here(agent(add, model="openai/deepseek-r1"), ASK)
+
+    assert text(parts) == "Hi 1 < 2, and it is 3."
+    assert "tools" not in wire.requests[0].body
+    assert "3" in wire.requests[1].body["messages"][-1]["content"]
+
+
+TWO = ({"content": "It is "}, {"content": "4, I "})
+
+
+@BOTH
+def test_a_broken_reply_is_taken_back_and_comes_again_as_a_whole(
+    run: Streamed, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowengine.agents.generated_flow.RETRY", {"delay": "1ms", "attempts": 3})
+    wire.answer(streamed(*TWO, finish=None, then="drop"), streamed({"content": "It is 3."}))
+
+    parts = run(agent(), ASK)
+
+    assert [part.kind for part in parts] == [
+        *("start", "text", "text", "restart"),
+        *("start", "text", "end"),
+        "response",
+    ]
+    response = parts[-1].response
+    assert response is not None
+    assert [one["content"] for one in response.messages] == ["It is 3."]
+
+
+HELD = Answer(
+    (
+        *streamed({"content": "It is "}, finish=None).pieces,
+        *streamed({"tool_calls": [call(0, "{}", id="x", name="act")]}, finish=None).pieces,
+    ),
+    headers={"Content-Type": "text/event-stream"},
+    then="hold",
+)
+
+
+def test_leaving_the_loop_closes_the_stream_and_starts_no_tool(wire: Wire, tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    def act() -> str:
+        ran.append("act")
+        return "done"
+
+    wire.answer(HELD)
+    with Engine(tmp_path / "store") as engine:
+        chain = MetaChain(engine)
+        for part in chain.stream(agent(act), ASK, id="run"):
+            if part.kind == "text":
+                break
+        assert wire.closed.wait(60)
+        assert not engine.result("run").ended
+        assert (ran, len(wire.requests)) == ([], 1)
+
+        wire.answer(replied("It is 3."))
+        assert chain.resume("run", agent(act)).result == "It is 3."
+    assert (ran, len(wire.requests)) == ([], 2)
+
+
+def test_leaving_the_loop_on_an_event_loop_does_so_too(wire: Wire, tmp_path: Path) -> None:
+    wire.answer(HELD)
+
+    async def main() -> None:
+        async with Engine(tmp_path / "store") as engine:
+            chain = MetaChain(engine)
+            async with aclosing(chain.stream_async(agent(add), ASK, id="run")) as parts:
+                async for part in parts:
+                    if part.kind == "text":
+                        break
+            assert await asyncio.to_thread(wire.closed.wait, 60)
+            assert not engine.result("run").ended
+
+    asyncio.run(main())
+    assert len(wire.requests) == 1
+
+
+def test_a_cancelled_task_leaves_the_loop(wire: Wire, tmp_path: Path) -> None:
+    wire.answer(HELD)
+
+    async def main() -> None:
+        begun = asyncio.Event()
+        async with Engine(tmp_path / "store") as engine:
+
+            async def listen() -> None:
+                async for _ in MetaChain(engine).stream_async(agent(add), ASK, id="run"):
+                    begun.set()
+
+            task = asyncio.ensure_future(listen())
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert not engine.result("run").ended
+        assert await asyncio.to_thread(wire.closed.wait, 60)
+
+    asyncio.run(main())
+
+
+def test_no_part_is_in_the_history(wire: Wire, tmp_path: Path) -> None:
+    wire.answer(streamed({"content": "It is "}, {"content": "3."}))
+
+    with Engine(tmp_path / "store") as engine:
+        list(MetaChain(engine).stream(agent(), ASK, id="run"))
+        events = list(engine.events("run"))
+
+    assert json.dumps(events, default=str).count("It is 3.") >= 1
+    assert 'It is "' not in json.dumps(events, default=str)

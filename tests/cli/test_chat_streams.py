@@ -1,0 +1,136 @@
+"""Replies in `flowengine chat` and `run -v` appear while they arrive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.cli.driving.arriving import Arriving
+from tests.agents.models.wire import Answer, Wire, serving, streamed
+from tests.cli.conftest import CommandLine
+from tests.cli.test_terminal import Terminal
+
+SECRET = "hunter2-hunter2"
+FLOW = """\
+flowengine: 1
+id: talk
+secrets: {{KEY: {{env: TALK_KEY}}}}
+defaults: {{model: openai/gpt-4o}}
+agents:
+  helper:
+    instructions: Help.
+    retry: {{delay: 1ms}}
+    settings: {{api_base: "{url}/v1", api_key: "${{{{ secrets.KEY }}}}"}}
+steps:
+  - {{id: work, agent: helper, with: {{prompt: hello}}}}
+"""
+
+
+@pytest.fixture
+def wire(tmp_path: Path) -> Iterator[Wire]:
+    with serving() as one:
+        (tmp_path / "talk.yaml").write_text(FLOW.format(url=one.url))
+        yield one
+
+
+def test_a_reply_appears_piece_by_piece_masked_and_harmless(tmp_path: Path, wire: Wire) -> None:
+    pieces = ("The key is hun", "ter2-hun", "ter2, \x1b[31", "m it\r", "\nis ")
+    begun = streamed(*({"content": piece} for piece in pieces), finish=None).pieces
+    wire.answer(Answer(begun, headers={"Content-Type": "text/event-stream"}, then="hold"))
+    terminal = Terminal(tmp_path, "chat", "talk.yaml", TALK_KEY=SECRET)
+    terminal.answer("> ", "hello\n")
+
+    terminal.expect("The key is ***, \ufffd[31m it\r\nis ")  # while the model is still speaking
+    os.write(terminal.master, b"\x03")
+    assert wire.closed.wait(60)
+    terminal.expect("saved as")
+    shown = terminal.end(130)
+
+    assert SECRET not in terminal.seen
+    assert "to resume: flowengine resume" in shown
+    assert len(wire.requests) == 1
+
+
+def test_a_reply_that_breaks_off_is_told_and_begins_again(tmp_path: Path, wire: Wire) -> None:
+    wire.answer(
+        streamed({"content": "It is 4, "}, finish=None, then="drop"),
+        streamed({"content": "It is 3."}),
+    )
+    terminal = Terminal(tmp_path, "chat", "talk.yaml", TALK_KEY=SECRET)
+    terminal.answer("> ", "hello\n")
+
+    terminal.expect("It is 4, \r\n")
+    terminal.expect("the reply broke off, and begins again")
+    terminal.expect("It is 3.\r\n")
+    terminal.expect("> ")
+    assert terminal.seen.count("It is 3.") == 1
+    os.write(terminal.master, b"\x04")
+    assert "kept; to go on" in terminal.end(0)
+
+
+def test_a_verbose_run_shows_replies_by_lines(
+    tmp_path: Path, wire: Wire, flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALK_KEY", SECRET)
+    wire.answer(
+        streamed(*({"content": piece} for piece in ("It is\n", "hunter2-", "hunter2 \x1b[0m")))
+    )
+
+    done = flowengine("run", "-v", "talk.yaml")
+
+    lines = [line.split("says", 1)[1].strip() for line in done.err.splitlines() if " says " in line]
+    assert lines == ["It is", "*** \ufffd[0m"]
+    assert SECRET not in done.err + done.out
+
+
+class Screen:
+    def __init__(self) -> None:
+        self.text = ""
+        self.replies = Arriving(self.write, self.end_line, self.broke_off)
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def end_line(self) -> None:
+        self.text += "\n"
+
+    def broke_off(self) -> None:
+        self.text += "(again)\n"
+
+    def take(self, address: str, part: str, **more: Any) -> None:
+        self.replies.take({"address": address, "part": part, **more})
+
+
+def test_replies_that_arrive_at_once_are_shown_one_after_the_other() -> None:
+    screen = Screen()
+
+    screen.take("a", "start")
+    screen.take("b", "start")
+    for a, b in (("one ", "three "), ("two", "four")):
+        screen.take("a", "text", text=a)
+        screen.take("b", "text", text=b)
+    screen.take("b", "end")
+    screen.take("c", "start")
+    screen.take("c", "text", text="five")
+    assert screen.text == "one two"
+    screen.take("a", "end")
+
+    assert screen.text == "one two\nthree four\nfive"
+    screen.replies.ended("c")
+    screen.replies.end_line()
+    assert screen.text == "one two\nthree four\nfive\n"
+
+
+def test_line_ends_may_be_split_over_pieces() -> None:
+    screen = Screen()
+
+    screen.take("a", "start")
+    for piece in ("one\r", "\ntwo", "\r", "three\n", "\r\n", "four"):
+        screen.take("a", "text", text=piece)
+    screen.take("a", "restart")
+
+    assert screen.text == "one\ntwo\rthree\n\nfour\n(again)\n"

@@ -1,0 +1,213 @@
+"""Subscribers that follow output and replies: in order, masked, never in the way of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine, Update
+from flowengine.engines.inspection.backlog import OUTPUT, PARTS, Backlog
+
+FLOW = """\
+flowengine: 1
+id: talk
+secrets: {KEY: {env: TALK_KEY}}
+steps:
+  - {id: say, python: "tools:say"}
+outputs: {said: "${{ steps.say.output }}"}
+"""
+TOOLS = """\
+from flowengine import StepContext
+
+def say(ctx: StepContext) -> str:
+    ctx.part("start", who="Ana")
+    for piece in PIECES:
+        ctx.part("text", piece, who="Ana")
+    ctx.part(END, who="Ana")
+    return "done"
+"""
+SECRET = "sk-live-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TALK_KEY", SECRET)
+
+
+def prepare(folder: Path, pieces: list[str], end: str = "end") -> Path:
+    (folder / "talk.yaml").write_text(FLOW)
+    (folder / "tools.py").write_text(f"PIECES = {pieces!r}\nEND = {end!r}\n{TOOLS}")
+    return folder / "talk.yaml"
+
+
+def parts(updates: list[Update]) -> list[tuple[str, Any]]:
+    """Kind and text of each part, and how many were missed."""
+    return [
+        (update.data["part"], update.data.get("text"))
+        if update.kind == "part"
+        else ("missed", update.data["count"])
+        for update in updates
+        if update.kind in ("part", "missed")
+    ]
+
+
+def run(folder: Path, pieces: list[str], end: str = "end") -> list[Update]:
+    """Run a step that says something in pieces, and return all updates."""
+    told: list[Update] = []
+    with Engine(None, workdir=folder) as engine:
+        over = engine.subscribe(told.append, output=True)
+        assert engine.run(prepare(folder, pieces, end)).status == "succeeded"
+        over()
+    return told
+
+
+def test_parts_come_in_order_between_the_beginning_and_the_end_of_their_step(
+    tmp_path: Path,
+) -> None:
+    told = run(tmp_path, ["It is ", "so."])
+
+    assert parts(told) == [("start", None), ("text", "It is "), ("text", "so."), ("end", None)]
+    part = next(update.data for update in told if update.kind == "part")
+    assert part == {"address": "say", "part": "start", "who": "Ana"}
+    order = [update.step.status if update.step else update.kind for update in told]
+    assert order.index("running") < order.index("part") < order.index("succeeded")
+    assert order[-1] == "end"
+
+
+def test_a_secret_that_is_split_over_parts_is_masked(tmp_path: Path) -> None:
+    text = f"It is {SECRET}, and sk-live is none."
+
+    for size in (1, 2, 3, 5, 7, 100):
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        found = [piece or "" for kind, piece in parts(run(tmp_path, pieces)) if kind == "text"]
+        assert "".join(found) == "It is ***, and sk-live is none."
+        assert not any(SECRET[:8] in piece for piece in found[:-1])
+
+
+def test_the_beginning_of_a_secret_is_not_passed_on_if_the_reply_breaks_off(
+    tmp_path: Path,
+) -> None:
+    told = run(tmp_path, ["It is ", SECRET[:-1]], end="restart")
+
+    assert parts(told) == [("start", None), ("text", "It is "), ("restart", None)]
+
+
+def test_parts_are_never_stored(tmp_path: Path) -> None:
+    path = prepare(tmp_path, ["a peculiar ", "piece of text"])
+    with Engine(tmp_path / "store", workdir=tmp_path) as engine:
+        over = engine.subscribe(lambda update: None, output=True)
+        engine.run(path)
+        over()
+        engine.run(path)
+
+    for file in (tmp_path / "store").rglob("*"):
+        assert not file.is_file() or b"peculiar" not in file.read_bytes()
+
+
+def test_a_slow_subscriber_misses_parts_and_is_told_how_many(tmp_path: Path) -> None:
+    told: list[Update] = []
+    ended = threading.Event()
+
+    def slow(update: Update) -> None:
+        assert ended.wait(60)
+        told.append(update)
+
+    path = prepare(tmp_path, ["x"] * (3 * PARTS))
+    with Engine(None, workdir=tmp_path) as engine:
+        over = engine.subscribe(slow, output=True)
+        result = engine.run(path)  # although the subscriber has not taken anything yet
+        ended.set()
+        over(None)
+
+    assert result.outputs == {"said": "done"}
+    found = parts(told)
+    assert found[0] == ("start", None)
+    assert found.count(("text", "x")) == PARTS
+    assert sum(count for kind, count in found if kind == "missed") == 2 * PARTS
+    assert found[-1] == ("end", None)
+    assert told[-1].kind == "end"
+    assert [one.step.status for one in told if one.step] == ["running", "succeeded"]
+
+
+def test_one_that_blocks_or_raises_holds_up_nobody(tmp_path: Path) -> None:
+    told: list[Update] = []
+    never = threading.Event()
+
+    def fails(update: Update) -> None:
+        raise ValueError(update.kind)
+
+    def blocks(update: Update) -> None:
+        never.wait(60)
+
+    with Engine(None, workdir=tmp_path) as engine:
+        engine.subscribe(fails, output=True)
+        blocked = engine.subscribe(blocks, output=True)
+        over = engine.subscribe(told.append, output=True)
+        engine.run(prepare(tmp_path, ["so"]))
+        blocked(0)
+        over()
+        never.set()
+
+    assert parts(told) == [("start", None), ("text", "so"), ("end", None)]
+
+
+def test_a_subscription_may_end_in_its_callback(tmp_path: Path) -> None:
+    told: list[Update] = []
+
+    def once(update: Update) -> None:
+        told.append(update)
+        over()
+        over()
+
+    with Engine(None, workdir=tmp_path) as engine:
+        over = engine.subscribe(once, output=True)
+        engine.run(prepare(tmp_path, ["so"]))
+
+    assert told
+
+
+def test_updates_can_be_iterated_over_with_the_parts(tmp_path: Path) -> None:
+    path = prepare(tmp_path, ["It is ", "so."])
+
+    async def main() -> list[Update]:
+        async with Engine(None, workdir=tmp_path) as engine:
+            id = engine.start(path)
+            run = asyncio.ensure_future(engine.resume_async(id))
+            told = [update async for update in engine.updates(id, output=True)]
+            await run
+            return told
+
+    told = asyncio.run(main())
+
+    assert parts(told) == [("start", None), ("text", "It is "), ("text", "so."), ("end", None)]
+    assert told[-1].kind == "end"
+
+
+def test_a_program_waits_for_a_subscriber_that_is_far_behind() -> None:
+    backlog = Backlog(waits=True)
+    full = Update("x", "output", {"address": "a", "stream": "stdout", "text": "x" * OUTPUT})
+    backlog.put(full)
+    put = threading.Thread(target=backlog.put, args=(full,), daemon=True)
+    put.start()
+
+    assert backlog.take() is full
+    put.join(60)
+    assert backlog.take() is full
+    assert backlog.take() is None
+
+
+def test_where_it_cannot_wait_output_is_missed() -> None:
+    backlog = Backlog()
+    full = Update("x", "output", {"address": "a", "stream": "stdout", "text": "x" * OUTPUT})
+
+    for _ in range(3):
+        backlog.put(full)
+
+    assert backlog.take() is full
+    missed = backlog.take()
+    assert missed is not None
+    assert (missed.kind, missed.data) == ("missed", {"count": 2})
