@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from flowengine.agents import endings
+from flowengine.agents.call_ids import CallIds
 from flowengine.agents.endings import GOING_ON, End
 from flowengine.agents.models.port import (
     CallFault,
@@ -23,10 +24,11 @@ from flowengine.agents.models.port import (
 from flowengine.agents.models.registry import SCRIPTED, resolve
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain, StepContext
-from flowengine.sdk.read_only import plain
+from flowengine.sdk.read_only import Joined, plain
 from flowengine.validation import Validator
 
 HANDOFF = "transfer_to_"
+_CALL_IDS = CallIds()
 LAST = "This is your last turn: answer now, from what you know. No tool can be called any more."
 
 
@@ -49,6 +51,7 @@ class Turn:
         instructions: Those of the agent.
         settings: What the provider is passed.
         saves: Whether the last of the models is asked: a budget is nearly used up.
+        conversation: Its name in this process.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Turn:
         settings: Mapping[str, Plain],
         *,
         saves: bool = False,
+        conversation: str = "",
     ) -> None:
         self.agent = agent
         self.saves = saves
@@ -66,6 +70,9 @@ class Turn:
         self.called: str = agent.get("called", self.name)
         """As people know it."""
         self.state = state
+        self.conversation = conversation
+        # The list itself: a copy of it would take longer than all the rest of a long conversation.
+        self.messages: list[Message] = dict.__getitem__(cast("dict[str, Any]", state), "messages")
         self.instructions = instructions
         self.settings = settings
         self.number: int = state["turns"] - state["begun"] + 1
@@ -96,11 +103,10 @@ class Turn:
         agent = self.agent
         offers = () if self.answers else tuple(one.offer for one in self.tools.values())
         system = [self.instructions, *([LAST] if self.answers else [])]
-        messages: list[Message] = [{"role": "system", "content": "\n\n".join(filter(None, system))}]
-        messages += self.state["messages"]  # as they are: to copy them all would take longest
+        first = {"role": "system", "content": "\n\n".join(filter(None, system))}
         return ModelRequest(
             model=model,
-            messages=messages,
+            messages=Joined([first], self.messages),
             tools=offers,
             tool_choice=agent["tool_choice"] if offers else None,
             parallel_tool_calls=agent["parallel_tool_calls"],
@@ -108,6 +114,7 @@ class Turn:
             returns=agent["returns"],
             settings=self.settings,
             agent=self.name,
+            call_ids=_CALL_IDS.of(self.conversation, self.messages),
         )
 
     def _offered(self) -> list[Offered]:
@@ -230,7 +237,7 @@ class _Reading:
         self._tell(call.id, call.name, f"Handed over to {to}.", to)
 
     def _run(self, call: ModelCall, offered: Offered, sent: str) -> None:
-        fails, was_told = endings.repeated(self.turn.state["messages"], call.name, sent)
+        fails, was_told = endings.repeated(self.turn.messages, call.name, sent)
         if fails >= endings.REPEATS:
             if was_told:
                 self.end = End(
@@ -322,6 +329,9 @@ async def take_turn(
     """
     settings = input.get("settings") or {}
     said, saves = str(input["instructions"]), context.fallback
-    turn = Turn(task["agent"], context.state, said, settings, saves=saves)
+    conversation = f"{context.execution.id} {context.address.rpartition('/')[0]}"
+    turn = Turn(
+        task["agent"], context.state, said, settings, saves=saves, conversation=conversation
+    )
     reply = await (turn.ask(context) if ask is None else ask(turn))
     return turn.output(reply)

@@ -7,7 +7,8 @@ CPython would hand out the inner containers of a `dict` or `list` itself, a meth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
 # What is overridden has other types than in the base class on purpose: it refuses.
@@ -26,6 +27,20 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: plain(one) for key, one in dict.items(value)}
     return [plain(one) for one in list.__iter__(value)] if isinstance(value, list) else value
+
+
+def unwrapped(values: Iterable[Any]) -> Iterator[Any]:
+    """Iterate over items without wrapping them, for a quick look at many.
+
+    Args:
+        values: Read-only or not. Whoever looks at the items must not change them.
+
+    Returns:
+        The items themselves.
+    """
+    if isinstance(values, Joined):
+        return chain(values.first, values.rest)
+    return list.__iter__(values) if isinstance(values, list) else iter(values)
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
@@ -118,3 +133,34 @@ class ReadOnlyList(list[Any]):
 
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = extend = insert = pop = remove = clear = sort = reverse = _refuse
+
+
+class Joined(Sequence[Any]):
+    """Two lists one after the other, read-only; unlike in the others here, neither is copied.
+
+    Args:
+        first: The one.
+        rest: The other. It may be long.
+    """
+
+    __slots__ = ("first", "rest")
+
+    def __init__(self, first: list[Any], rest: list[Any]) -> None:
+        self.first = first
+        self.rest = rest
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.rest)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        before = len(self.first)
+        return read_only(self.first[place] if place < before else self.rest[place - before])
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(read_only, chain(self.first, self.rest))
+
+    def __reversed__(self) -> Iterator[Any]:
+        return map(read_only, chain(reversed(self.rest), reversed(self.first)))

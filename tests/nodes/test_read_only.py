@@ -11,7 +11,7 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from flowengine.sdk.read_only import ReadOnlyDict, read_only
+from flowengine.sdk.read_only import Joined, ReadOnlyDict, read_only, unwrapped
 
 DATA = {"list": [{"a": [1, 2]}, [3]], "map": {"b": {"c": 4}}, "text": "x"}
 
@@ -97,6 +97,34 @@ def test_no_way_leads_to_the_original(way: str) -> None:
     spoil(WAYS[way](read_only(original)))
 
     assert original == DATA
+
+
+JOINED: dict[str, Callable[[Any], Any]] = {
+    "index": lambda j: j[1]["a"],
+    "from the end": lambda j: j[-1],
+    "slice": lambda j: j[1:][0]["a"],
+    "iteration": lambda j: next(iter(j)),
+    "reversed": lambda j: next(iter(reversed(j))),
+    "list": lambda j: list(j)[1]["a"],
+}
+
+
+@pytest.mark.parametrize("way", JOINED)
+def test_no_way_leads_to_the_lists_that_were_joined(way: str) -> None:
+    first, rest = [{"b": 1}], copy.deepcopy(DATA["list"])
+
+    spoil(JOINED[way](Joined(first, rest)))  # type: ignore[arg-type]
+
+    assert (first, rest) == ([{"b": 1}], DATA["list"])
+
+
+def test_joined_lists_read_as_one() -> None:
+    joined = Joined([1], [2, 3])
+
+    assert [*joined] == [*reversed(joined)][::-1] == [*unwrapped(joined)] == [1, 2, 3]
+    assert (joined[0], joined[-1], joined[::2], len(joined)) == (1, 3, [1, 3], 3)
+    with pytest.raises(IndexError):
+        joined[3]
 
 
 CHANGES: list[Callable[[Any], Any]] = [

@@ -10,6 +10,7 @@ from typing import Any
 
 from flowengine.agents.models.port import Message, ToolOffer
 from flowengine.agents.models.wire_names import WireNames
+from flowengine.sdk.read_only import plain, unwrapped
 
 LONGEST_ID = 40
 """Characters of the id of a call; a longer one goes back only to the provider that made it."""
@@ -52,16 +53,18 @@ class Conversation:
 
     def written(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """Return the messages for a model with function calling."""
-        return [self._written(message) for message in messages]
+        return [self._written(message) for message in unwrapped(messages)]
 
-    def with_images(self, messages: Sequence[Message]) -> list[Message]:
+    def with_images(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return messages without images, where the model takes none."""
         if self._vision:
-            return list(messages)
+            return messages
         return [{**message, "content": _imageless(message.get("content"))} for message in messages]
 
     def _written(self, message: Message) -> dict[str, Any]:
         role, content = message["role"], message.get("content")
+        if isinstance(content, list):
+            content = plain(content)
         written: dict[str, Any] = {"role": role, "content": "" if content is None else content}
         if not self._vision:
             written["content"] = _imageless(written["content"])
@@ -74,7 +77,7 @@ class Conversation:
         return written
 
     def _write_assistant(self, message: Message, written: dict[str, Any]) -> None:
-        parts = (message.get("provider_parts") or {}).get(self._provider) or {}
+        parts = plain((message.get("provider_parts") or {}).get(self._provider) or {})
         self._ids.update(parts.get("ids") or {})
         for name in ("thinking_blocks", "reasoning_items"):
             if parts.get(name):

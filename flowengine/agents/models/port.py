@@ -6,7 +6,7 @@ everywhere here, dots included; a model's adapter translates them to names that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -58,6 +58,9 @@ class ModelRequest:
     """Who asks: for logs, and for scripts that answer each agent by itself."""
     recover_calls: bool = True
     """Whether a call that a model with function calling wrote as text is made all the same."""
+    call_ids: Set[str] | None = None
+    """Ids of the calls in the messages, if they are known: a call gets one that is not among them.
+    """
     text_format: str | None = None
     """How a model without function calling is shown to write calls; None: the first format of
     `flowengine.agents.text_calls.formats`. Every format is read."""

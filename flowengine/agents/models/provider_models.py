@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -237,16 +237,16 @@ def _asked(
 
 def _answer_schema(
     request: ModelRequest, provider: str, facts: ModelFacts, known: set[str], sent: dict[str, Any]
-) -> list[Message]:
+) -> Sequence[Message]:
     """Ask for an answer that fits a schema, and return the messages; they say it where need be."""
     schema = request.returns
     if schema is None:
-        return list(request.messages)
+        return request.messages
     can = facts.schema_mode and "response_format" in known
     if can and (not request.tools or provider in _SCHEMA_BESIDE_TOOLS):
         form = {"name": "answer", "schema": schema, "strict": is_strict(schema)}
         sent["response_format"] = {"type": "json_schema", "json_schema": form}
-        return list(request.messages)
+        return request.messages
     first, *others = request.messages or [{"role": "user", "content": ""}]
     if first["role"] != "system":
         return [{"role": "system", "content": schema_text(schema)}, first, *others]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from json import dumps, loads
 from secrets import token_hex
 from typing import Literal
 
+from flowengine.agents.call_ids import ids_in
 from flowengine.agents.models.port import (
     CallFault,
     FunctionCalling,
@@ -114,7 +115,10 @@ class _Reader:
         self.calls: list[ModelCall] = []
         self.faults: list[CallFault] = []
         self.events: list[Mapping[str, Plain]] = []
-        self._taken: set[str] | None = None
+        self._known: Set[str] | None = None
+        """Ids of the conversation."""
+        self._taken: set[str] = set()
+        """Ids of this reply."""
 
     def message(self) -> Message:
         message: Message = {"role": "assistant", "content": self.content}
@@ -198,14 +202,10 @@ class _Reader:
 
     def _id(self, id: str) -> str:
         """Return the id of a call, or another where it has none or one that is taken."""
-        if self._taken is None:
-            self._taken = {
-                call["id"]
-                for message in self.request.messages
-                # past a read-only view of it: these are all messages, each turn
-                for call in dict.get(message, "tool_calls") or ()
-            }
-        while not id or id in self._taken:
+        if self._known is None:
+            known = self.request.call_ids
+            self._known = ids_in(self.request.messages) if known is None else known
+        while not id or id in self._known or id in self._taken:
             id = token_hex(_ID_DIGITS)[:_ID_DIGITS]
         self._taken.add(id)
         return id

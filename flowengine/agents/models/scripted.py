@@ -22,6 +22,7 @@ from flowengine.agents.models.telling import Teller
 from flowengine.agents.text_calls.models import function_calling
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
+from flowengine.sdk.read_only import unwrapped
 from flowengine.sdk.validation_messages import predicate
 
 _PIECE = 8
@@ -207,7 +208,7 @@ class ScriptedModel:
         return self._facts or ModelFacts(function_calling=function_calling(model))
 
     def _next(self, request: ModelRequest) -> Any:
-        turn = sum(message.get("role") == "assistant" for message in request.messages)
+        turn = sum(one.get("role") == "assistant" for one in unwrapped(request.messages))
         for place, entry in enumerate(self._chosen):
             assert entry.when is not None
             if entry.when.fits(request, turn):
