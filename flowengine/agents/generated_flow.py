@@ -184,7 +184,7 @@ class _Writer:
     def _offer(self) -> Plain:
         models = {one.name: {"model": one.model, "fallbacks": [*one.fallbacks]}
                   for one in self.agents}  # fmt: skip
-        self.marks[OFFER] = Mark(plumbing=True)
+        self.marks[OFFER] = Mark(plumbing=True, ahead=True)
         return {
             "id": OFFER,
             "agent_offer": {

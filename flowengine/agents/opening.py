@@ -27,19 +27,29 @@ def opened(models: Mapping[str, Any], instead: str, args: Mapping[str, Plain]) -
         args: What the step was given: `prompt`, `context`, `files`; or the `messages` so far, and
             `context_variables`, which no model is shown.
     """
-    chosen = {name: [instead] if instead else _models(one) for name, one in models.items()}
+    offer: dict[str, Plain] = {"models": chosen(models, instead)}
     if "messages" in args:
         return {
-            "offer": {"models": chosen},
+            "offer": offer,
             "messages": args["messages"],
             "context": args.get("context_variables") or {},
         }
     given = args.get("context") or {}
     return {
-        "offer": {"models": chosen},
+        "offer": offer,
         "messages": _first_messages(args, given),
         "context": given,
     }
+
+
+def chosen(models: Mapping[str, Any], instead: str) -> dict[str, Any]:
+    """Return by agent the models that it asks: its own, and those that it falls back to.
+
+    Args:
+        models: As for `opened`.
+        instead: As for `opened`.
+    """
+    return {name: [instead] if instead else _models(one) for name, one in models.items()}
 
 
 def _models(one: Mapping[str, Any]) -> list[str]:

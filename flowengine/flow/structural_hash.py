@@ -22,8 +22,9 @@ OPAQUE = frozenset({"task", "meters", "adapter", "raises", "names", "named", "so
 """Keys of specs that hold no expressions."""
 UNORDERED = frozenset({"set", "defaults"})
 """Keys whose pairs of name and value are evaluated as if at once, whatever their order."""
-PLACES = frozenset({"at", "tool", "teller", "says", "ways"})
-"""Keys that say where something stands, what it is called there, or how people are told of it."""
+PLACES = frozenset({"at", "tool", "teller", "says", "ways", "ahead"})
+"""Keys that say where something stands, what it is called there, how people are told of it, or what
+may be loaded early."""
 CONSTANT = ("inputs", "state", "secrets", "environments", "limits", "budget")
 """Sections that hold no numbers of expressions where they hold plain data."""
 

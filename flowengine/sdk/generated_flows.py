@@ -126,6 +126,8 @@ class Mark:
     """In whose name it calls a tool, such as that of an agent: rules about calls look at it."""
     told: bool = False
     """The kind says in a line what its output means to people: `tell`."""
+    ahead: bool = False
+    """Its step kind may load what the step will need as soon as an execution begins: `ahead`."""
     says: str | None = None
     """What a picture says of it, in place of its settings."""
     ways: Sequence[str] = ()

@@ -304,6 +304,19 @@ class StepKind:
         """
         return None
 
+    @classmethod
+    def ahead(cls, task: Mapping[str, Plain], labels: Mapping[str, str]) -> None:
+        """Load what a step will need that takes long to load. Default: nothing.
+
+        Called for steps of generated flows whose mark says `ahead`, on a thread of its own, when an
+        execution begins, or goes on inside of such a flow. The step may never be reached; nothing
+        that is done here may be seen outside of this process.
+
+        Args:
+            task: The constant part of the step's configuration.
+            labels: Of the execution.
+        """
+
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether `execute` uses `context.resources`; may take its time. Default: no.
 

@@ -109,6 +109,16 @@ class Offer(StepKind):
         properties: dict[str, Plain] = {"models": anything, "model": {"type": "string"}, "args": {}}
         return {"type": "object", "properties": properties}
 
+    @classmethod
+    def ahead(cls, task: Mapping[str, Plain], labels: Mapping[str, str]) -> None:
+        """Load what the models need; the library behind those of providers takes seconds."""
+        from flowengine.agents.models.registry import prepare
+        from flowengine.agents.opening import chosen
+
+        for models in chosen(task["models"], labels.get("model", "")).values():
+            for model in models:
+                prepare(model)
+
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:

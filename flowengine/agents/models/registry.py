@@ -91,8 +91,11 @@ def prepare(name: str) -> None:
     """Begin to load what a model needs, on a thread; who asks it later waits less.
 
     Args:
-        name: As for `resolve`; a model that cannot be resolved is left to that.
+        name: As for `resolve`; a model that cannot be resolved is left to that. A script is not
+            read before it is asked.
     """
+    if name.startswith(f"{SCRIPTED}/"):
+        return
     try:
         model = resolve(name)
     except ModelError:

@@ -10,11 +10,11 @@ from flowengine.journal.shapes import Sound
 from flowengine.kernel import Graph
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Set
 
     from flowengine.engines.attempts.runner import Runner
     from flowengine.journal.store import Store
-    from flowengine.kernel.graph.specs import CompiledFlow
+    from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
     from flowengine.validation import Validator
 
 
@@ -40,6 +40,25 @@ class LinkedFlow:
         from flowengine.engines.attempts.runner import Runner
 
         return Runner(self.compiled)
+
+    def look_ahead(self, labels: Mapping[str, str], bodies: Set[int] | None = None) -> None:
+        """Let step kinds load on a thread what steps will need.
+
+        Args:
+            labels: Of the execution.
+            bodies: Only for steps in these bodies; None: for all.
+        """
+        steps = self._ahead
+        if bodies is not None:
+            steps = [step for step in steps if step.get("body", 0) in bodies]
+        if steps:
+            from flowengine.engines.attempts.loading_ahead import load_ahead
+
+            load_ahead(steps, labels)
+
+    @cached_property
+    def _ahead(self) -> list[StepSpec]:
+        return [step for step in self.compiled["steps"] if "ahead" in step]
 
 
 class LinkedFlows:

@@ -64,7 +64,9 @@ class Driving:
             flow = as_loaded(self._host.store, starting.flow)
             check_same_start(self._host, starting.id, flow, starting.inputs)
             return self.loaded(starting.id, starting.resources)
-        return begin(self._host, starting)
+        execution = begin(self._host, starting)
+        execution.linked.look_ahead(starting.labels)
+        return execution
 
     def loaded(self, execution: str, resources: Mapping[str, Any] | None = None) -> Execution:
         """Return an execution with its lease, and what happened meanwhile in its queue.
@@ -84,6 +86,7 @@ class Driving:
             found = host.stored(id, epoch)
             self._bring(found, resources)
             recover(found, host.store.inbox(id), host.clock.now())
+            _look_ahead(found)
         except BaseException:
             host.keeper.release([(id, epoch)])
             raise
@@ -214,6 +217,14 @@ class Driving:
             drive_alone(self._host, execution, [command for _, command in driver.left])
         if execution.error is not None:
             raise execution.error
+
+
+def _look_ahead(execution: Execution) -> None:
+    """Load what steps need of the flows that an execution is in; of others they may be past."""
+    state = execution.state
+    bodies = {scope["body"] for scope in state["scopes"].values()}
+    labels = state["execution"].get("labels", {})
+    execution.linked.look_ahead(labels, bodies if execution.seq else None)
 
 
 def _refuse_while_imported() -> None:

@@ -207,6 +207,8 @@ class Steps:
             info.spec["reads"] = sorted({*info.spec.get("reads", ()), *mark.reads})
         if mark.told:
             info.spec["teller"] = str(self.plan.model.by)
+        if mark.ahead:
+            info.spec["ahead"] = True
         if mark.says is not None:
             info.spec["says"] = mark.says
         if mark.ways:

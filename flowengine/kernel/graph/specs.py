@@ -205,8 +205,11 @@ class StepSpec(TypedDict, total=False):
     plumbing: bool
     """It only holds a generated flow together: not shown to people unless something is wrong."""
     teller: str
-    """The step kind that says in a line what its output means. This and the next two are for
+    """The step kind that says in a line what its output means. This, `says` and `ways` are for
     people, and not part of the structural hash."""
+    ahead: bool
+    """Its step kind is asked to load what it needs when an execution begins; not part of the
+    structural hash either."""
     says: str
     """What a picture says of it, in place of its settings."""
     ways: list[str]

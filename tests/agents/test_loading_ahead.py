@@ -1,0 +1,132 @@
+"""What a model needs is loaded while the steps before it run, and only by who runs the flow."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowengine import Engine
+from flowengine.agents.models import ModelFacts, ModelReply, ModelRequest, register, unregister
+from flowengine.agents.models.port import Listener
+from flowengine.agents.models.replies import SentReply, read_sent
+from flowengine.cli import main
+from flowengine.engines.attempts import loading_ahead
+from flowengine.registry import kind_class
+
+SECONDS = 60
+"""Bounds a hang."""
+FLOW = """\
+flowengine: 1
+id: f
+agents: {first: {instructions: Answer., model: slow/one}}
+steps:
+  - {id: before, python: "waiting:wait"}
+  - {id: ask, agent: first, with: {prompt: Hi.}}
+"""
+ASKING = """\
+flowengine: 1
+id: f
+agents: {first: {instructions: Answer., model: slow/one}}
+steps:
+  - {id: talk, agent: {name: first, chat: true}, with: {prompt: Hi.}}
+"""
+WAITING = f"""\
+from flowengine.agents.models import resolve
+
+def wait() -> bool:
+    return resolve("slow/one").loading.wait({SECONDS})
+"""
+
+
+class Slow:
+    """A model whose library takes long to load."""
+
+    def __init__(self) -> None:
+        self.loading = threading.Event()
+        self.asked = 0
+
+    def begin_loading(self) -> None:
+        self.loading.set()
+
+    async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
+        self.asked += 1
+        return read_sent(SentReply("Hello."), request, "native")
+
+    async def facts(self, model: str) -> ModelFacts:
+        return ModelFacts()
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    model = Slow()
+    for name in ("slow", "other"):
+        register(name, model)
+    yield model
+    for name in ("slow", "other"):
+        unregister(name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.yaml").write_text(FLOW)
+    (tmp_path / "waiting.py").write_text(WAITING)
+    return tmp_path
+
+
+def test_models_are_loaded_while_the_steps_before_run(folder: Path, slow: Slow) -> None:
+    with Engine(None, workdir=folder) as engine:
+        result = engine.run(folder / "f.yaml")
+        (before,) = [
+            one for one in engine.show(result.execution)["steps"] if one["step"] == "before"
+        ]
+
+    assert result.status == "succeeded"
+    assert before["output"] is True
+
+
+def test_who_goes_on_inside_of_an_agent_loads_them_too(folder: Path, slow: Slow) -> None:
+    (folder / "f.yaml").write_text(ASKING)
+    with Engine("store") as engine:
+        id = engine.run("f.yaml").execution
+    slow.loading.clear()
+
+    with Engine("store") as engine:
+        engine.resume(id)
+
+    assert slow.loading.wait(SECONDS)
+    assert slow.asked == 1
+
+
+def test_the_model_of_the_execution_is_loaded_in_place_of_the_others(slow: Slow) -> None:
+    loaded: list[str] = []
+
+    class Other(Slow):
+        def begin_loading(self) -> None:
+            loaded.append("other")
+
+    register("other", Other())
+    task = {"models": {"first": {"model": "slow/one", "fallbacks": ["slow/two"]}}}
+
+    kind_class("agent_offer").ahead(task, {"model": "other/one"})
+    kind_class("agent_offer").ahead(task, {"model": "scripted/missing.yaml"})
+
+    assert loaded == ["other"]
+    assert not slow.loading.is_set()
+
+
+@pytest.mark.parametrize("command", ["check f.yaml", "graph f.yaml", "show ID", "why ID", "list"])
+def test_who_only_looks_loads_nothing(
+    folder: Path, slow: Slow, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    with Engine(".flowengine") as engine:
+        id = engine.run(folder / "f.yaml").execution
+    calls: list[object] = []
+    monkeypatch.setattr(loading_ahead, "load_ahead", lambda *call: calls.append(call))
+
+    assert main(command.replace("ID", id).split()) == 0
+
+    assert not calls
