@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from flowengine.agents import endings
-from flowengine.agents.call_ids import CallIds
 from flowengine.agents.endings import GOING_ON, End
+from flowengine.agents.models.call_ids import CallIds
 from flowengine.agents.models.port import (
     CallFault,
     Message,

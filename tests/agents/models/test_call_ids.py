@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents import call_ids
-from flowengine.agents.call_ids import CallIds, ids_in
+from flowengine.agents.models import call_ids
+from flowengine.agents.models.call_ids import CallIds, ids_in
 
 
 class Counted(dict[str, Any]):
