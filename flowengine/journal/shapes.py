@@ -53,6 +53,7 @@ EVENTS: dict[str, Shape] = {
     "succeeded": _OUTCOME,
     "failed": {**_OUTCOME, "error": dict, "evidence?": dict},
     "lost": {**_OUTCOME, "ran": str, "error": dict, "evidence?": dict},
+    "asked": {**_OUTCOME, "tool": str, "version": str, "rule?": str, "difference?": str},
     "cut": _OUTCOME,
     "timer": {"timer": int, "evidence?": dict},
     "decided": {

@@ -41,12 +41,14 @@ from flowengine.kernel.waiting import (
     approval_ownership,
     budget_questions,
     listeners,
+    permissions,
     waits,
 )
 
 if TYPE_CHECKING:
     from flowengine.kernel.causes import Blame
     from flowengine.kernel.events import (
+        Asked,
         CutOff,
         Event,
         Failed,
@@ -179,6 +181,16 @@ def _lost(m: Machine, event: Lost) -> None:
         cut_attempts.lost(m, event)
 
 
+def _asked(m: Machine, event: Asked) -> None:
+    unit = _running(m, event["unit"], event["attempt"])
+    if unit is not None:
+        budgets.settle_unit(m, unit, ran=False)
+        move(unit, "ready")
+        permissions.ask_late(m, unit, event)
+    else:
+        cut_attempts.ended(m, event["unit"], event["attempt"], "failed", None)
+
+
 def _cut(m: Machine, event: CutOff) -> None:
     unit = _running(m, event["unit"], event["attempt"])
     if unit is not None:
@@ -226,6 +238,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "succeeded": _succeeded,
     "failed": _failed,
     "lost": _lost,
+    "asked": _asked,
     "cut": _cut,
     "timer": timers.fire,
     "decided": decisions.decide,

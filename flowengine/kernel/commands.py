@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """Run one attempt of a task; answer with `succeeded` or `failed` for the same unit, attempt."""
+    """Run one attempt of a task; answer for the same unit and attempt.
+
+    The answer is `succeeded` or `failed`; `lost`, if its environment is gone; `asked`, if it has not
+    begun because somebody has to be asked about it first.
+    """
 
     unit: int
     attempt: int
@@ -34,6 +38,8 @@ class Run(NamedTuple):
     are those of the state itself: who runs the attempt must not let anybody change them."""
     fallback: bool = False
     """A budget around it has reached its `fallback_at`: it is to spare what it uses."""
+    approved: Plain = None
+    """If people were asked about the call and said yes: what is kept of the answer."""
 
 
 class Stop(NamedTuple):

@@ -89,6 +89,25 @@ class Lost(TypedDict):
     evidence: NotRequired[Evidence]
 
 
+class Asked(TypedDict):
+    """The attempt of a call did not begin: somebody has to be asked at the point of execution."""
+
+    type: Literal["asked"]
+    at: int
+    unit: int
+    attempt: int
+    tool: str
+    """What is called; of a call that its flow asks about, as its question names it."""
+    version: str
+    """Digest of what is called, and how."""
+    subject: Plain
+    """What it is given, as people may see it."""
+    rule: NotRequired[str]
+    """The rule of the host that asks."""
+    difference: NotRequired[str]
+    """What has changed of the tool since the call was approved."""
+
+
 class CutOff(TypedDict):
     """A process died while an attempt ran: whether it acted is open."""
 
@@ -271,6 +290,7 @@ Event = (
     | Succeeded
     | Failed
     | Lost
+    | Asked
     | CutOff
     | TimerFired
     | Decided

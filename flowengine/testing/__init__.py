@@ -2,9 +2,10 @@
 
 from flowengine.testing.explorer import Explored, ScheduleFailed, explore
 from flowengine.testing.outside import anything, deciding, sending
-from flowengine.testing.simulator import Fails, OneOf, Simulator
+from flowengine.testing.simulator import Asks, Fails, OneOf, Simulator
 
 __all__ = [
+    "Asks",
     "Explored",
     "Fails",
     "OneOf",

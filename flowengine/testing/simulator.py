@@ -54,6 +54,21 @@ class Fails(Exception):
             self.error["retryable"] = retryable
 
 
+class Asks:
+    """A scripted question: the attempt does not begin, somebody has to be asked about it first.
+
+    Once the call is approved it gives `value`.
+
+    Args:
+        rule: The rule that asks.
+        value: What the task gives then.
+    """
+
+    def __init__(self, rule: str, value: Plain = None) -> None:
+        self.rule = rule
+        self.value = value
+
+
 class OneOf(NamedTuple):
     """A task that may end in several ways: each is a choice of its own.
 
@@ -194,9 +209,10 @@ class Simulator:
             The commands that follow.
         """
         self.journal.append(event)
-        if event["type"] == "lost":
-            run = self.running.pop((event["unit"], event["attempt"]), None)
-            if run is not None and event["ran"] == "no" and self._is_tool_call(run):
+        if event["type"] in ("lost", "asked"):
+            one: Any = event
+            run = self.running.pop((one["unit"], one["attempt"]), None)
+            if run is not None and one.get("ran", "no") == "no" and self._is_tool_call(run):
                 self.calls -= 1
                 self.forward -= self._is_forward(run)
         return self._follow(advance(self.graph, self.state, event, self.observations))
@@ -478,7 +494,19 @@ class Simulator:
             for way in given.ways
         ]
 
+    def _ask(self, run: Run, given: Asks) -> None:
+        self.apply(
+            {"type": "asked", "at": self.now, "unit": run.unit, "attempt": run.attempt,
+             "tool": self.graph.node(run.step).id, "version": "1", "subject": run.input,
+             "rule": given.rule}
+        )  # fmt: skip
+
     def _end(self, run: Run, given: Any) -> None:
+        if isinstance(given, Asks):
+            if run.approved is None and run.unit in self.state["units"]:
+                self._ask(run, given)
+                return
+            given = given.value
         del self.running[run.unit, run.attempt]
         try:
             value = given(run) if callable(given) else given

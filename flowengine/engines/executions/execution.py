@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from flowengine.sdk import ExecutionContext
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
-RESULTS = frozenset({"succeeded", "failed", "lost"})
+RESULTS = frozenset({"succeeded", "failed", "lost", "asked"})
 """Events by which attempts end."""
 RESULT_KEYS = ["type", "at", "unit", "attempt", "value"]
 SMALLEST_TAIL = 32_768

@@ -78,7 +78,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         **_plain("id", "act", "item", "phase", "round", "last", "outputs", "seen", "max", "attempt",
                  "tries", "args", "input", "secrets", "key", "timer", "wait", "asks", "scope",
                  "cleanup", "facts", "fallback", "lock", "across", "shares", "held", "budget",
-                 "responded"),
+                 "responded", "shown"),
     },
     "Lock": _plain("holders", "queue"),
     "Done": {

@@ -14,7 +14,7 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.moving.budgets import declare_anew, declared
 from flowengine.kernel.moving.move import move, set_keys
 from flowengine.kernel.notation.times import parse_duration, parse_time
-from flowengine.kernel.waiting import listeners, permissions, waits
+from flowengine.kernel.waiting import call_questions, listeners, permissions, waits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,8 +53,11 @@ def upgrade(m: Machine, before: Graph, mapping: Mapping[str, Any]) -> None:
         spec = m.node(act).map
         if spec is not None and "need" in act:
             listeners.watch(m, number, m.watched(act, spec.get("watches", ())))
-    for unit in [unit for unit in state["units"].values() if unit["phase"] == "asked"]:
-        permissions.look_again(m, unit)
+    for unit in list(state["units"].values()):
+        if unit["phase"] == "asked":
+            permissions.look_again(m, unit)
+        elif "shown" in unit:
+            call_questions.forget(m, unit)  # what it is given may be something else from now on
     listeners.wake_all(m)
     for number in state["scopes"]:
         m.touch(number)

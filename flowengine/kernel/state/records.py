@@ -230,6 +230,8 @@ class Unit(TypedDict, total=False):
     asks: list[int]
     """The open questions that it waits for before its attempt begins: numbers of waits; see
     `permissions`."""
+    shown: bool
+    """People were asked about its call as it was about to be made: its `input` stays as it is."""
     responded: bool
     """Its call was not made: somebody gave the result in its place."""
     scope: int

@@ -102,7 +102,8 @@ def limit(m: Machine, node: Node, unit: Unit) -> None:
 def _act(m: Machine, node: Node, unit: Unit) -> None:
     action = node.action
     if action == "task":
-        _prepare(m, node, unit)
+        if "shown" not in unit:  # else it is given what people were asked about
+            _prepare(m, node, unit)
         run(m, unit)
     elif action == "none":
         m.agenda.append(entries.ended(unit["id"], None, "ok"))
@@ -180,6 +181,7 @@ def run(m: Machine, unit: Unit) -> None:
             environments,
             readers.values(m, node, unit) if node.reads else None,
             "fallback" in unit,
+            call_questions.permission(m, unit) if "answers" in m.state else None,
         )
     )
 

@@ -20,17 +20,26 @@ from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.graph.rules import Verdict, strictest
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.state import entries
-from flowengine.kernel.view import edited
+from flowengine.kernel.view import RESPOND, edited
 from flowengine.kernel.waiting import answers
 from flowengine.kernel.waiting.approvals import fill_in
 from flowengine.kernel.waiting.shared_questions import Need, new_question
 from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
+    from flowengine.kernel.events import Asked
     from flowengine.kernel.state.records import Unit, Wait
 
 CALL = "call"
 """Stands where other questions have the digest of what they are about: a unit makes one call."""
+CHOICES = [
+    {"id": id, "label": id.capitalize(), "counts_as": counts_as, "comment": "optional"}
+    for id, counts_as in (("approve", "approve"), ("reject", "reject"), (RESPOND, "other"))
+]
+"""What can be answered about a call of which its flow says nothing."""
+_PLAIN: dict[str, Plain] = {
+    "bind": {}, "schema": None, "returns": None, "required": False, "edit": False,
+}  # fmt: skip
 
 
 def needs(m: Machine, unit: Unit) -> list[Need]:
@@ -52,7 +61,7 @@ def needs(m: Machine, unit: Unit) -> list[Need]:
             return []
         forget(m, unit)
     elif kept is not None:
-        return [Need(about, lambda: _ask(m, unit, {}, {}, None))]
+        return [Need(about, lambda: _ask(m, unit, {}, {}, {}))]
     names = Names(m, m.act_of(unit), unit)
     args = evaluate(names, node.args) if node.args is not None else {}
     rule = _look_at_rules(m, node, args)
@@ -60,7 +69,8 @@ def needs(m: Machine, unit: Unit) -> list[Need]:
     if not _must_ask(asked, rule):
         return []
     _check(m, node, asked, args)
-    return [Need(about, lambda: _ask(m, unit, asked, args, rule))]
+    why = {"rule": rule.rule} if rule is not None and rule.do == "ask" else {}
+    return [Need(about, lambda: _ask(m, unit, asked, args, why))]
 
 
 def _must_ask(asked: dict[str, Plain], rule: Verdict | None) -> bool:
@@ -113,24 +123,47 @@ def _check(m: Machine, node: Node, asked: dict[str, Plain], args: dict[str, Plai
         require(fault is None, "ValidationError", message)
 
 
+def ask_late(m: Machine, unit: Unit, event: Asked) -> Wait:
+    """Open a question about a call that was about to be made.
+
+    Args:
+        unit: With all that its attempt was to be given.
+        event: What is asked.
+
+    Raises:
+        StepFailure: Nobody can be asked.
+        EvaluationError: An expression has no value.
+    """
+    node = m.node(m.act_of(unit))
+    forget(m, unit)
+    why = {key: said for key in ("rule", "difference") if (said := event.get(key)) is not None}
+    if node.approval is not None:
+        args = unit["args"]
+        asked = evaluate(Names(m, m.act_of(unit), unit, extra={"args": args}), node.approval)
+        return _ask(m, unit, asked, args, why)
+    unit["shown"] = True
+    fields = {"subject": event["subject"], "choices": CHOICES}
+    asked = {**_PLAIN, "tool": event["tool"], "version": event["version"], "fields": fields}
+    return _ask(m, unit, asked, unit.get("args"), why)
+
+
 def _ask(
-    m: Machine,
-    unit: Unit,
-    asked: dict[str, Plain],
-    args: dict[str, Plain],
-    rule: Verdict | None,
+    m: Machine, unit: Unit, asked: dict[str, Plain], args: Plain, why: dict[str, Plain]
 ) -> Wait:
-    """Open the question about a call."""
+    """Open the question about a call.
+
+    Args:
+        why: Parts of its record that say why it is asked, besides what the tool says.
+    """
     tool = asked["tool"]
     node = m.node(m.act_of(unit))
     wait = new_question(m, (unit["id"], CALL), m.address(unit), node.id)
     unit["args"] = args
     record = wait["record"]
     record["tool"], record["version"] = tool, asked["version"]
-    shown = _shown({**args, **asked["bind"]})
+    shown = _shown({**(args or {}), **asked["bind"]})
     record["digest"] = digest([tool, asked["version"], args, asked["bind"]])
-    if rule is not None and rule.do == "ask":
-        record["rule"] = rule.rule
+    record.update(why)
     if asked["bind"]:
         record["bound"] = sorted(asked["bind"])
     if asked["returns"] is not None:
@@ -185,6 +218,12 @@ def arguments(m: Machine, unit: Unit, names: Names) -> Plain:
     return evaluate(names, node.args)
 
 
+def permission(m: Machine, unit: Unit) -> Plain:
+    """Return what is kept of the yes to the call of a unit; None: nobody was asked."""
+    kept = answers.found(m, (unit["id"], CALL))
+    return kept if isinstance(kept, dict) and kept["approved"] else None
+
+
 def is_about_call(wait: Wait) -> bool:
     """Return whether a question is about a call."""
     return bool(wait["asks"][1] == CALL)
@@ -221,6 +260,7 @@ def respond(m: Machine, unit: Unit, value: Plain) -> None:
 
 def forget(m: Machine, unit: Unit) -> None:
     """Forget what was answered about a call: another one is made, or the same one again."""
+    unit.pop("shown", None)
     about = (unit["id"], CALL)
     if isinstance(answers.found(m, about), dict):
         answers.take_back(m, about)

@@ -1,9 +1,10 @@
 """Permissions: what people are asked before an attempt begins. See docs/language.md.
 
     attempt ─► may it be called? ─► may its environments be opened? ─► budget, lock, action
-                  │ not answered: ask, or wait for the answer to the same question
-                  └─► parked ─► approved: the attempt begins
-                                else it has failed: `Rejected`, `Refused`, `Expired`
+                  │ not answered: ask, or wait for the answer to the same question      │
+                  └─► parked ─► approved: the attempt begins                            │
+                       ▲        else it has failed: `Rejected`, `Refused`, `Expired`    │
+                       └─ the event `asked`: the engine was about to run it ◄───────────┘
 
 What is asked about is in `call_questions` and `environment_questions`. A rejection stands for as
 long as its owner; after expiry the next one who needs the same thing asks again.
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.limits import locks
 from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
@@ -30,7 +32,7 @@ from flowengine.kernel.waiting.waits import close_wait, start_hits_anew
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from flowengine.kernel.events import Decided
+    from flowengine.kernel.events import Asked, Decided
     from flowengine.kernel.state.records import Unit, Wait
 
 _Needs = Callable[[Machine, "Unit"], "Iterable[Need]"]
@@ -74,6 +76,25 @@ def _open_questions(m: Machine, needed: Iterable[Need]) -> list[int]:
         if not isinstance(given, dict):
             found.append(given if given is not None else need.ask()["id"])
     return found
+
+
+def ask_late(m: Machine, unit: Unit, event: Asked) -> None:
+    """Ask about a call whose attempt was about to begin, which does not count as one.
+
+    Args:
+        unit: In phase `ready`.
+        event: What is asked.
+    """
+    if "timer" in unit:
+        m.clear_timer(unit.pop("timer"))
+    locks.leave(m, unit)  # nobody has one while people think
+    unit["tries"] -= 1
+    try:
+        wait = call_questions.ask_late(m, unit, event)
+    except (StepFailure, EvaluationError) as failure:
+        _fail(m, unit, failure)
+    else:
+        _park(m, unit, [wait["id"]])
 
 
 def _park(m: Machine, unit: Unit, open_: list[int]) -> None:
@@ -217,6 +238,7 @@ def _asks_the_same(m: Machine, unit: Unit) -> bool:
 
 
 def _begin_again(m: Machine, unit: Unit) -> None:
+    unit.pop("shown", None)
     leave_questions(m, unit)
     unit["asks"] = []
     move(unit, "ready")
