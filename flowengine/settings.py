@@ -62,7 +62,7 @@ def load_settings(folder: str) -> Settings:
     Returns:
         The settings of the user's and the project's file.
     """
-    return _merge(_read(os.path.join(_user_folder(), _NAME)), _read(os.path.join(folder, _NAME)))
+    return _merge(_read(os.path.join(user_folder(), _NAME)), _read(os.path.join(folder, _NAME)))
 
 
 def current_user() -> str:
@@ -79,7 +79,8 @@ def current_user() -> str:
         return f"user:{uid}"
 
 
-def _user_folder() -> str:
+def user_folder() -> str:
+    """Return the user's configuration folder, in which settings and policies are."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return os.path.join(base, "flowengine")
 

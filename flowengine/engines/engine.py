@@ -19,12 +19,13 @@ from flowengine.engines.actors import Actor
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.host import Host, open_store
 from flowengine.engines.operating import Operator
+from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import (
     Result,
     Sent,
 )
 from flowengine.engines.seam import RandomIds, SystemClock
-from flowengine.settings import current_user, load_settings
+from flowengine.settings import current_user, load_settings, user_folder
 from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Engine(Operator):
             stay=int(stay * 1000),
             ttl=int(ttl * 1000),
             resources=runtime_resources,
+            policies=PolicyFiles([user_folder(), project_folder()]),
         )
         super().__init__(host, user or current_user(), via)
         if tool_authority is not None:

@@ -13,6 +13,7 @@ from flowengine.engines.attempts.printed import Follower, unheard
 from flowengine.engines.executions.execution import ENDED, Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.leases import Keeper
+from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import Update
 from flowengine.errors import NotFound, StoreError
 from flowengine.sdk import ExecutionContext
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from flowengine.engines.seam import Clock, Ids
     from flowengine.execution_environment import NotReleased
     from flowengine.journal.store import Durability, Store
+    from flowengine.kernel.commands import Run
     from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.sdk import File
     from flowengine.settings import Settings
@@ -44,6 +46,7 @@ class Host:
         ttl: Milliseconds after which the leases of a silent owner are free.
         resources: Objects for the steps of all executions; they belong to the caller and are not
             managed.
+        policies: The rules of this host.
     """
 
     def __init__(
@@ -57,8 +60,10 @@ class Host:
         stay: int,
         ttl: int,
         resources: Mapping[str, Any] | None = None,
+        policies: PolicyFiles | None = None,
     ) -> None:
         self.store = store
+        self.policies = policies or PolicyFiles([])
         self.clock = clock
         self.ids = ids
         self.settings = settings
@@ -114,6 +119,10 @@ class Host:
         found = self._environments
         has_own = "environments" in flow or bool(context.environments)
         return has_own or (found is not None and found.has_any(context.id))
+
+    def is_open(self, run: Run) -> bool:
+        """Return whether an attempt may begin unseen: no rules here, and nobody was asked."""
+        return run.approved is None and not self.policies.there()
 
     def may_consult(self) -> bool:
         """Return whether anybody in this process has to hear of a question, or may answer it."""

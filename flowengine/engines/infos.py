@@ -48,6 +48,8 @@ class WaitInfo(TypedDict, total=False):
     """Digest of what is approved: tool, version, arguments."""
     rule: str
     """Which policy wants it to be asked about."""
+    difference: str
+    """What has changed of the tool since the call was approved: a unified diff."""
     bound: list[str]
     """Arguments that the flow fixes; nobody can change them."""
     returns: dict[str, Any]

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Run(NamedTuple):
     """Run one attempt of a task; answer for the same unit and attempt.
 
-    The answer is `succeeded` or `failed`; `lost`, if its environment is gone; `asked`, if it has not
-    begun because somebody has to be asked about it first.
+    The answer is `succeeded` or `failed`; `lost`, if its environment is gone; `asked`, if it has
+    not begun because somebody has to be asked about it first.
     """
 
     unit: int

@@ -90,3 +90,29 @@ def test_a_model_cannot_give_what_the_flow_binds(tmp_path: Path) -> None:
     with case.engine_open() as engine:
         engine.approve(waits[0]["id"])
     assert case.called == ["add 1 7"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "waits", "called"),
+    [
+        ("{deny: add}", 0, []),
+        ("{deny: '*', agent: first}", 0, []),
+        ("{deny: '*', agent: second}", 0, ["add 1 1"]),
+        ("{ask: 'python:*', when: '${{ args.a == 1 }}'}", 1, []),
+    ],
+)
+def test_rules_of_the_host_hold_for_the_calls_of_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, waits: int, called: list[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "flowengine").mkdir(parents=True)
+    (tmp_path / "config" / "flowengine" / "policies.yaml").write_text(f"policies: [{rule}]\n")
+    case, found = waiting(tmp_path, HEAD, {"calls": THREE[:1]})
+    assert len(found) == waits
+    assert case.called == called
+    if waits:
+        with case.engine_open() as engine:
+            engine.approve(found[0]["id"])
+        assert case.called == ["add 1 1"]
+    elif not called:
+        assert "Refused: 'add' was not called:" in case.sent(1)[-1]["content"]

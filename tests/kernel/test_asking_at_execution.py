@@ -140,7 +140,9 @@ def test_of_a_step_that_is_cancelled_nothing_is_left_to_decide() -> None:
 
 def test_a_call_that_was_approved_before_is_asked_about_anew_as_its_tool_says() -> None:
     given = v(x(lambda names: {"args": names["args"]}))
-    flow = graph(step("a", **calls("send", {"n": 1}), input=given), outputs={"a": v(output_of("a"))})
+    flow = graph(
+        step("a", **calls("send", {"n": 1}), input=given), outputs={"a": v(output_of("a"))}
+    )
     played = Simulator(flow, {"a": 5}, order="first").start()
     played.decide("a", "approve", edits={"n": 2})
     [run] = played.running.values()

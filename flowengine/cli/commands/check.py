@@ -20,7 +20,12 @@ flowengine check --print expense.yaml"""
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("files", metavar="FILE", nargs="+", help="flow files, or folders of them")
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="flow files, or folders of them; policies.yaml: the rules of a host",
+    )
     parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
     parser.add_argument(
         "--print", action="store_true", help="print the files with all short forms written out"
@@ -56,6 +61,8 @@ def run(arguments: Namespace) -> int:
 
 def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
     """Check one file, report what was found, and return the findings with the exit code."""
+    if path.endswith("policies.yaml"):
+        return _check_policies(path, arguments)
     from flowengine.flow.compile import check_file
 
     flow, found, report = check_file(path)
@@ -70,6 +77,22 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
     elif not arguments.quiet and not (found and arguments.strict):
         out(f"{path}: ok{'' if flow is None else _host_steps(flow)}")
     return 3 if found and arguments.strict else 0, found
+
+
+def _check_policies(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
+    """Check a policy file of a host; as `_check`."""
+    from flowengine.errors import FlowFileError
+    from flowengine.flow.compile.host_policies import read_host_policies
+
+    try:
+        read_host_policies(path)
+    except FlowFileError as error:
+        if not arguments.json:
+            err_text(error.message)
+        return 3, error.diagnostics
+    if not arguments.json and not arguments.quiet:
+        out(f"{path}: ok")
+    return 0, []
 
 
 def _expanded(path: str) -> str:

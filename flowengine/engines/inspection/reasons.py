@@ -242,8 +242,9 @@ def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
     if record.get("claim") and "claimed_by" not in record:
         command = f"flowengine approvals claim {wait}"
         who += ", once somebody has claimed it"
+    because = f" (asked by {record['rule']})" if "rule" in record else ""
     return {
-        "what": f"waiting for a decision by {who}{count}: {record.get('title', '')}",
+        "what": f"waiting for a decision by {who}{count}: {record.get('title', '')}{because}",
         "wakes": "a decision" + (" or its expiry" if "due" in record else ""),
         "command": command,
     }

@@ -155,7 +155,7 @@ class Driver:
         if self.executions.get(execution.id) is not execution:
             execution.queued = False
             return False
-        runs_ahead = not execution.queue and may_run_ahead(execution)
+        runs_ahead = not execution.queue and may_run_ahead(self.host, execution)
         if runs_ahead and until is None:
             self.ahead.append(execution)
             return False
@@ -282,7 +282,7 @@ class Driver:
     def _consults(self, execution: Execution) -> bool:
         """Return whether somebody in this process may answer what has just been asked."""
         asked = any(isinstance(command, Consult) for command in execution.commands)
-        return asked and self.host.may_consult()
+        return asked and (self.host.may_consult() or self.host.policies.there())
 
     def _stays_for_lock(self, execution: Execution) -> bool:
         """Return whether to stay for a lock that others have, as for a time that is near."""
@@ -377,13 +377,16 @@ class Driver:
             if not isinstance(command, Run):
                 commands.popleft()
                 self._carry(execution, command)
+            elif not self.host.is_open(command) and (gated := self._look(execution, command)):
+                commands.popleft()
+                self.post(execution, gated)
             elif execution.linked.compiled["steps"][command.step].get("kind") == "flow":
                 commands.popleft()
                 self.post(execution, self._begin(execution, command))
             elif given or (call := runner.quick(command.step)) is None:
                 commands.popleft()
                 self.start(execution, command)
-            elif not execution.queue and runner.pure(command.step):
+            elif not execution.queue and may_run_ahead(self.host, execution):
                 self.look(execution)  # it runs ahead in the next turn
                 return
             else:
@@ -391,6 +394,12 @@ class Driver:
                 self.post(execution, run_quick(self.host, execution, command, call))
                 if monotonic() > until:
                     return
+
+    def _look(self, execution: Execution, run: Run) -> Event | None:
+        """Return what takes the place of an attempt that must not begin; None: it may."""
+        from flowengine.engines.running.gate import look
+
+        return look(self.host, execution, run)
 
     def _begin(self, execution: Execution, run: Run) -> Event:
         """Begin an execution for a step that does not wait for it."""
@@ -403,14 +412,26 @@ class Driver:
         if isinstance(command, Stop):
             self.stop(execution, command)
         elif isinstance(command, Consult):
-            if self.host.may_consult():
+            if command.environment is None and self._answered(execution, command):
+                self.read_inbox(execution)
+            elif self.host.may_consult():
                 self.consult(execution, command)
+            else:
+                self.look(execution)  # it stayed for an answer, and may rest now
         elif isinstance(command, Send):
             self._deliver()
         elif isinstance(command, ReleaseRegion):
             self.release_region(execution, command)
         elif isinstance(command, Notify):
             self.host.tell(Update(execution.id, "notify", command._asdict()))
+
+    def _answered(self, execution: Execution, asked: Consult) -> bool:
+        """Return whether the rules of the host answer a question about a call."""
+        if not self.host.policies.there():
+            return False
+        from flowengine.engines.running.gate import answer
+
+        return answer(self.host, execution, asked)
 
     def _deliver(self) -> None:
         """Take what executions have sent to whom it is for; those that are driven here read it."""

@@ -57,6 +57,7 @@ class Driving:
         from flowengine.engines.starting.beginning import begin, exists
 
         _refuse_while_imported()
+        self._host.policies.check()
         if starting.id is not None and exists(self._host, starting.id):
             from flowengine.engines.flows import as_loaded
             from flowengine.engines.starting.same_start import check_same_start
@@ -76,6 +77,7 @@ class Driving:
             resources: Objects of the caller for it, by name.
         """
         _refuse_while_imported()
+        self._host.policies.check()
         host, id = self._host, self._host.store.find_execution(execution)
         if self._local is not None and self._local.drives_here(id):
             found = self._local.executions[id]

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Event
 
 
-def may_run_ahead(execution: Execution) -> bool:
+def may_run_ahead(host: Host, execution: Execution) -> bool:
     """Return whether what is to be done next is a quick step that is pure."""
     commands = execution.commands
     if not commands or execution.context.environments or execution.context.missing:
         return False
     command = commands[0]
-    return isinstance(command, Run) and execution.linked.runner.pure(command.step) is not None
+    if not isinstance(command, Run) or execution.linked.runner.pure(command.step) is None:
+        return False
+    return host.is_open(command)
 
 
 def run_ahead(host: Host, execution: Execution, until: float) -> None:
@@ -44,6 +46,8 @@ def run_ahead(host: Host, execution: Execution, until: float) -> None:
         while commands and not is_time:
             command = commands[0]
             if type(command) is not Run or (call := pure(command.step)) is None:
+                break
+            if command.approved is not None:  # somebody has to look at it right before
                 break
             commands.popleft()
             results.append(run_quick(host, execution, command, call))

@@ -241,6 +241,8 @@ class Calls:
         generated = self.model.generated
         mark = None if generated is None else generated.marks.get(request.step)
         caller = mark.caller if mark is not None else ""
+        if caller:
+            spec["caller"] = caller
         call = Called(str(request.given), callee.kind, effect, names, caller)
         rules = self.policies.of_call(call)
         if not rules:

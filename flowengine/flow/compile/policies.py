@@ -17,6 +17,7 @@ from flowengine.flow.loading.files import File, known_names
 from flowengine.flow.models.kinds import brought_tools
 from flowengine.flow.models.policy import Policy
 from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.specs import RuleSpec
 
 
@@ -30,6 +31,23 @@ class Called(NamedTuple):
     environments: Iterable[str]
     agent: str = ""
     """In whose name it is made; empty: that of the flow."""
+
+    def is_of(self, policy: Policy, tool: str) -> bool:
+        """Return whether a rule is about this call, but for its condition.
+
+        Args:
+            policy: The rule.
+            tool: The name of the tool, as the file of the rule knows it.
+        """
+        glob = policy.verdict[1]
+        if not fnmatchcase(tool, glob) and not fnmatchcase(f"{self.kind}:{tool}", glob):
+            return False
+        if policy.agent is not None and not (self.agent and fnmatchcase(self.agent, policy.agent)):
+            return False
+        if policy.effect is not None and policy.effect != self.effect:
+            return False
+        wanted = policy.environment
+        return wanted is None or any(fnmatchcase(name, wanted) for name in self.environments)
 
 
 class Policies:
@@ -53,15 +71,15 @@ class Policies:
         found = []
         for file in self.scope.others.files.around(own):
             name = f"{own.prefix}{call.tool}".removeprefix(file.prefix)
-            rules = list(self._fitting(file, call, (name, f"{call.kind}:{name}")))
+            rules = list(self._fitting(file, call, name))
             if rules:
-                found.append(sorted(rules, key=lambda rule: rule["do"] != "deny"))
+                found.append(in_order(rules))
         return found
 
-    def _fitting(self, file: File, call: Called, names: Iterable[str]) -> Iterator[RuleSpec]:
+    def _fitting(self, file: File, call: Called, name: str) -> Iterator[RuleSpec]:
         for index, policy in enumerate(file.model.policies):
             word, glob = policy.verdict
-            if not any(fnmatchcase(name, glob) for name in names) or not _fits(policy, call):
+            if not call.is_of(policy, name):
                 continue
             where = "" if file is self.scope.others.first else f"{file.name} "
             rule: RuleSpec = {"do": word, "rule": f"{where}policies[{index}] ({word}: {glob})"}  # type: ignore[typeddict-item]
@@ -88,14 +106,13 @@ class Policies:
             if policy.when is not None:
                 self._condition(file, index, policy)
             word, glob = policy.verdict
-            kind, colon, name = glob.partition(":")
+            _, colon, name = glob.partition(":")
             loc = (*policy.loc, word)
             if not word:
                 continue  # which was reported
-            if colon and not _has_wildcard(kind) and kind not in registry.kind_names():
-                hint = did_you_mean(kind, registry.kind_names())
-                file.report.at("E401", f"there is no kind of tool {kind!r}", loc, hint)
-            elif not _has_wildcard(glob) and not self._is_tool(file, name if colon else glob):
+            if not is_kind_known(file.report, policy):
+                continue
+            if not _has_wildcard(glob) and not self._is_tool(file, name if colon else glob):
                 known = [*known_names(file, "tools"), *brought_tools()]
                 hint = did_you_mean(glob, known) or "a glob such as 'github.*' fits several"
                 file.report.at("E401", f"there is no tool {glob!r}", loc, hint)
@@ -106,13 +123,20 @@ class Policies:
         return name in known or any(name.startswith(f"{one}.") for one in known)
 
 
-def _fits(policy: Policy, call: Called) -> bool:
-    if policy.agent is not None and not (call.agent and fnmatchcase(call.agent, policy.agent)):
-        return False
-    if policy.effect is not None and policy.effect != call.effect:
-        return False
-    wanted = policy.environment
-    return wanted is None or any(fnmatchcase(name, wanted) for name in call.environments)
+def in_order(rules: Iterable[RuleSpec]) -> list[RuleSpec]:
+    """Return the rules of a file in the order in which they are looked at: who denies is first."""
+    return sorted(rules, key=lambda rule: rule["do"] != "deny")
+
+
+def is_kind_known(report: Report, policy: Policy) -> bool:
+    """Return whether the kind of tools that a rule names exists, if it names one; else report."""
+    word, glob = policy.verdict
+    kind, colon, _ = glob.partition(":")
+    if not colon or _has_wildcard(kind) or kind in registry.kind_names():
+        return True
+    hint = did_you_mean(kind, registry.kind_names())
+    report.at("E401", f"there is no kind of tool {kind!r}", (*policy.loc, word), hint)
+    return False
 
 
 def _has_wildcard(glob: str) -> bool:

@@ -48,3 +48,14 @@ class Policy(Part):
             if glob is not None:
                 return word, glob
         return "", ""
+
+
+class PolicyFile(Part):
+    """The rules of a host, for calls in all executions."""
+
+    NOUN = "a policy file"
+
+    policies: list[Policy] = Field(
+        description="Rules for calls of tools, whatever flow makes them.",
+        examples=[[{"deny": "shell:*"}]],
+    )

@@ -225,6 +225,8 @@ class StepSpec(TypedDict, total=False):
     """Constant part of a task, opaque to the kernel; handed to the runner."""
     tool: str
     """Name of the tool that is called; not part of the structural hash."""
+    caller: str
+    """The agent in whose name it is called."""
     args: Value
     """Arguments (`with`) of a call; evaluated first, visible as `args` in `input`. Of a `flow` what
     its inputs are given."""

@@ -1,0 +1,193 @@
+"""The gate at the point of execution: the last look at a call before it is made.
+
+What its flow says about a call was settled before, by the kernel. Here is what may have changed
+since, or is not the flow's to say: the rules of the host, and whether the tool is still what was
+approved. Whatever way a call has come, it passes here, and nothing lies between this and the
+attempt.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine import registry
+from flowengine.engines.attempts.outcome import AttemptFailed, failed
+from flowengine.errors import FlowEngineError
+from flowengine.journal.encoding import pack
+from flowengine.journal.records import Vote
+from flowengine.kernel.graph.compiled import OPENING, SecretText
+from flowengine.kernel.notation.ids import wait_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.host import Host
+    from flowengine.kernel.commands import Consult, Run
+    from flowengine.kernel.events import Event
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.rules import Verdict
+    from flowengine.kernel.graph.specs import StepSpec
+
+BY_HOST = "policy"
+"""Who approves a call that a rule of the host allows."""
+_WANTS_PEOPLE = frozenset({"rule", "difference", "form"})
+"""What a question has that a rule which allows the call does not answer."""
+
+
+def look(host: Host, execution: Execution, run: Run) -> Event | None:
+    """Look at an attempt that is about to begin.
+
+    Args:
+        execution: What it belongs to.
+        run: The attempt.
+
+    Returns:
+        None: it begins. Else the event that takes its place: a refusal, or that people are asked.
+    """
+    if run.unit not in execution.state["units"]:
+        return None  # it only finds out what became of one that has begun
+    step = execution.linked.compiled["steps"][run.step]
+    if not is_call(step):
+        return None
+    tool, subject = tool_of(step), _subject(step, run)
+    try:
+        said = _verdict(host, execution, step, subject)
+    except FlowEngineError as error:
+        return _refused(host, run, tool, "", f"the rules of this host cannot be read: {error}")
+    if said is not None and said.do == "deny":
+        message = f"{tool!r} was not called: {said.rule} refuses it"
+        return _refused(host, run, tool, said.rule, message)
+    version = version_of(step)
+    if _stands(said, run, version, step):
+        return None
+    event: dict[str, Any] = {
+        "type": "asked", "at": host.clock.now(), "unit": run.unit, "attempt": run.attempt,
+        "tool": tool, "version": version, "subject": subject,
+    }  # fmt: skip
+    if said is not None:
+        event["rule"] = said.rule
+    return event  # type: ignore[return-value] # built key by key
+
+
+def _stands(said: Verdict | None, run: Run, version: str, step: StepSpec) -> bool:
+    """Return whether nobody has to be asked (any more)."""
+    approved = run.approved
+    if approved is None:
+        return said is None or said.do == "allow"
+    if approved["by"] == BY_HOST and (said is None or said.do == "ask"):
+        return False
+    # Of a call that its flow asks about, the kernel has looked at the version.
+    return "approval" in step or bool(approved["version"] == version)
+
+
+def is_call(step: StepSpec) -> bool:
+    """Return whether a step calls a tool, declared or inline; else it is a part of the engine."""
+    kind = step.get("kind", "")
+    if "tool" in step:
+        return kind != "flow"
+    return kind not in (OPENING, "flow") and "step" in registry.kind_class(kind).places
+
+
+def tool_of(step: StepSpec) -> str:
+    """Return the name of the tool that a step calls; of an inline one what it runs."""
+    kind = step["kind"]
+    return step.get("tool") or registry.kind_class(kind).label(step.get("task", {})) or kind
+
+
+def version_of(step: StepSpec) -> str:
+    """Return a digest of what a step calls, and how."""
+    from flowengine.kernel.graph.digests import digest
+
+    return digest([step["kind"], step.get("task", {}), step.get("effect", "")])
+
+
+def answer(host: Host, execution: Execution, asked: Consult) -> bool:
+    """Answer a question about a call by the rules of the host, if they do.
+
+    What denies a call now would refuse it once it is approved, so nobody is asked. What allows it
+    answers for people, unless only they may say yes, or another rule wants them asked.
+
+    Args:
+        execution: It has just opened the question.
+        asked: The question.
+
+    Returns:
+        Whether it is answered; if not, it is left to others.
+    """
+    record = execution.waits.get(asked.wait)
+    if record is None or not host.policies.there():
+        return False
+    step = execution.linked.compiled["steps"][asked.step]
+    subject = record.get("subject")
+    try:
+        said = _verdict(host, execution, step, subject if isinstance(subject, dict) else {})
+    except FlowEngineError:
+        return False  # a call that is approved is refused for that
+    if said is None or said.do == "ask":
+        return False
+    if said.do == "allow" and (asked.required or not record.keys().isdisjoint(_WANTS_PEOPLE)):
+        return False
+    wanted = "reject" if said.do == "deny" else "approve"
+    choices = [one["id"] for one in record["choices"] if one["counts_as"] == wanted]
+    if len(choices) != 1:
+        return False
+    event: dict[str, Any] = {
+        "type": "decided", "at": host.clock.now(), "wait": asked.wait, "choice": choices[0],
+        "by": BY_HOST, "via": "policy", "form": None, "edits": None, "comment": said.rule,
+        "value": {"refused": True} if said.do == "deny" else None,
+    }  # fmt: skip
+    vote = Vote(BY_HOST, event["at"], said.do == "allow", pack(event))
+    return host.store.decide(wait_id(execution.id, asked.wait), vote).accepted
+
+
+def _verdict(
+    host: Host, execution: Execution, step: StepSpec, subject: dict[str, Plain]
+) -> Verdict | None:
+    """Return what the rules of the host say about a call.
+
+    Raises:
+        FlowEngineError: They cannot be read.
+    """
+    if not host.policies.there():
+        return None
+    from flowengine.flow.compile.policies import Called
+
+    names = [*_environments(step), *filter(None, [step.get("task", {}).get("in")])]
+    effect = step.get("effect", "once")
+    called = Called(tool_of(step), step["kind"], effect, names, step.get("caller", ""))
+    return host.policies.verdict(called, subject, execution.state["execution"])
+
+
+def _environments(step: StepSpec) -> Iterable[str]:
+    """Return the names of the environments that a step gets."""
+    if not step.get("environments"):
+        return ()
+    uses: dict[str, Plain] = step["input"][1]["environments"][1]
+    return uses
+
+
+def _subject(step: StepSpec, run: Run) -> dict[str, Plain]:
+    """Return what is given to a call, as people may see it."""
+    given = run.input if isinstance(run.input, dict) else {}
+    if "tool" in step or registry.kind_class(step["kind"]).takes_arguments:
+        args = run.args if run.args is not None else given.get("args", {})
+        shown = {**args, **given.get("bind", {})}
+    else:
+        shown = {**step.get("task", {}), **given}
+    return {name: masked(one) for name, one in shown.items()}
+
+
+def masked(value: Plain) -> Plain:
+    """Return a value without what secrets hold."""
+    if isinstance(value, SecretText):
+        return "".join([part if isinstance(part, str) else "***" for part in value.parts])
+    if isinstance(value, dict):
+        return {key: masked(one) for key, one in value.items()}
+    return [masked(one) for one in value] if isinstance(value, list) else value
+
+
+def _refused(host: Host, run: Run, tool: str, rule: str, message: str) -> Event:
+    data = {"tool": tool, "rule": rule, "policy_changed": run.approved is not None}
+    error: Any = {"type": "Refused", "message": message, "data": data, "retryable": False}
+    return failed(run, AttemptFailed(error), host.clock.now())

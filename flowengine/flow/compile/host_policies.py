@@ -1,0 +1,141 @@
+"""The rules of a host: read from a file of its own, and asked right before a call is made.
+
+They have the form of `policies` in a flow file, but belong to no flow: their conditions see `args`
+and `execution`. They are not compiled into flows, so a changed rule counts at once, also for
+executions that have begun.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from flowengine.errors import FlowFileError
+from flowengine.flow.compile.expressions import Expressions
+from flowengine.flow.compile.policies import Called, in_order, is_kind_known
+from flowengine.flow.compile.types import EXECUTION, UNKNOWN
+from flowengine.flow.compile.views import View
+from flowengine.flow.expressions import CelEvaluator
+from flowengine.flow.loading.long_form import Expander
+from flowengine.flow.loading.validation import Validator, locate
+from flowengine.flow.models.policy import Policy, PolicyFile
+from flowengine.flow.models.types import shown
+from flowengine.flow.source.diagnostics import Diagnostics, render
+from flowengine.flow.source.faults import Faults
+from flowengine.flow.source.report import Report
+from flowengine.flow.source.yaml_source import Source, read
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.rules import Verdict, strictest
+from flowengine.kernel.graph.specs import RuleSpec
+
+FLOWS = frozenset({"flow", "agent"})
+"""Kinds whose calls make no call of their own: what they call is decided about, call by call."""
+
+
+class HostPolicies:
+    """The rules of one file.
+
+    Args:
+        name: How messages name the file.
+        policies: The rules.
+        conditions: Rule, by its index → the number of its condition.
+        records: The conditions, compiled.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        policies: list[Policy],
+        conditions: dict[int, int],
+        records: list[Plain],
+    ) -> None:
+        self._name = name
+        self._policies = policies
+        self._conditions = conditions
+        self._evaluator = CelEvaluator(records, name)
+
+    def verdict(self, call: Called, args: Plain, execution: Plain) -> Verdict | None:
+        """Return what the rules say about a call; None: none fits.
+
+        Args:
+            call: The call.
+            args: What it is given, without secrets.
+            execution: What is known of the execution.
+        """
+        names = {"args": args, "execution": execution}
+        return strictest(
+            [in_order(self._fitting(call))],
+            lambda number: bool(self._evaluator.evaluate(number, names)),
+        )
+
+    def _fitting(self, call: Called) -> list[RuleSpec]:
+        found: list[RuleSpec] = []
+        for index, policy in enumerate(self._policies):
+            if call.is_of(policy, call.tool):
+                word, glob = policy.verdict
+                told = f"{self._name}: policies[{index}] ({word}: {glob})"
+                rule: RuleSpec = {"do": word, "rule": told}  # type: ignore[typeddict-item]
+                if index in self._conditions:
+                    rule["when"] = self._conditions[index]
+                found.append(rule)
+        return found
+
+
+def read_host_policies(path: str) -> HostPolicies:
+    """Read the rules of a host.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FlowFileError: It has errors; all of them are in it.
+        NotFound: It cannot be read.
+    """
+    source = read(path)
+    diagnostics = Diagnostics()
+    if not source.says("policies"):  # and so may be anybody's, behind a link
+        message = f"{path} is not a policy file: it does not say 'policies:'"
+        raise FlowFileError(message, [])
+    policies = _policies(source, diagnostics)
+    report = Report(source, diagnostics)
+    expressions = Expressions(report, {})
+    view = View({"args": UNKNOWN, "execution": EXECUTION})
+    conditions = {}
+    for index, policy in enumerate(policies):
+        kind, colon, _ = policy.verdict[1].partition(":")
+        if colon and kind in FLOWS:
+            message = f"a call of kind {kind!r} makes no call of its own"
+            hint = "write rules for the tools that it calls"
+            report.at("E401", message, (*policy.loc, policy.verdict[0]), hint)
+        elif is_kind_known(report, policy) and policy.when is not None:
+            loc = (*policy.loc, "when")
+            conditions[index] = expressions.condition(policy.when, loc, view)
+    if diagnostics.errors:
+        _refuse(source, diagnostics)
+    return HostPolicies(path, policies, conditions, expressions.records)
+
+
+def _policies(source: Source, diagnostics: Diagnostics) -> list[Policy]:
+    """Return the rules of a file.
+
+    Raises:
+        FlowFileError: It cannot be read to its end, or is of another form.
+    """
+    faults = Faults(source, diagnostics)
+    if source.root is None:
+        _refuse(source, diagnostics)
+    if not isinstance(source.data, dict):
+        message = f"{PolicyFile.NOUN} is a mapping, this is {shown(source.data)}"
+        faults.add("E103", message, (), "start with 'policies:'")
+        _refuse(source, diagnostics)
+    expander = Expander(faults)
+    expanded = expander.part(PolicyFile, dict(source.data), ())
+    model = Validator(expander, PolicyFile).validate(expanded)
+    if model is None or diagnostics.errors:
+        _refuse(source, diagnostics)
+    locate(model, ())
+    return model.policies
+
+
+def _refuse(source: Source, diagnostics: Diagnostics) -> NoReturn:
+    found = list(diagnostics)
+    raise FlowFileError(render(found, source.files), found)
