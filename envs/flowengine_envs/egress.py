@@ -67,8 +67,11 @@ def places(spec: Spec) -> list[Place]:
     if not isinstance(named, list):
         return []
     found = dict.fromkeys(_place(each) for each in named if _is_place(each))
-    for each in found:
+    for each in [*found]:
         if not _is_name(each.host) and not ip_address(each.host).is_loopback:
+            if has_proxy(spec):
+                del found[each]
+                continue
             raise EnvironmentUnavailable(
                 f"{spec}: policy.network: {each}: a sandbox has no address but its own, so a place "
                 "needs a name; give it one in /etc/hosts of this machine"
@@ -78,7 +81,9 @@ def places(spec: Spec) -> list[Place]:
 
 def has_proxy(spec: Spec) -> bool:
     """Return whether programs get a proxy: their policy or their kind needs one."""
-    return needs_proxy(spec.policy) or bool(getattr(spec.config, "proxied", False))
+    network = getattr(spec.policy, "network", None)
+    wanted = isinstance(network, list) and bool(getattr(spec.config, "proxied", False))
+    return wanted or needs_proxy(spec.policy)
 
 
 def leads_out(spec: Spec) -> bool:

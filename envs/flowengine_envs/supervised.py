@@ -160,7 +160,7 @@ class Supervised(InWorkspace):
         cwd: str | None,
         timeout: float | None,
         env: Mapping[str, str] | None,
-        stdin: bytes | None,
+        stdin: bytes | Path | None,
         on_output: OnOutput | None,
         *,
         result: bool = False,

@@ -114,7 +114,7 @@ async def _read_document(context: StepContext, path: str) -> Plain:
     folder = file_tools.working_folder(context)
     data = await context.on_thread(lambda: folder.read(path, LARGEST_DOCUMENT))
     document = await context.resources["documents"].async_read(data, posixpath.basename(path))
-    return {**document.as_data(), **file_tools.digest(data)}
+    return dict(document.as_data())
 
 
 _PART: dict[str, Plain] = {"kind": TEXT, "number": WHOLE, "name": TEXT, "start": WHOLE}

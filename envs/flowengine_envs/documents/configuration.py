@@ -15,7 +15,7 @@ from flowengine_envs.documents.libraries import folders
 
 
 class DocumentsConfig(Config):
-    """`config:` of the kind `documents`: what one file may take."""
+    """`config:` of the kind `documents`: what one file may take, and where downloads go."""
 
     bytes: Annotated[int, Field(gt=0)] = 64 * 1024 * 1024
     """Size of the file."""
@@ -31,6 +31,13 @@ class DocumentsConfig(Config):
     """Length of the Markdown; the rest is left out."""
     pixels: Annotated[int, Field(gt=0)] = 200_000_000
     """Width times height of an image."""
+    downloads: Annotated[str, Field(pattern=r"^[^/]+$")] = "downloads"
+    """Folder of the workspace for files that are downloaded."""
+
+    @property
+    def proxied(self) -> bool:
+        """Whether the places of its policy are reached from outside of the sandbox."""
+        return True
 
     @property
     def env(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable
 from importlib import import_module
@@ -59,7 +60,8 @@ def convert(
     if len(data) > limits.bytes:
         raise LimitReached("bytes", limits.bytes, f"the file has {len(data):,} bytes")
     found = detect(data, name, media_type)
-    document = Document(found.format)
+    digest = hashlib.sha256(data).hexdigest()
+    document = Document(found.format, size=len(data), sha256=digest)
     out = Writer(document, limits)
     if found.note:
         out.note(found.note)

@@ -58,6 +58,10 @@ class Document:
     """What a reader should know: parts left out, doubts about the format."""
     truncated: bool = False
     """Whether a limit cut something off; a note names the limit."""
+    size: int = 0
+    """Bytes of the file."""
+    sha256: str = ""
+    """Its digest."""
 
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -73,6 +77,10 @@ class Document:
 
 class Unreadable(Exception):
     """The file cannot be read; the message says why."""
+
+
+class NoSuchFile(Unreadable):
+    """There is no file at the path."""
 
 
 class UnsupportedFormat(Unreadable):

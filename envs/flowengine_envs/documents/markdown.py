@@ -9,14 +9,10 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from flowengine_envs.documents.document import Document, Limits, Part, Table
+from flowengine_envs.untrusted import visible
 
 _BLOCK_MARK = re.compile(
     r"(?:#{1,6}(?=\s|$)|[-+*](?=\s|$)|>|(?:```|~~~|---|===))|(\d{1,9})([.)])(?=\s)"
-)
-_INVISIBLE = re.compile(
-    "(\U0001f3f4[\U000e0061-\U000e007a]{1,6}\U000e007f)"  # flags of regions are spelled with tags
-    "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u00ad\u180e\u200b\u200e\u200f\u2060-\u2064\u202a-\u202e"
-    "\u2066-\u2069\ufeff\ufff9-\ufffb\ufffe\U000e0000-\U000e007f]"
 )
 _SAFE_SCHEMES = ("http", "https", "mailto", "tel", "ftp", "file", "cid")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -177,7 +173,7 @@ class Writer:
         Raises:
             Full: The document is as long as it may be.
         """
-        text, count = self._visible(text)
+        text, count = visible(text)
         self._invisible += count
         if not text.strip():
             return
@@ -192,20 +188,6 @@ class Writer:
     def _add(self, between: str, text: str) -> None:
         self._blocks += [between, text]
         self._length += len(between) + len(text)
-
-    def _visible(self, text: str) -> tuple[str, int]:
-        if text.isascii() and text.isprintable():
-            return text, 0
-        count = 0
-
-        def shown(found: re.Match[str]) -> str:
-            nonlocal count
-            if found[1]:
-                return found[1]
-            count += 1
-            return ""
-
-        return _INVISIBLE.sub(shown, text), count
 
     def paragraph(self, text: str) -> None:
         """Write a paragraph; its text is Markdown, but begins no other block."""

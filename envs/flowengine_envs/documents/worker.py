@@ -16,13 +16,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import Damaged, Document, LimitReached, Limits, Unreadable
+from flowengine_envs.documents.document import (
+    Damaged,
+    Document,
+    LimitReached,
+    Limits,
+    NoSuchFile,
+    Unreadable,
+)
 
 START = (
     "import sys, json; options = json.loads(sys.argv[1]); sys.path[:0] = options['search_path']; "
     "from flowengine_envs.documents.worker import main; main(options)"
 )
 ANSWER = 3
+_OUT_OF_MEMORY = ("emory alloc", "unknown error (<string>, line 0)")
+"""What the parser of XML says when there is no more memory, and where there is none to say it."""
 LARGEST = 15 * 1024 * 1024
 """Bytes of an answer."""
 
@@ -57,7 +66,7 @@ def _converted(options: Mapping[str, Any]) -> Document:
     try:
         return convert(data, limits=limits, **{name: options[name] for name in names})
     except Damaged as error:
-        if "emory alloc" in str(error):  # so the parser of XML says that there is no more of it
+        if any(words in str(error) for words in _OUT_OF_MEMORY):
             raise MemoryError from None
         raise
 
@@ -71,6 +80,8 @@ def read(path: str, roots: Sequence[str], largest: int) -> bytes:
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise NoSuchFile(f"'{path}' does not exist") from None
     except OSError as error:
         raise Unreadable(f"'{path}' cannot be read: {error.strerror}") from None
     with open(fd, "rb") as file:

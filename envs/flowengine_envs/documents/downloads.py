@@ -1,0 +1,246 @@
+"""Downloads: from an address to a file, within limits; each redirect is judged anew."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import html
+import os
+import re
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import NamedTuple
+
+from flowengine.sdk import HttpError, Timeout
+from flowengine_envs.documents.file_names import offered
+from flowengine_envs.network.connections import UrlRefused, why
+from flowengine_envs.network.http import BadAnswer, Client, Head, Interrupted, TooLarge, unpacked
+from flowengine_envs.network.urls import Url, read_url
+
+REDIRECTS = 10
+SECONDS = 120.0
+"""Of a download with its redirects, where the spec says nothing."""
+REQUESTS = 3
+"""Tries of a request that fails in a way that may pass."""
+_PASSING = frozenset({502, 503, 504})
+_PAUSES = (1.0, 4.0)
+_LONGEST_PAUSE = 20.0
+_MOVED = frozenset({301, 302, 303, 307, 308})
+_ACCEPTED = {
+    "User-Agent": "flowengine",
+    "Accept": "text/html,application/xhtml+xml,application/pdf,*/*;q=0.8",
+    "Accept-Encoding": "gzip, deflate",
+}
+_REFRESH = re.compile(
+    rb"""<meta[^>]{1,200}?http-equiv\s*=\s*["']?refresh["']?[^>]{1,500}?"""
+    rb"""content\s*=\s*["']?\s*(\d{1,4})(?:\.\d*)?\s*[;,]\s*(?:url\s*=\s*)?["']?([^"'>\s]+)""",
+    re.IGNORECASE,
+)
+_HEAD_OF_PAGE = 16 * 1024
+_AT_ONCE = 5
+"""Seconds after which a page that refreshes itself counts as a redirect."""
+
+
+@dataclass
+class Download:
+    """A file, and what the server said of it."""
+
+    url: Url
+    """Where it was found at last."""
+    status: int
+    media_type: str
+    name: str
+    size: int
+    sha256: str
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def reason(self) -> str:
+        """Its status with the usual words."""
+        try:
+            return f"{self.status} {HTTPStatus(self.status).phrase}"
+        except ValueError:
+            return str(self.status)
+
+
+class Limits(NamedTuple):
+    """What one download may take."""
+
+    bytes: int
+    """Packed, and unpacked."""
+    seconds: float = SECONDS
+    """With its redirects, and without pauses before it is tried again."""
+
+
+class Downloader:
+    """Downloads files.
+
+    Args:
+        client: Sends requests.
+        limits: What one download may take.
+        pause: Waits for some seconds before another try.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        limits: Limits,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._client = client
+        self._limits = limits
+        self._pause = pause
+
+    async def get(self, url: Url, to: Path, headers: Mapping[str, str] | None = None) -> Download:
+        """Download a file; an answer of any status is one.
+
+        Args:
+            url: Its address.
+            to: The file that is written; after an error there is none.
+            headers: What is sent to the server of this address, and to no other.
+
+        Returns:
+            What was found.
+
+        Raises:
+            UrlRefused: The address, or one that it redirects to, may not be reached.
+            HttpError: There is no answer, or too many redirects.
+            Timeout: It takes too long.
+            TooLarge: It has more bytes than it may.
+        """
+        chain = [url]
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                while not isinstance(
+                    found := await self._tried(chain, to, headers or {}), Download
+                ):
+                    chain.append(found)
+                    if len(chain) > REDIRECTS + 1 or found in chain[:-1]:
+                        raise HttpError(f"too many redirects: {_shown(chain)}", retryable=False)
+                return found
+        except BaseException as error:
+            with suppress(FileNotFoundError):
+                os.unlink(to)
+            if isinstance(error, TimeoutError):
+                waited = str(error) or f"it was not downloaded in {self._limits.seconds:g} s"
+                raise Timeout(f"{_shown(chain)}: {waited}") from None
+            raise
+
+    async def _tried(
+        self, chain: list[Url], to: Path, headers: Mapping[str, str]
+    ) -> Download | Url:
+        """Send a request, again if its fault may pass."""
+        for number in range(REQUESTS):
+            last = number == REQUESTS - 1
+            try:
+                found, wait = await self._asked(chain, to, headers)
+                if wait is None or last:
+                    return found
+            except TimeoutError:
+                raise
+            except (OSError, BadAnswer) as error:
+                if last or not isinstance(error, Interrupted):
+                    raise _failed(chain, error) from None
+                wait = 0.0
+            await self._pause(min(max(wait, _PAUSES[number]), _LONGEST_PAUSE))
+        raise AssertionError
+
+    async def _asked(
+        self, chain: list[Url], to: Path, headers: Mapping[str, str]
+    ) -> tuple[Download | Url, float | None]:
+        """Send one request; return what it gave, and the pause after which it may give more."""
+        url = chain[-1]
+        own = headers if url.origin == chain[0].origin else {}
+        try:
+            sent = {**_ACCEPTED, **_credentials(url), **own}
+            async with self._client.get(url, sent) as (head, body):
+                moved = head.headers.get("location", "")
+                if head.status in _MOVED and moved:
+                    return _next(chain, moved), None
+                encodings = head.headers.get("content-encoding", "").lower().split(",")
+                pieces = unpacked(body, [each.strip() for each in encodings], self._limits.bytes)
+                declared = head.headers.get("content-length", "")
+                if declared.isdecimal() and int(declared) > self._limits.bytes:
+                    raise TooLarge(self._limits.bytes, f"it has {int(declared):,} bytes")
+                size, digest = 0, hashlib.sha256()
+                with to.open("wb") as file:
+                    async for piece in pieces:
+                        file.write(piece)
+                        digest.update(piece)
+                        size += len(piece)
+        except UrlRefused as error:
+            raise _refused(chain, error) from None
+        if head.status == HTTPStatus.OK and (refresh := _refresh(to, head)):
+            return _next(chain, refresh), None
+        found = _download(chain, head, size, digest.hexdigest())
+        return found, _retry_after(head) if head.status in _PASSING else None
+
+
+def _download(chain: list[Url], head: Head, size: int, digest: str) -> Download:
+    url, headers = chain[-1], head.headers
+    media_type = headers.get("content-type", "")
+    path = url.target.partition("?")[0]
+    name = offered(headers.get("content-disposition", ""), path, media_type)
+    notes = [each.note for each in chain if each.note]
+    if len(chain) > 1:
+        notes.append(f"redirected from {chain[0]}")
+    return Download(url, head.status, media_type, name, size, digest, notes)
+
+
+def _next(chain: list[Url], location: str) -> Url:
+    """Return where an answer redirects to; credentials stay with the server they are for."""
+    try:
+        # Servers send UTF-8 where only ASCII may stand.
+        text = location.encode("latin-1").decode("utf-8", "replace")
+    except UnicodeEncodeError:
+        text = location
+    try:
+        found = read_url(text, chain[-1])
+    except UrlRefused as error:
+        raise _refused([*chain], error) from None
+    kept = chain[-1].credentials if found.origin == chain[-1].origin else ""
+    return found._replace(credentials=found.credentials or kept)
+
+
+def _refused(chain: list[Url], error: UrlRefused) -> UrlRefused:
+    if len(chain) == 1 and chain[0].bracketed in error.message:
+        return error
+    return UrlRefused(f"{_shown(chain)}: {error.message}", retryable=False)
+
+
+def _failed(chain: list[Url], error: Exception) -> HttpError:
+    told = f"{_shown(chain)}: {why(error)}"
+    return HttpError(told, data={"status": None}, retryable=not isinstance(error, BadAnswer))
+
+
+def _shown(chain: list[Url]) -> str:
+    shown = [*map(str, chain)]
+    return " -> ".join([*shown[:4], "...", *shown[-2:]] if len(shown) > 7 else shown)
+
+
+def _credentials(url: Url) -> dict[str, str]:
+    if not url.credentials:
+        return {}
+    return {"Authorization": f"Basic {b64encode(url.credentials.encode()).decode()}"}
+
+
+def _refresh(path: Path, head: Head) -> str:
+    """Return where a page sends its readers at once."""
+    if "html" not in head.headers.get("content-type", ""):
+        return ""
+    with path.open("rb") as file:
+        found = _REFRESH.search(file.read(_HEAD_OF_PAGE))
+    if found is None or int(found[1]) > _AT_ONCE:
+        return ""
+    return html.unescape(found[2].decode("utf-8", "replace"))
+
+
+def _retry_after(head: Head) -> float:
+    try:
+        return max(0.0, float(head.headers.get("retry-after", "0")))
+    except ValueError:
+        return 0.0

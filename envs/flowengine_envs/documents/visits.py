@@ -1,0 +1,82 @@
+"""What an address leads to: a page of the web, a file of the workspace, a folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from flowengine_envs.documents.document import Document
+from flowengine_envs.documents.formats import SUFFIXES
+from flowengine_envs.documents.markdown import Span, inline, target
+from flowengine_envs.network.urls import Url, read_url, scheme_of
+from flowengine_envs.untrusted import one_line
+
+_HOST = re.compile(r"(?:localhost|[^\s/:@]+\.[^\W\d_][^\W_-]+)(?::\d{1,5})?", re.IGNORECASE)
+_MOST_ENTRIES = 1_000
+
+
+class Visit(NamedTuple):
+    """What was found at an address."""
+
+    document: Document
+    address: str
+    """Where it was found at last, without credentials; or the path of the file."""
+    status: str = ""
+    """`200 OK`, of pages of the web."""
+    file: str = ""
+    """The path below the workspace at which a download is kept; pages are not kept."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it is what was asked for, not the page of an error."""
+        return not self.status or self.status < "4"
+
+
+def destination(address: str, folders: Sequence[str]) -> Url | str:
+    """Return what an address means: a page of the web, or a path.
+
+    Args:
+        address: As somebody wrote it.
+        folders: The workspace, as the host knows it: paths below it become relative.
+
+    Raises:
+        UrlRefused: It is neither.
+    """
+    scheme = scheme_of(address.strip())
+    if scheme and scheme != "file":
+        return read_url(address)
+    if scheme == "file":
+        parts = urlsplit(address.strip())
+        if parts.netloc not in {"", "localhost"}:
+            return read_url(address)  # which refuses it
+        address = unquote(parts.path)
+    for folder in folders:
+        if address == folder or address.startswith(f"{folder}/"):
+            return address[len(folder) + 1 :] or "."
+    return address
+
+
+def looks_like_host(address: str) -> bool:
+    """Return whether an address without a scheme begins with the name of a host."""
+    host, slash, _ = address.strip().partition("/")
+    named = _HOST.fullmatch(host) is not None
+    return named and (bool(slash) or f".{host.rpartition('.')[2].lower()}" not in SUFFIXES)
+
+
+def listing(path: str, entries: Sequence[Mapping[str, Any]]) -> Document:
+    """Return a folder as a document whose links can be visited."""
+    folder = "" if path in {"", "."} else f"{path.rstrip('/')}/"
+    shown = sorted(entries, key=lambda each: (each["kind"] != "folder", each["path"]))
+    lines = []
+    for each in shown[:_MOST_ENTRIES]:
+        name = str(each["path"]).rpartition("/")[2]
+        mark, size = ("/", "") if each["kind"] == "folder" else ("", f" ({each['size']:,} bytes)")
+        where = target(f"./{folder}{name}{mark}")
+        lines.append(f"- {inline([Span(f'{one_line(name)}{mark}', link=where)])}{size}")
+    document = Document("folder", "\n".join(lines), title=folder or "./")
+    if len(shown) > _MOST_ENTRIES:
+        document.truncated = True
+        document.notes.append(f"only {_MOST_ENTRIES:,} of {len(shown):,} entries are shown")
+    return document

@@ -1,0 +1,135 @@
+"""Addresses of pages, as people, models and pages write them."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+from flowengine_envs.network.addresses import BadHost, spelled
+from flowengine_envs.network.connections import UrlRefused
+
+PORTS = {"http": 80, "https": 443}
+_LONGEST = 8_000
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_HOST_AND_PORT = re.compile(
+    r"(?:localhost|[a-z0-9-]+(?:\.[a-z0-9-]+)+):[0-9]{1,5}(?:[/?#]|$)", re.ASCII | re.IGNORECASE
+)
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_UNRESERVED = "!#$%&'()*+,/:;=?@[]~-._"
+_SHOWN = 200
+
+
+class Url(NamedTuple):
+    """A page on the web."""
+
+    scheme: str
+    host: str
+    """In one spelling: lower case, ASCII, an address in its usual form."""
+    port: int
+    target: str
+    """Path and query, in ASCII."""
+    credentials: str = ""
+    """`user:password`, not encoded. Never shown."""
+    note: str = ""
+    """What was assumed, or is worth a second look."""
+
+    def __str__(self) -> str:
+        return f"{self.origin}{self.target}"
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port, where it is not the usual one."""
+        port = "" if PORTS[self.scheme] == self.port else f":{self.port}"
+        return f"{self.scheme}://{self.bracketed}{port}"
+
+    @property
+    def bracketed(self) -> str:
+        """The host as it stands in addresses."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+
+def scheme_of(text: str) -> str:
+    """Return the scheme with which an address begins, in lower case; empty: it has none."""
+    found = _SCHEME.match(text)
+    if found is None or (_HOST_AND_PORT.match(text) and "://" not in text):
+        return ""
+    return found[1].lower()
+
+
+def read_url(text: str, base: Url | None = None) -> Url:
+    """Read the address of a page.
+
+    Args:
+        text: As it was written.
+        base: The page on which it was found, if it may be relative.
+
+    Returns:
+        The address. Without a scheme it is taken for one of HTTPS, and its `note` says so.
+
+    Raises:
+        UrlRefused: It is none, or none of the web; the message says what would be right.
+    """
+    text = text.strip(" \t\r\n")
+    if not text:
+        raise UrlRefused("the address is empty: write https://example.org/page")
+    if len(text) > _LONGEST:
+        raise UrlRefused(
+            f"the address has {len(text):,} characters; at most {_LONGEST:,} are taken"
+        )
+    if _CONTROL.search(text):
+        raise UrlRefused(f"{text[:_SHOWN]!r} has invisible characters in it")
+    if "\\" in text.partition("?")[0]:
+        raise UrlRefused(f"'{_shown(text)}' has a backslash in it: write /")
+    if base is not None:
+        try:
+            text = urljoin(str(base), text)
+        except ValueError as error:
+            raise UrlRefused(f"'{_shown(text)}' is not an address: {error}") from None
+    note = ""
+    scheme = scheme_of(text)
+    if not scheme:
+        text, scheme = f"https://{text.removeprefix('//')}", "https"
+        note = "no scheme was given, so https was tried"
+    if scheme not in PORTS:
+        raise UrlRefused(f"'{scheme}:' addresses are not fetched: write https:// or http://")
+    return _split(text, scheme, note)
+
+
+def _split(text: str, scheme: str, note: str) -> Url:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise UrlRefused(f"'{_shown(text)}' is not an address: {error}") from None
+    credentials, _, host = parts.netloc.rpartition("@")
+    if not host.endswith("]"):
+        host = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
+    if not host or port == 0:
+        raise UrlRefused(f"'{_shown(text)}' has no host: write https://example.org/page")
+    if "%" in host:
+        raise UrlRefused(f"the host of '{_shown(text)}' is percent-encoded: write it as it is")
+    try:
+        name = spelled(host)
+    except BadHost as error:
+        raise UrlRefused(str(error)) from None
+    if not host.isascii() or "xn--" in name:
+        note = "; ".join(filter(None, [note, f"the host is {name}, shown as {_unicode(name)}"]))
+    target = quote(parts.path or "/", safe=_UNRESERVED)
+    if parts.query:
+        target += f"?{quote(parts.query, safe=_UNRESERVED)}"
+    return Url(scheme, name, port or PORTS[scheme], target, unquote(credentials), note)
+
+
+def _unicode(name: str) -> str:
+    import idna
+
+    try:
+        return idna.decode(name)
+    except (idna.IDNAError, UnicodeError):
+        return name
+
+
+def _shown(text: str) -> str:
+    """Return an address for a message: without credentials, and not too long."""
+    return re.sub(r"//[^/?#]*@", "//", text)[:_SHOWN]

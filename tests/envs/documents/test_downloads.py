@@ -1,0 +1,464 @@
+"""Downloads: what is sent, what is followed, where it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import threading
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from flowengine.sdk import HttpError, StepError, Timeout
+from flowengine_envs.documents.downloads import Download, Downloader, Limits
+from flowengine_envs.documents.file_names import offered, safe, unused
+from flowengine_envs.network.connections import Network, UrlRefused
+from flowengine_envs.network.http import Client, TooLarge
+from flowengine_envs.network.rules import Rules
+from flowengine_envs.network.urls import read_url
+from tests.envs.network.ways_out import PUBLIC, Dialled, Names, Site, network, run, serving
+
+MIB = 1024 * 1024
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serving() as made:
+        yield made
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+def download(
+    url: str,
+    folder: Path,
+    way: Network,
+    limits: Limits | None = None,
+    pause: Any = asyncio.sleep,
+    **more: Any,
+) -> Download:
+    found: Download = run(
+        Downloader(Client(way), limits or Limits(MIB, 20), pause).get(
+            read_url(url), folder / "file", **more
+        )
+    )
+    return found
+
+
+def to(*allowed: Any) -> Network:
+    return Network(Rules.of([each.place if isinstance(each, Site) else each for each in allowed]))
+
+
+REFUSED = [
+    ("ftp://example.org/", "'ftp:' addresses are not fetched"),
+    ("data:text/html,x", "'data:' addresses"),
+    ("javascript:alert(1)", "'javascript:' addresses"),
+    ("blob:https://example.org/1", "'blob:' addresses"),
+    ("chrome://settings", "'chrome:' addresses"),
+    ("view-source:http://x.org", "'view-source:' addresses"),
+    ("file:///etc/passwd", "'file:' addresses"),
+    ("file://host/x", "'file:' addresses"),
+    ("", "is empty"),
+    ("   ", "is empty"),
+    ("http://", "has no host"),
+    ("http:///path", "has no host"),
+    ("http://" + "x" * 10_000, "10,007 characters"),
+    ("http:\\\\127.0.0.1", "backslash"),
+    ("http://127.0.0.1\\@example.org", "backslash"),
+    ("http://%31%32%37.0.0.1/", "percent-encoded"),
+    ("http://127.0.0.1 .example.org/", "is not a host"),
+    ("http://exa\tmple.org/", "invisible characters"),
+    ("http://exa\nmple.org/", "invisible characters"),
+    ("http://exa\u200bmple.org/", "invisible characters"),
+    ("http://example.org:99999/", "is not an address"),
+    ("http://example.org:0/", "has no host"),
+    ("http://[::1/", "is not an address"),
+    ("http://a..b/", "is not a host"),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), REFUSED)
+def test_what_is_no_page_of_the_web_is_refused(text: str, told: str) -> None:
+    with pytest.raises(UrlRefused) as caught:
+        read_url(text)
+    assert told in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("http://2130706433:{p}", "http://0x7f.1:{p}", "http://017700000001:{p}/"),
+        *("http://\uff11\uff12\uff17.0.0.1:{p}", "http://good.example@127.0.0.1:{p}/"),
+        *("http://good.example:80@127.0.0.1:{p}/", "http://127.0.0.1:{p}#@good.example/"),
+        *("http://127.0.0.1:{p}?@good.example/", "//127.0.0.1:{p}", "http://[::ffff:7f00:1]:{p}"),
+        *("HTTP://LOCALHOST:{p}", "http://localhost.:{p}", "http://user:pw@localhost:{p}/x"),
+    ],
+)
+def test_disguised_addresses_are_refused(url: str, site: Site, tmp_path: Path) -> None:
+    with pytest.raises(UrlRefused):
+        download(url.format(p=site.port), tmp_path, to("public"))
+    assert site.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "note"),
+    [
+        ("example.com", "https://example.com/", "https was tried"),
+        ("example.com:8443/a b", "https://example.com:8443/a%20b", "https was tried"),
+        ("HTTPS://Example.COM:443/ä?q=ü#part", "https://example.com/%C3%A4?q=%C3%BC", ""),
+        ("http://u:p%40@example.com/", "http://example.com/", ""),
+        ("http://[2606:4700::1111]:8080/", "http://[2606:4700::1111]:8080/", ""),
+        ("https://bücher.example/", "https://xn--bcher-kva.example/", "shown as bücher.example"),
+        ("https://xn--pple-43d.com/", "https://xn--pple-43d.com/", "shown as \u0430pple.com"),
+    ],
+)
+def test_addresses_have_one_spelling(text: str, read: str, note: str) -> None:
+    url = read_url(text)
+    assert str(url) == read
+    assert note in url.note
+
+
+def test_a_page(site: Site, tmp_path: Path) -> None:
+    site.pages["/a"] = (200, HTML, b"<p>hello</p>")
+    found = download(site.url("/a"), tmp_path, to(site))
+
+    assert (found.status, found.name, found.size) == (200, "a.html", 12)
+    assert (tmp_path / "file").read_bytes() == b"<p>hello</p>"
+    _, headers = site.seen[0]
+    assert headers["user-agent"] == "flowengine"
+    assert not {"cookie", "authorization", "referer"} & headers.keys()
+
+
+@pytest.mark.parametrize("status", [204, 404, 429, 500])
+def test_any_status_is_an_answer(status: int, site: Site, tmp_path: Path) -> None:
+    body = b"" if status == 204 else b"sorry"
+    site.pages["/a"] = (status, {"Content-Type": "text/plain"}, body)
+    found = download(site.url("/a"), tmp_path, to(site))
+
+    assert (found.status, len(site.seen)) == (status, 1)
+    assert (tmp_path / "file").read_bytes() == body
+
+
+def moved(to: str, status: int = 302) -> tuple[int, dict[str, str], bytes]:
+    return status, {"Location": to}, b""
+
+
+def test_redirects_are_followed_and_told(site: Site, tmp_path: Path) -> None:
+    site.pages["/a"] = moved("b", 301)
+    site.pages["/b"] = moved(f"{site.url('/c')}?q=1#x", 307)
+    site.pages["/c"] = (200, HTML, b'<meta http-equiv="refresh" content="0; URL=\'/d\'">')
+    site.pages["/d"] = (200, {"Content-Type": "text/plain"}, b"there")
+    found = download(site.url("/a"), tmp_path, to(site))
+
+    assert str(found.url) == site.url("/d")
+    assert [path for path, _ in site.seen] == ["/a", "/b", "/c?q=1", "/d"]
+    assert found.notes == [f"redirected from {site.url('/a')}"]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("http://127.0.0.1:{canary}/", "http://localhost:{canary}/", "//0x7f.1:{canary}/"),
+        *("file:///etc/passwd", "ftp://127.0.0.1:{canary}/", "data:text/html,x"),
+        *("http://[::ffff:127.0.0.1]:{canary}/", "javascript:1", "http://10.0.0.1/"),
+    ],
+)
+@pytest.mark.parametrize("by", ["location", "refresh"])
+def test_every_redirect_is_judged(target: str, by: str, site: Site, tmp_path: Path) -> None:
+    """From one place that is allowed to others, on the same host as well."""
+    with serving() as canary:
+        where = target.format(canary=canary.port)
+        page = f'<meta content="1;url={where}" http-equiv=refresh>'
+        if by == "refresh":
+            page = f"<meta http-equiv=refresh content='1;url={where}'>"
+        site.pages["/a"] = moved(where) if by == "location" else (200, HTML, page.encode())
+        with pytest.raises(UrlRefused) as caught:
+            download(site.url("/a"), tmp_path, to("public", site))
+        assert canary.connections == 0
+    assert site.url("/a") in caught.value.message
+    assert not (tmp_path / "file").exists()
+
+
+def test_loops_end(site: Site, tmp_path: Path) -> None:
+    site.pages["/a"], site.pages["/b"] = moved("/b"), moved("/a")
+    with pytest.raises(HttpError, match="too many redirects") as caught:
+        download(site.url("/a"), tmp_path, to(site))
+    assert f"{site.url('/a')} -> {site.url('/b')}" in caught.value.message
+
+    for number in range(20):
+        site.pages[f"/{number}"] = moved(f"/{number + 1}")
+    site.seen.clear()
+    with pytest.raises(HttpError, match="too many redirects"):
+        download(site.url("/0"), tmp_path, to(site))
+    assert len(site.seen) == 11
+
+
+def test_credentials_go_to_their_server_only(site: Site, tmp_path: Path) -> None:
+    with serving() as other:
+        site.pages["/a"] = moved("/b")
+        site.pages["/b"] = moved(other.url("/c"))
+        other.pages["/c"] = (200, {}, b"x")
+        url = f"http://ana:s%C3%A9same@{site.place}/a"
+        found = download(url, tmp_path, to(site, other), headers={"Cookie": "k=v", "X-Key": "1"})
+
+        for _, headers in site.seen:
+            assert headers["authorization"] == "Basic YW5hOnPDqXNhbWU="
+            assert (headers["cookie"], headers["x-key"]) == ("k=v", "1")
+        assert not {"authorization", "cookie", "x-key"} & other.seen[0][1].keys()
+    assert "ana" not in f"{found.url} {found.notes}"
+
+
+def test_credentials_are_in_no_message(tmp_path: Path) -> None:
+    for url in ("http://ana:secret@127.0.0.1:1/", "http://ana:secret@a..b/", "ana:secret@x"):
+        with pytest.raises(StepError) as caught:
+            download(url, tmp_path, to("public"))
+        assert "secret" not in caught.value.message or url == "ana:secret@x"
+
+
+def test_proxies_and_netrc_of_the_host_are_not_used(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.pages["/a"] = (200, {}, b"x")
+    netrc = tmp_path / ".netrc"
+    netrc.write_text("machine 127.0.0.1 login ana password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(netrc))
+    with serving() as canary:
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, canary.url())
+        monkeypatch.delenv("no_proxy", raising=False)
+        download(site.url("/a"), tmp_path, to(site))
+        assert canary.connections == 0
+    assert "authorization" not in site.seen[0][1]
+
+
+def test_a_passing_fault_is_tried_again(site: Site, tmp_path: Path) -> None:
+    answers = [(503, {"Retry-After": "7"}, b""), (503, {}, b""), (200, {}, b"there")]
+
+    def page(handler: Any) -> None:
+        status, headers, body = answers.pop(0)
+        handler.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    site.pages["/a"] = page
+    clock = Clock()
+    assert download(site.url("/a"), tmp_path, to(site), pause=clock).status == 200
+    assert (len(site.seen), clock.pauses) == (3, [7.0, 4.0])
+
+    site.pages["/b"] = (503, {"Retry-After": "9999"}, b"")
+    assert download(site.url("/b"), tmp_path, to(site), pause=clock).status == 503
+    assert (len(site.seen), clock.pauses[2:]) == (6, [20.0, 20.0])
+    assert download(site.url("/none"), tmp_path, to(site), pause=clock).status == 404
+    assert (len(site.seen), len(clock.pauses)) == (7, 4)
+
+
+def raw(data: bytes, then: Any = None) -> Any:
+    """Answer with these bytes, whatever they are."""
+
+    def page(handler: Any) -> None:
+        handler.close_connection = True
+        handler.wfile.write(data)
+        handler.wfile.flush()
+        if then is not None:
+            then(handler)
+
+    return page
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+
+
+def forever(handler: Any) -> None:
+    try:
+        while True:
+            handler.wfile.write(b"x" * 65536)
+    except OSError:
+        pass
+
+
+def dripping(handler: Any) -> None:
+    try:
+        while True:
+            handler.wfile.write(b"x")
+            handler.wfile.flush()
+            threading.Event().wait(0.02)
+    except OSError:
+        pass
+
+
+def silent(handler: Any) -> None:
+    handler.rfile.read(1)
+
+
+@pytest.mark.parametrize(
+    ("page", "error", "told"),
+    [
+        (raw(b"", silent), Timeout, "it was not downloaded in 0.5 s"),
+        (raw(HEAD + b"\r\n", silent), Timeout, "it was not downloaded in 0.5 s"),
+        (raw(HEAD + b"\r\n", dripping), Timeout, "it was not downloaded in 0.5 s"),
+        (raw(HEAD + b"\r\n", forever), TooLarge, "more than 1,048,576 bytes were sent"),
+        (raw(HEAD + b"Content-Length: 99999999\r\n\r\nx"), TooLarge, "it has 99,999,999 bytes"),
+        (raw(HEAD + b"Content-Length: 100\r\n\r\nx"), HttpError, ""),
+        (raw(HEAD + b"Content-Length: x\r\n\r\nx"), HttpError, ""),
+        (raw(HEAD + b"Content-Encoding: br\r\n\r\nx"), HttpError, "encoding is not understood: br"),
+        (raw(HEAD + b"Content-Encoding: gzip\r\n\r\nx"), HttpError, "breaks off"),
+        (raw(HEAD + b"Content-Encoding: gzip\r\n\r\n\x1f\x8bxx"), HttpError, "be unpacked"),
+        (raw(HEAD + b"A: " + b"b" * 200_000), HttpError, ""),
+        (raw(b"\x00\xff garbage"), HttpError, ""),
+        (raw(b""), HttpError, ""),
+    ],
+)
+def test_hostile_servers_end_within_limits(
+    page: Any, error: type[Exception], told: str, site: Site, tmp_path: Path
+) -> None:
+    site.pages["/a"] = page
+    with pytest.raises(error) as caught:
+        download(site.url("/a"), tmp_path, to(site), Limits(MIB, 0.5))
+    assert told in str(caught.value)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_declared_length_is_not_exceeded(site: Site, tmp_path: Path) -> None:
+    site.pages["/a"] = raw(HEAD + b"Content-Length: 2\r\n\r\nabcdef")
+    assert download(site.url("/a"), tmp_path, to(site)).size == 2
+
+
+def bomb() -> bytes:
+    """Return a gigabyte of zeros, packed; its end is missing, but nobody gets that far."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    first = packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return first + 1023 * (packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_unpacks_to_too_much_is_stopped(times: int, site: Site, tmp_path: Path) -> None:
+    """A gigabyte of zeros: memory does not grow with it."""
+    body = bomb() if times == 1 else gzip.compress(bomb())
+    encoding = ", ".join(["gzip"] * times)
+    site.pages["/a"] = (200, {**HTML, "Content-Encoding": encoding}, body)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge, match="unpacks to more than 4,194,304 bytes"):
+            download(site.url("/a"), tmp_path, to(site), Limits(4 * MIB, 60))
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    finally:
+        tracemalloc.stop()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("deflate", zlib.compress),
+        ("deflate", lambda data: zlib.compress(data)[2:-4]),
+        ("gzip, gzip", lambda data: gzip.compress(gzip.compress(data))),
+        ("identity", lambda data: data),
+    ],
+)
+def test_packed_bodies(encoding: str, pack: Any, site: Site, tmp_path: Path) -> None:
+    data = b"harbour " * 100_000
+    site.pages["/a"] = (200, {"Content-Encoding": encoding}, pack(data))
+    download(site.url("/a"), tmp_path, to(site))
+    assert (tmp_path / "file").read_bytes() == data
+
+
+def test_a_cancelled_download_leaves_nothing(site: Site, tmp_path: Path) -> None:
+    asked = threading.Event()
+
+    def page(handler: Any) -> None:
+        asked.set()
+        raw(HEAD + b"\r\n" + b"x" * 1000, silent)(handler)
+
+    site.pages["/a"] = page
+
+    async def main() -> None:
+        getting = asyncio.ensure_future(
+            Downloader(Client(to(site)), Limits(MIB)).get(
+                read_url(site.url("/a")), tmp_path / "file"
+            )
+        )
+        await asyncio.to_thread(asked.wait, 20)
+        getting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await getting
+
+    run(main())
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_address_that_was_judged_is_connected_to(site: Site, tmp_path: Path) -> None:
+    """A name is resolved once for a request, and again for the next."""
+    site.pages["/a"] = moved("/b")
+    site.pages["/b"] = (200, {}, b"x")
+    names, dialled = (
+        Names(good_example=[[PUBLIC], ["127.0.0.1"]]),
+        Dialled(("127.0.0.1", site.port)),
+    )
+    with pytest.raises(UrlRefused, match=r"leads to 127\.0\.0\.1"):
+        download("http://good.example/a", tmp_path, network(names, dialled))
+    assert dialled.addresses == [(PUBLIC, 80)]
+    assert site.seen[0][1]["host"] == "good.example"
+
+
+NAMES = [
+    ("attachment; filename=../../x", "x"),
+    ("attachment; filename=/etc/passwd", "passwd"),
+    ("attachment; filename=C:\\temp\\x.pdf", "x.pdf"),
+    ("attachment; filename=a\0b.pdf", "ab.pdf"),
+    ("attachment; filename=CON", "_CON"),
+    ("attachment; filename=nul.txt", "_nul.txt"),
+    ("attachment; filename=..", "download"),
+    ("attachment; filename=.bashrc", "bashrc"),
+    ("attachment; filename=" + "x" * 300 + ".pdf", "x" * 146 + ".pdf"),
+    ("attachment; filename=report\u202efdp.exe", "reportfdp.exe"),
+    ("attachment; filename*=UTF-8''%e2%82%ac.pdf", "€.pdf"),
+    ("attachment; filename*=UTF-8''..%2f..%2fx", "x"),
+    ('attachment; filename="a;b.pdf"', "a;b.pdf"),
+    ("attachment", "page.pdf"),
+    ("", "page.pdf"),
+]
+
+
+@pytest.mark.parametrize(("disposition", "name"), NAMES)
+def test_names_of_downloads_are_safe(disposition: str, name: str) -> None:
+    assert offered(disposition, "/some/page.pdf", "").partition(".")[0] == name.partition(".")[0]
+    assert offered(disposition, "/some/page.pdf", "") == name
+
+
+def test_names_have_a_suffix_and_are_unused() -> None:
+    assert offered("", "/", "application/pdf") == "download.pdf"
+    assert offered("", "/report", "image/png; x=y") == "report.png"
+    assert unused("a.pdf", {"a.pdf", "a-2.pdf"}) == "a-3.pdf"
+
+
+@given(st.text())
+@example("COM1.tar.gz")
+@example("\ud800.pdf")
+@example("..\\..")
+def test_any_name_is_made_safe(text: str) -> None:
+    name = safe(text)
+    assert 0 < len(name.encode()) <= 150
+    assert not set(name) & set('/\\\0\n<>:"|?*')
+    assert not name.startswith(".")
+    assert safe(name) == name
+    assert json.dumps(name)
