@@ -71,6 +71,13 @@ class Agent(BaseModel):
     function_calling: Literal["native", "text"] | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
     """Passed to the provider: `temperature`, `max_tokens`, …"""
+    repeats: int = Field(default=3, ge=0)
+    """How often the same call may fail in the same way, one time after the other, before the agent
+    is told; if it goes on, it makes no progress. 0: as often as it likes."""
+    context: dict[str, Any] | None = None
+    """What happens when the conversation no longer fits the model: `{"max_tokens": 50_000,
+    "reduce": "drop"}`, or `"summarize"`. Both keys may be left out: as many tokens as fit the
+    model, `drop`. None: the run fails."""
     approvals: dict[str, Any] = Field(default_factory=dict)
     """Function → who is asked before a call of it runs: as `approval` of a tool in a flow file,
     such as `ask`, `required`, `{"when": "${{ args.amount > 100 }}"}`."""
@@ -111,11 +118,22 @@ class Agent(BaseModel):
                     f"agent {self.name!r}: approvals names {name!r}, which is no function of it",
                     hint=f"it has {', '.join(sorted(seen)) or 'none'}",
                 )
+        self._check_context()
         known = {"auto", "none", "required", *seen}
         if self.tool_choice is not None and self.tool_choice not in known:
             raise UsageError(
                 f"agent {self.name!r}: tool_choice {self.tool_choice!r} is no tool of it",
                 hint=f"say one of {', '.join(sorted(known))}",
+            )
+
+    def _check_context(self) -> None:
+        said = self.context or {}
+        most, how = said.get("max_tokens"), said.get("reduce", "drop")
+        whole = most is None or (type(most) is int and most > 0)
+        if not (set(said) <= {"max_tokens", "reduce"} and whole and how in ("drop", "summarize")):
+            raise UsageError(
+                f"agent {self.name!r}: context is {self.context!r}",
+                hint="say {'max_tokens': 50_000, 'reduce': 'drop'}, or 'summarize'",
             )
 
 
@@ -183,7 +201,7 @@ class Response(BaseModel):
         termination: Why the run ended; empty while it waits for something.
         result: The answer, or what `case_resolved` was given.
         reason: Why it did not end as `resolved`.
-        usage: Tokens and cost of all calls of models together.
+        usage: Tokens and cost of all calls of models together, and under `models` those of each.
         execution: Id of the execution; `Engine.show` tells all of it.
         waits: What it waits for, such as approvals.
     """

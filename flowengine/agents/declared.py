@@ -7,8 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowengine.agents.endings import CASE_TOOLS
-from flowengine.agents.generated_flow import RETRY, TURNS, AgentSpec, AgentTool, agent_flow
+from flowengine.agents.agent_tool import AgentTool
+from flowengine.agents.endings import CASE_TOOLS, REPEATS
+from flowengine.agents.generated_flow import RETRY, TURNS, AgentSpec, agent_flow
+from flowengine.agents.generated_reductions import Reducer
 from flowengine.agents.opening import VARIABLE
 from flowengine.agents.turns import HANDOFF
 from flowengine.sdk import Plain
@@ -22,6 +24,8 @@ from flowengine.sdk.generated_flows import (
 )
 
 CHOICES = ("auto", "none", "required")
+REDUCTIONS = ("drop", "summarize")
+"""What is done about a long conversation without a tool."""
 _ENVIRONMENTS = "_environments"
 """The input with what agents say of environments, where expressions give them arguments."""
 
@@ -113,6 +117,8 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
         function_calling=said.get("function_calling"),
         settings=said.get("settings", {}),
         finish=said.get("finish", "answer"),
+        context=_reducer(agent, environments),
+        repeats=said.get("repeats", REPEATS),
     )
 
 
@@ -137,6 +143,31 @@ def _environments(name: str, agent: Declared) -> dict[str, dict[str, Plain]]:
 
 def _is_computed(value: Plain) -> bool:
     return "${{" in json.dumps(value)
+
+
+def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> Reducer | None:
+    """Return what is done about a conversation that has outgrown its model."""
+    said = agent.content.get("context")
+    if said is None:
+        return None
+    most, how = said.get("max_tokens"), said.get("reduce", "drop")
+    if how in REDUCTIONS:
+        return Reducer(most, summarizes=how == "summarize")
+    loc: Loc = (*agent.loc, "context", "reduce")
+    found = agent.home.tools(how, loc, environments)
+    if not found:
+        return None
+    [tool, *_] = found
+    names = _arguments(tool)
+    if "messages" not in names:
+        hint = "give it an argument 'messages', a list, and perhaps 'summary', a text"
+        message = f"{tool.name!r} takes no 'messages': it cannot summarize a conversation"
+        agent.home.refuse("E401", message, loc, hint)
+    return Reducer(most, tool=_tool(tool, []), arguments=names)
+
+
+def _arguments(tool: DeclaredTool) -> list[str]:
+    return list((tool.args or {}).get("properties", {}))
 
 
 def _tools(

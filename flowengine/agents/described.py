@@ -103,6 +103,8 @@ def _agent(
         "function_calling": agent.function_calling,
         "retry": {"attempts": agent.retry} if isinstance(agent.retry, int) else agent.retry,
         "settings": dict(agent.settings),
+        "context": agent.context,
+        "repeats": agent.repeats,
         "finish": "tools" if len(tools) < len(agent.functions) else "answer",
     }
 

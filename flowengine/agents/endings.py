@@ -14,6 +14,8 @@ NOT_RESOLVED = "case_not_resolved"
 CASE_TOOLS = {RESOLVED: "resolved", NOT_RESOLVED: "not_resolved"}
 IDLE = 3
 """So many replies in a row may bring nothing."""
+FAULTS = 2
+"""So many in a row may have nothing but calls that cannot be read."""
 REPEATS = 3
 """So often the same call may fail in the same way; then the model is told, once."""
 
@@ -25,7 +27,8 @@ GO_ON = (
     "reason."
 )
 EMPTY = "Your reply was empty. Go on, or give your answer."
-REPEATED = f"Error: this call has failed {REPEATS} times in the same way: do something else."
+REPEATED = "Error: this call has failed {} times in the same way: do something else."
+_REPEATED = re.compile(re.escape(REPEATED).replace(r"\{\}", r"\d+"))
 CUT_SHORT = "Your reply was cut off by its length limit. Say it again, shorter."
 
 
@@ -106,7 +109,7 @@ def repeated(messages: Sequence[Message], name: str, arguments: Plain) -> tuple[
             result = results.get(call["id"])
             same = call["function"]["name"] == name and call["function"]["arguments"] == arguments
             failed = isinstance(result, str) and result.startswith("Error: ")
-            if same and result == REPEATED:
+            if same and failed and _REPEATED.fullmatch(str(result)):
                 was_told = True
             elif not same or not failed or (count and result != before):
                 return count, was_told

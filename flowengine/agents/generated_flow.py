@@ -12,7 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from flowengine.agents import generated_reductions
+from flowengine.agents.agent_tool import AgentTool
+from flowengine.agents.endings import REPEATS
+from flowengine.agents.generated_reductions import MEASURED, Reducer
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
@@ -26,7 +31,10 @@ RETRY: Mapping[str, Plain] = {
 """Of one call of a model, where the agent says nothing else: pauses of 4 to 10 seconds."""
 TURNS = 30
 OFFER = "_offer"
-STATE = ("messages", "context", "offer", "turns", "begun", "idle", "model_at")
+STATE = (
+    *("messages", "context", "offer", "turns", "begun", "idle", "model_at"),
+    *("mark", "summary", "asked", "measured", "earlier_replies"),
+)
 """What a turn reads."""
 _USED = (
     "${{ {'tokens': output.usage.input_tokens + output.usage.output_tokens, "
@@ -36,6 +44,11 @@ _USED = (
 PERSON = "person"
 HELLO = "What can I do for you?"
 STOPPED = "I have stopped, as this takes more turns than I may take. How shall I go on?"
+ANSWER = (
+    "${{ state.end.outcome == 'resolved' || state.end.value != null ? state.end.value : state.text"
+    " }}"
+)
+"""The output: the answer, else the last text."""
 NO_END = {"outcome": "", "reason": "", "value": None, "no_progress": False}
 NOTHING = json.dumps(NO_END)
 """The same as an expression."""
@@ -51,23 +64,6 @@ _FIRST_HANDOFF = (
 """The answer to a call: of several handoffs in a reply the first is taken, the others are told."""
 _HANDED = "${{ output.handoff == '' ? {} : {string(state.turns): output.handoff} }}"
 """To whom a reply has handed over, by the number of its turn."""
-
-
-@dataclass(frozen=True)
-class AgentTool:
-    """A tool of an agent, and the step that a call of it is."""
-
-    name: str
-    """As the model is offered it."""
-    description: str
-    parameters: Mapping[str, Plain]
-    """JSON Schema of its arguments."""
-    action: Mapping[str, Plain]
-    """The action of the step, in long form; its arguments are `call.args`."""
-    parallel: bool = False
-    adapter: Mapping[str, Plain] | None = None
-    """What the adapter is told beside what it always is; None: the action is a flow, which gives
-    plain data by itself."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +85,8 @@ class AgentSpec:
     function_calling: str | None = None
     settings: Mapping[str, Plain] = field(default_factory=dict)
     finish: str = "answer"
+    context: Reducer | None = None
+    repeats: int = REPEATS
     reaches: Sequence[str] = ()
     """Agents that a tool of it may hand over to, besides the `handoffs` that it is offered."""
     extra: Mapping[str, Plain] = field(default_factory=dict)
@@ -160,11 +158,10 @@ class _Writer:
                 "end": {"type": "object", "default": NO_END},
                 "handed": {"type": "object", "default": {}, "reducer": "merge"},
                 "last": {"type": "object", "default": {"tokens": 0, "cost_usd": None}},
+                **generated_reductions.STATE,
             },
             "outputs": {
-                "output": {
-                    "value": "${{ state.end.outcome == 'resolved' ? state.end.value : state.text }}"
-                },
+                "output": {"value": ANSWER},
                 "agent": {"value": "${{ state.active }}"},
                 "reason": {"value": "${{ state.end.reason }}"},
             },
@@ -182,8 +179,12 @@ class _Writer:
         return f"${{{{ state.end.outcome != '' ? state.end.outcome : {left} }}}}"
 
     def _offer(self) -> Plain:
-        models = {one.name: {"model": one.model, "fallbacks": [*one.fallbacks]}
-                  for one in self.agents}  # fmt: skip
+        models: dict[str, Any] = {
+            one.name: {"model": one.model, "fallbacks": [*one.fallbacks]} for one in self.agents
+        }
+        for one in self.agents:
+            if one.context is not None and one.context.max_tokens is None:
+                models[one.name]["windows"] = True
         self.marks[OFFER] = Mark(plumbing=True, ahead=True)
         return {
             "id": OFFER,
@@ -197,6 +198,7 @@ class _Writer:
                 "messages": "${{ output.messages }}",
                 "context": "${{ output.context }}",
                 "offer": "${{ output.offer }}",
+                "asked": "${{ output.asked }}",
             },
             "next": self._first(),
         }
@@ -230,6 +232,7 @@ class _Writer:
             "with": {"question": f"${{{{ {question} }}}}"},
             "set": {
                 "messages": "${{ output == '' ? [] : [{'role': 'user', 'content': output}] }}",
+                "asked": "${{ output == '' ? state.asked : size(state.messages) }}",
                 "begun": "${{ state.turns }}",
                 "end": f"${{{{ output == '' ? {ended} : {NOTHING} }}}}",
                 "text": "${{ output == '' ? state.text : '' }}",
@@ -247,6 +250,13 @@ class _Writer:
         yield self._turn(agent, calls)
         if self.execute_tools:
             yield self._calls(agent, calls)
+        if agent.context is not None:
+            handlers = [self._spent(), *self._fallbacks(agent)]
+            steps, marks = generated_reductions.steps(
+                agent.name, agent.context, agent.settings, agent.retry, handlers
+            )
+            self.marks |= marks
+            yield from steps
 
     def _turn(self, agent: AgentSpec, calls: str) -> Plain:
         says = f"model {agent.model}" if agent.model else "model"
@@ -282,12 +292,18 @@ class _Writer:
             },
             "next": {"first": ways},
         }
-        end = {**NO_END, "outcome": "budget", "reason": "${{ error.message }}"}
-        spent = {"type": ["BudgetExceeded"], "set": {"end": end}, "next": "end"}
-        step["on_error"] = [spent, *self._handlers(agent)]
+        if any(one.context is not None for one in self.agents):
+            step["set"] |= {"measured": MEASURED}
+        reduces = [] if agent.context is None else [generated_reductions.handler(agent.name)]
+        step["on_error"] = [self._spent(), *reduces, *self._fallbacks(agent)]
         return step
 
-    def _handlers(self, agent: AgentSpec) -> list[Plain]:
+    def _spent(self) -> Plain:
+        """Return what happens when a budget has nothing left."""
+        end = {**NO_END, "outcome": "budget", "reason": "${{ error.message }}"}
+        return {"type": ["BudgetExceeded"], "set": {"end": end}, "next": "end"}
+
+    def _fallbacks(self, agent: AgentSpec) -> list[Plain]:
         """Return what happens when a model cannot answer: the next one is asked."""
         if not agent.fallbacks:
             return []
@@ -319,6 +335,8 @@ class _Writer:
             "parallel_tool_calls": agent.parallel_tool_calls,
             "function_calling": agent.function_calling,
             "finish": agent.finish,
+            "repeats": agent.repeats,
+            "context": None if agent.context is None else {"max_tokens": agent.context.max_tokens},
             **agent.extra,
         }
 

@@ -112,18 +112,28 @@ class LoggerManager:
         self.log("agent_handoff", text, {"to": target}, agent=source, **place)
 
     def log_llm_call(
-        self, model: str, usage: Mapping[str, Any] | None = None, **place: str
+        self,
+        model: str,
+        usage: Mapping[str, Any] | None = None,
+        *,
+        instead_of: str = "",
+        **place: str,
     ) -> None:
         """Tell of a call of a model.
 
         Args:
             model: `provider/model`.
             usage: What it used: `input_tokens`, `output_tokens`, `cost_usd`, `estimated`.
+            instead_of: The agent's own model, where a fallback has answered.
             **place: `agent`, `execution`, `step`.
         """
         used = dict(usage or {})
         counts = f"{used.get('input_tokens', 0)} + {used.get('output_tokens', 0)} tokens"
-        self.log("llm_call", f"{model}: {counts}", {"model": model, **used}, **place)
+        data = {"model": model, **used}
+        if instead_of:
+            data["instead_of"] = instead_of
+        who = f"{model} instead of {instead_of}" if instead_of else model
+        self.log("llm_call", f"{who}: {counts}", data, **place)
 
     def log_retry(self, attempt: int, error: str, **place: str) -> None:
         """Tell that a call of a model failed, and is made again.

@@ -9,7 +9,8 @@ from typing import Any
 
 from flowengine.agents.models.errors import ModelError
 from flowengine.agents.models.port import Message
-from flowengine.sdk import Plain
+from flowengine.agents.models.registry import resolve
+from flowengine.sdk import Plain, StepError
 
 VARIABLE = "FLOWENGINE_MODEL"
 NO_MODEL = (
@@ -18,28 +19,39 @@ NO_MODEL = (
 )
 
 
-def opened(models: Mapping[str, Any], instead: str, args: Mapping[str, Plain]) -> Plain:
+async def opened(models: Mapping[str, Any], instead: str, args: Mapping[str, Plain]) -> Plain:
     """Return what is offered, and the messages that the conversation begins with.
 
     Args:
-        models: By agent: its `model`, if it says one, and `fallbacks`.
+        models: By agent: its `model`, if it says one, `fallbacks`, and whether the windows of
+            these matter.
         instead: The model of all agents, whatever they say; empty: each has its own.
         args: What the step was given: `prompt`, `context`, `files`; or the `messages` so far, and
             `context_variables`, which no model is shown.
     """
     offer: dict[str, Plain] = {"models": chosen(models, instead)}
-    if "messages" in args:
-        return {
-            "offer": offer,
-            "messages": args["messages"],
-            "context": args.get("context_variables") or {},
-        }
+    named = [one for name in models if models[name].get("windows") for one in offer["models"][name]]
+    if named:
+        offer["bounds"] = {one: await _bound(one) for one in dict.fromkeys(named)}
     given = args.get("context") or {}
+    messages = args["messages"] if "messages" in args else _first_messages(args, given)
     return {
         "offer": offer,
-        "messages": _first_messages(args, given),
-        "context": given,
+        "messages": messages,
+        "context": (args.get("context_variables") or {}) if "messages" in args else given,
+        "asked": max((n for n, one in enumerate(messages) if one["role"] == "user"), default=-1),
     }
+
+
+async def _bound(model: str) -> int | None:
+    """Return how many tokens a request to a model may have; None: nobody knows."""
+    try:
+        facts = await resolve(model).facts(model)
+    except StepError:
+        return None  # whoever asks the model says so
+    if facts.window is None:
+        return None
+    return facts.window - min(facts.longest_reply or 0, facts.window // 4)
 
 
 def chosen(models: Mapping[str, Any], instead: str) -> dict[str, Any]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine.agents.generated_flow import RETRY, AgentSpec, AgentTool, agent_flow
+from flowengine.agents.agent_tool import AgentTool
+from flowengine.agents.generated_flow import ANSWER, RETRY, AgentSpec, agent_flow
+from flowengine.agents.generated_reductions import Reducer
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Declarations, GeneratedFlow, Given
 
 NAME = "agents"
 _RESULT: dict[str, Plain] = {
-    "result": "${{ state.end.outcome == 'resolved' ? state.end.value : state.text }}",
+    "result": ANSWER,
     "agent": "${{ state.active }}",
     "reason": "${{ state.end.reason }}",
     "no_progress": "${{ state.end.no_progress }}",
@@ -69,12 +71,20 @@ def _spec(one: Mapping[str, Any], names: Mapping[str, str], whole: Mapping[str, 
         function_calling=one["function_calling"],
         settings=one["settings"],
         finish=one["finish"],
+        context=_reducer(one["context"]),
+        repeats=one["repeats"],
         extra={
             "called": one["name"],
             "instructions": one["instructions"],
             "described": one["context_description"],
         },
     )
+
+
+def _reducer(said: Mapping[str, Any] | None) -> Reducer | None:
+    if said is None:
+        return None
+    return Reducer(said.get("max_tokens"), summarizes=said.get("reduce") == "summarize")
 
 
 def _tool(tool: Mapping[str, Any], names: Mapping[str, str]) -> AgentTool:

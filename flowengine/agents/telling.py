@@ -1,4 +1,4 @@
-"""What people are told of a turn, and of what a call gave, in a line."""
+"""What people are told of a turn, of what a call gave, and of what was left out, in a line."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from flowengine.sdk import Plain
 
 
 def tell(output: Plain) -> str | None:
-    """Return what the output of a turn or of a call means; None: it is neither.
+    """Return what the output of a turn or of a call means; None: it is none of them.
 
     Args:
-        output: `{message, ...}` of a turn, `{messages, ...}` of a call.
+        output: `{message, ...}` of a turn, `{messages, ...}` of a call, `{left_out, ...}` of a
+            reduction.
     """
     if not isinstance(output, Mapping):
         return None
     if "message" in output:
         return _turn(output["message"])
+    if "left_out" in output:
+        return f"leaves out {output['left_out']} messages, about {output['tokens']:,} tokens stay"
     messages = output.get("messages")
     return _text(messages[0].get("content")) if messages else None
 

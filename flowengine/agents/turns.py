@@ -10,8 +10,10 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from flowengine.agents import endings
+from flowengine.agents.context_window import RequestSize, shown, size_of
 from flowengine.agents.endings import GOING_ON, End
 from flowengine.agents.models.call_ids import CallIds
+from flowengine.agents.models.errors import ContextWindowExceeded
 from flowengine.agents.models.port import (
     CallFault,
     Message,
@@ -87,34 +89,53 @@ class Turn:
             context: The attempt. Files of scripts are looked for in its working folder.
         """
         model = self.model
-        found = resolve(_in_folder(model, context.execution.workdir))
+        found = resolve(in_folder(model, context.execution.workdir))
         listen = partial(_pass_on, context, self.called) if context.followed else None
-        return await found.complete(self.request(model), listen)
+        request = self.request(model)
+        reduces = self.agent["context"] is not None
+        if reduces:
+            self.size(request).check()
+        try:
+            return await found.complete(request, listen)
+        except ContextWindowExceeded as error:
+            raise self.size(request).refused(error, reduces=reduces) from error
+
+    def size(self, request: ModelRequest) -> RequestSize:
+        """Return how long a request is, and how long it may be."""
+        said = self.agent["context"] or {}
+        bound = said.get("max_tokens")
+        if bound is None:
+            bound = self.state["offer"].get("bounds", {}).get(request.model)
+        return size_of(request, self.state, bound)
 
     @property
     def model(self) -> str:
         """The model that is asked: the agent's, or one of its fallbacks."""
-        models: list[str] = self.state["offer"]["models"][self.name]
-        at: int = len(models) if self.saves else self.state["model_at"]
-        return models[min(at, len(models) - 1)]
+        return model_of(self.state, self.name, saves=self.saves)
 
     def request(self, model: str) -> ModelRequest:
         """Return what the model is asked."""
         agent = self.agent
-        offers = () if self.answers else tuple(one.offer for one in self.tools.values())
-        system = [self.instructions, *([LAST] if self.answers else [])]
-        first = {"role": "system", "content": "\n\n".join(filter(None, system))}
+        # The last turn has the tools, too, and what is new comes last: providers cache prefixes.
+        offers = tuple(one.offer for one in self.tools.values())
+        choice = "none" if self.answers else agent["tool_choice"]
+        before, messages = shown(self.messages, self.state)
+        if self.answers:
+            messages = [*messages, {"role": "user", "content": LAST}]
+        first = {"role": "system", "content": self.instructions}
         return ModelRequest(
             model=model,
-            messages=Joined([first], self.messages),
+            messages=Joined([first, *before], messages),
             tools=offers,
-            tool_choice=agent["tool_choice"] if offers else None,
+            tool_choice=choice if offers else None,
             parallel_tool_calls=agent["parallel_tool_calls"],
             function_calling=agent["function_calling"],
             returns=agent["returns"],
             settings=self.settings,
             agent=self.name,
             call_ids=_CALL_IDS.of(self.conversation, self.messages),
+            earlier_replies=self.state["earlier_replies"],
+            recover_calls=not self.answers,
         )
 
     def _offered(self) -> list[Offered]:
@@ -134,7 +155,20 @@ class Turn:
         return _Reading(self, reply).output()
 
 
-def _in_folder(model: str, folder: str) -> str:
+def model_of(state: Mapping[str, Any], agent: str, *, saves: bool = False) -> str:
+    """Return the model that answers for an agent now.
+
+    Args:
+        state: Of the flow.
+        agent: Its name.
+        saves: Whether the last of its models is asked.
+    """
+    models: list[str] = state["offer"]["models"][agent]
+    at: int = len(models) if saves else state["model_at"]
+    return models[min(at, len(models) - 1)]
+
+
+def in_folder(model: str, folder: str) -> str:
     """Return the name of a model; that of a script in a file with the folder of the file."""
     provider, _, name = model.partition("/")
     file = os.path.join(folder, name)
@@ -186,6 +220,9 @@ class _Reading:
             "scripted": self.reply.scripted,
             "events": [dict(event) for event in self.reply.events],
         }
+        first = self.turn.state["offer"]["models"][self.turn.name][0]
+        if self.reply.model != first:
+            said["instead_of"] = first
         if self.end.outcome:
             said["end"] = self.end.data
         # What says nothing is left out: there are many turns, and each is kept.
@@ -214,12 +251,14 @@ class _Reading:
             if fault.id is None:
                 self._add("told", messages=[{"role": "user", "content": fault.reason}])
         if not self.reply.calls:
-            self._idle("its calls could not be run")
+            self._idle("its calls could not be read", most=endings.FAULTS)
 
     def _read_call(self, call: ModelCall, sent: str) -> None:
         offered = self.turn.tools[call.name]
         end = endings.ended_by_call(call.name, call.arguments) if not offered.step else None
-        if end is not None:
+        if self.turn.answers:
+            self._tell(call.id, call.name, "Error: no tool can be called any more.")
+        elif end is not None:
             if not self.end.outcome:
                 self.end = end
             self._tell(call.id, call.name, "Noted.")
@@ -237,13 +276,17 @@ class _Reading:
         self._tell(call.id, call.name, f"Handed over to {to}.", to)
 
     def _run(self, call: ModelCall, offered: Offered, sent: str) -> None:
+        most = self.turn.agent["repeats"]
+        if not most:
+            self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
+            return
         fails, was_told = endings.repeated(self.turn.messages, call.name, sent)
-        if fails >= endings.REPEATS:
+        if fails >= most:
             if was_told:
                 self.end = End(
                     "not_resolved", None, f"{call.name} failed again and again", no_progress=True
                 )
-            self._tell(call.id, call.name, endings.REPEATED)
+            self._tell(call.id, call.name, endings.REPEATED.format(most))
         else:
             self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
 
@@ -276,10 +319,10 @@ class _Reading:
         """Return the end by an answer; one that does not fit its form goes back to the model."""
         schema = self.turn.agent["returns"]
         if schema is None:
-            return End("resolved", value)
+            return self._answered(value)
         try:
             answer = json.loads(_bare(str(value)))
-            return End("resolved", Validator(plain(schema)).check(answer, "the answer"))
+            return self._answered(Validator(plain(schema)).check(answer, "the answer"))
         except ValueError as error:
             reason = f"it is no JSON: {error}"
         except FlowEngineError as error:
@@ -287,10 +330,17 @@ class _Reading:
         self._idle(f"its answer does not fit: {reason}", _wrong_form(reason, plain(schema)))
         return self.end
 
-    def _idle(self, reason: str, told: str | None = None) -> None:
+    def _answered(self, value: Plain) -> End:
+        """Return the end by an answer; the last turn must give one, and resolves nothing."""
+        if not self.turn.answers:
+            return End("resolved", value)
+        turns = self.turn.agent["max_turns"]
+        return End("max_turns", value, f"it had to answer in the last of {turns} turns")
+
+    def _idle(self, reason: str, told: str | None = None, most: int = endings.IDLE) -> None:
         """Note a reply that brought nothing; after too many of them the work ends."""
         self.idle = self.turn.state["idle"] + 1
-        if self.idle > endings.IDLE:
+        if self.idle > most:
             reason = f"{reason}, {self.idle} times in a row"
             self.end = End("not_resolved", None, reason, no_progress=True)
         elif told is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,26 +22,51 @@ class Used:
     unpriced: bool = False
     """The cost of some reply is not known."""
 
+    def add(self, usage: Mapping[str, Any]) -> None:
+        """Add what one reply used."""
+        self.replies += 1
+        for name in _TOKENS:
+            setattr(self, name, getattr(self, name) + usage.get(name, 0))
+        self.cost_usd += usage.get("cost_usd") or 0.0
+        self.unpriced |= usage.get("cost_usd") is None
+        self.estimated |= bool(usage.get("estimated"))
 
+
+_ASKED = frozenset({"message", "left_out"})
+"""What the outputs of turns and of reductions have."""
 _TOKENS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 
 
 def used(entries: Iterable[Mapping[str, Any]]) -> Used:
-    """Return what the turns in a journal used.
+    """Return what the calls of models in a journal used.
 
     Args:
         entries: Of the journal, as an engine gives them.
     """
     total = Used()
+    for _, usage in _replies(entries):
+        total.add(usage)
+    return total
+
+
+def used_by_model(entries: Iterable[Mapping[str, Any]]) -> dict[str, Used]:
+    """Return what the calls of each model in a journal used.
+
+    Args:
+        entries: Of the journal, as an engine gives them.
+    """
+    found: dict[str, Used] = {}
+    for model, usage in _replies(entries):
+        found.setdefault(model, Used()).add(usage)
+    return found
+
+
+def _replies(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the model and the usage of each reply."""
     for entry in entries:
         value = entry.get("value") if entry["type"] == "succeeded" else None
-        usage = value.get("usage") if isinstance(value, Mapping) and "message" in value else None
-        if not isinstance(usage, Mapping):
+        if not isinstance(value, Mapping) or _ASKED.isdisjoint(value):
             continue
-        total.replies += 1
-        for name in _TOKENS:
-            setattr(total, name, getattr(total, name) + usage.get(name, 0))
-        total.cost_usd += usage.get("cost_usd") or 0.0
-        total.unpriced |= usage.get("cost_usd") is None
-        total.estimated |= bool(usage.get("estimated"))
-    return total
+        usage = value.get("usage")
+        if isinstance(usage, Mapping):
+            yield str(value.get("model")), usage

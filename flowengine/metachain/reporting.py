@@ -56,9 +56,10 @@ class Reporter:
             error = f"{seen.error['type']}: {seen.error['message']}"
             self._logger.log_retry(seen.attempt, error, agent=agent, **place)
         elif seen.status == "succeeded" and isinstance(seen.output, Mapping):
-            self._logger.log_llm_call(
-                str(seen.output["model"]), seen.output.get("usage"), agent=agent, **place
-            )
+            told = seen.output
+            usage, instead = told.get("usage"), str(told.get("instead_of", ""))
+            model = str(told["model"])
+            self._logger.log_llm_call(model, usage, instead_of=instead, agent=agent, **place)
 
     def _call(self, seen: Observation) -> None:
         status = {"running": "started"}.get(seen.status, seen.status)

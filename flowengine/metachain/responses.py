@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.agent import Agent, Response
-from flowengine.agents.used import used
+from flowengine.agents.used import Used, used, used_by_model
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
@@ -46,6 +46,11 @@ def response(engine: Engine, result: Result, agents: Mapping[str, Agent], given:
 
 
 def _usage(engine: Engine, execution: str) -> dict[str, Any]:
-    """Return what all calls of models used together; a cost that is not known counts nothing."""
-    total = asdict(used(engine.events(execution)))
-    return {name: total[name] for name in _TOLD}
+    """Return what all calls of models used, together and by model; unknown costs are left out."""
+    entries = list(engine.events(execution))
+    models = {model: _told(one) for model, one in used_by_model(entries).items()}
+    return {**_told(used(entries)), "models": models}
+
+
+def _told(one: Used) -> dict[str, Any]:
+    return {name: asdict(one)[name] for name in _TOLD}

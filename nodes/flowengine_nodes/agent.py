@@ -125,7 +125,42 @@ class Offer(StepKind):
         """Return what is offered."""
         from flowengine.agents.opening import opened
 
-        return opened(task["models"], input.get("model") or "", input.get("args") or {})
+        return await opened(task["models"], input.get("model") or "", input.get("args") or {})
+
+
+class Reduction(StepKind):
+    """Shortens a conversation that no longer fits, and has a model summarize what is left out."""
+
+    places = ("generated",)
+    effect = "idempotent"
+    constants = ("agent",)
+    secrets = ("settings",)
+    meters = {  # noqa: RUF012 - nothing changes it
+        "tokens": Meter(("usage.input_tokens", "usage.output_tokens"), "last.tokens"),
+        "cost_usd": Meter(("usage.cost_usd",), "last.cost_usd"),
+    }
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of what the generated flow says."""
+        anything: dict[str, Plain] = {"type": "object"}
+        properties = {"agent": anything, "settings": anything, "last": anything}
+        return {"type": "object", "properties": properties}
+
+    @classmethod
+    def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
+        """Return the state that a reduction sees."""
+        from flowengine.agents.generated_reductions import READ
+
+        return READ
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        """Return where the conversation is cut, and the summary."""
+        from flowengine.agents.context_reduction import reduce
+
+        return await reduce(context, task, input)
 
 
 class Turn(StepKind):

@@ -11,7 +11,8 @@ import pytest
 from flowengine import Engine
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
+from flowengine.testing.faulty_store import Fault, FaultyStore
+from tests.agents.crashes import crashed, gone_on
 from tests.agents.flows import HEAD, NAME, Case, call, flow, told
 
 AGENT = "first: {instructions: You add., tools: [add, boom]}"
@@ -88,23 +89,6 @@ def test_calls_of_one_reply_wait_at_once_and_answers_go_to_their_calls(tmp_path:
     first, second, third = case.sent(1)[-3:]
     assert "not this" in first["content"]
     assert (second["content"], third["content"]) == ("2", "3")
-
-
-def crashed(case: Case, write: int, fault: Fault) -> FaultyStore:
-    """Run a flow in a process that dies at a write, and return what is on disk."""
-    store = FaultyStore(faults={write: fault})
-    with pytest.raises(ProcessDied), Engine(store, workdir=case.folder) as engine:
-        engine.run(case.path, id="it")
-    store.restart()
-    store.faults.clear()
-    return store
-
-
-def gone_on(case: Case, store: FaultyStore) -> Any:
-    """Go on in another process."""
-    with Engine(store, workdir=case.folder) as engine:
-        result = engine.run(case.path, id="it")
-        return engine.resume("it") if result.status == "running" else result
 
 
 @pytest.fixture

@@ -19,6 +19,15 @@ first:
   tools: [add, boom]
   finish: tools
 """
+ROUTED = """
+steps:
+  - id: ask
+    agent: first
+    with: {prompt: "${{ inputs.q }}"}
+    next: {outcome: {resolved: end, max_turns: told}}
+  - {id: told, output: "${{ {'answer': steps.ask.output, 'outcome': steps.ask.outcome} }}"}
+outputs: {answer: "${{ steps.told.output.answer }}", outcome: "${{ steps.told.output.outcome }}"}
+"""
 
 
 def test_an_agent_calls_a_tool_and_answers(tmp_path: Path) -> None:
@@ -141,13 +150,16 @@ def test_a_case_tool_ends_the_work_after_the_other_calls(tmp_path: Path, place: 
     assert case.offered(0) == ["add", "boom", "case_resolved", "case_not_resolved"]
 
 
-def test_a_case_that_is_not_resolved_raises(tmp_path: Path) -> None:
-    script = [{"calls": [call("case_not_resolved", reason="No numbers.")]}]
-    case = Case(tmp_path, flow(ENDING), script)
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_case_that_is_not_resolved_raises(tmp_path: Path, place: int) -> None:
+    calls = [call("add", a=1, b=2)]
+    calls.insert(place, call("case_not_resolved", reason="No numbers."))
+    case = Case(tmp_path, flow(ENDING), [{"calls": calls}])
 
     result = case.run()
 
     assert result.status == "failed"
+    assert case.called == ["add 1 2"]
     assert result.error["type"] == "NotResolved"
     assert "No numbers." in result.error["message"]
 
@@ -199,11 +211,31 @@ def test_turns_are_bounded(tmp_path: Path) -> None:
 
 def test_the_last_turn_may_be_an_answer(tmp_path: Path) -> None:
     script = [{"calls": [call("add", a=1, b=2)]}, {"text": "3, I think"}]
-    case = Case(tmp_path, flow(ADDER + "  max_turns: {count: 2, last: answer}\n"), script)
+    agent = ADDER + "  max_turns: {count: 2, last: answer}\n"
+    case = Case(tmp_path, flow(agent, ROUTED), script)
 
-    assert case.run().outputs["answer"] == "3, I think"
-    assert case.offered(0) == ["add", "boom"]
-    assert case.offered(1) == []
+    assert case.run().outputs == {"answer": "3, I think", "outcome": "max_turns"}
+    before, last = case.model.requests
+    assert last.tools == before.tools  # what a provider has cached stays a prefix of what it gets
+    assert (before.tool_choice, last.tool_choice) == (None, "none")
+    assert list(last.messages)[: len(before.messages)] == list(before.messages)
+    assert "last turn" in case.sent(1)[-1]["content"]
+
+
+def test_the_last_answer_has_the_form_that_is_asked_for(tmp_path: Path) -> None:
+    agent = ADDER + "  max_turns: {count: 1, last: answer}\n"
+    agent += "  returns: {type: object, properties: {n: {type: integer}}, required: [n]}\n"
+    case = Case(tmp_path, flow(agent, ROUTED), [{"text": '{"n": 3}'}])
+
+    assert case.run().outputs == {"answer": {"n": 3}, "outcome": "max_turns"}
+
+
+def test_calls_in_the_last_turn_are_not_made(tmp_path: Path) -> None:
+    agent = ADDER + "  max_turns: {count: 1, last: answer}\n"
+    case = Case(tmp_path, flow(agent, ROUTED), [{"calls": [call("add", a=1, b=2)]}])
+
+    assert case.run().outputs["outcome"] == "max_turns"
+    assert case.called == []
 
 
 def test_an_agent_that_ends_by_a_tool_is_asked_to_go_on(tmp_path: Path) -> None:
@@ -237,6 +269,59 @@ def test_a_call_that_fails_again_and_again_is_noticed(tmp_path: Path) -> None:
     assert case.called == ["boom"] * 3
     assert "3 times" in case.sent(4)[-1]["content"]
     assert result.error["type"] == "NotResolved"
+
+
+@pytest.mark.parametrize(("repeats", "called"), [(0, 6), (1, 1), (5, 5)])
+def test_how_often_a_call_may_fail_can_be_said(tmp_path: Path, repeats: int, called: int) -> None:
+    script = [*[{"calls": [call("boom", why="x")]}] * 6, {"text": "so"}]
+    case = Case(tmp_path, flow(ADDER + f"  repeats: {repeats}\n"), script)
+
+    result = case.run()
+
+    assert case.called == ["boom"] * called
+    if repeats != 1:
+        assert result.outputs["answer"] == "so"
+    else:
+        assert "failed again and again" in result.error["message"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<function=add>\n<parameter=a>1", "<function=ad>\n</function>", "<function=add></function>"],
+)
+def test_calls_that_cannot_be_read_three_times_in_a_row_are_no_progress(
+    tmp_path: Path, text: str
+) -> None:
+    agent = ADDER + "  function_calling: text\n"
+    case = Case(tmp_path, flow(agent), [{"text": text, "repeat": True}])
+
+    result = case.run()
+
+    assert (result.status, result.error["type"]) == ("failed", "NotResolved")
+    assert "could not be read, 3 times in a row" in result.error["message"]
+    assert len(case.model.requests) == 3
+    for number in (1, 2):
+        told = case.sent(number)[-1]
+        assert told["role"] == "user"
+        assert "<function=add>\n<parameter=a>" in told["content"]
+    assert case.called == []
+
+
+def test_a_plain_answer_of_a_model_that_writes_its_calls_is_an_answer(tmp_path: Path) -> None:
+    agent = ADDER + "  function_calling: text\n"
+    case = Case(tmp_path, flow(agent), [{"text": "The sum is 3."}])
+
+    assert case.run().outputs["answer"] == "The sum is 3."
+    assert case.model.requests[0].tool_choice is None
+
+
+def test_a_model_that_writes_its_calls_is_asked_to_go_on(tmp_path: Path) -> None:
+    end = "<function=case_resolved>\n<parameter=result>3</parameter>\n</function>"
+    agent = ENDING + "  function_calling: text\n"
+    case = Case(tmp_path, flow(agent), [{"text": "The sum is 3."}, {"text": end}])
+
+    assert case.run().outputs["answer"] == "3"
+    assert case.sent(1)[-1]["role"] == "user"
 
 
 def test_an_answer_has_the_form_that_is_asked_for(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from flowengine.agents import (
     LoggerManager,
     Response,
     Result,
+    case_not_resolved,
     case_resolved,
 )
 from flowengine.agents.models import using
@@ -478,6 +479,73 @@ def test_a_run_that_moves_no_more_ends(bench: Bench) -> None:
     agent = Agent(name="A", functions=[_divides])
     found = bench.run(agent, [{"calls": [call("_divides", n=0)]}] * 8)
     assert found.termination == "no_progress"
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(
+    ("case", "argument", "result"),
+    [("case_resolved", "result", "It is 3."), ("case_not_resolved", "reason", "")],
+)
+def test_agents_that_have_case_tools_end_by_either(
+    bench: Bench, place: int, case: str, argument: str, result: str
+) -> None:
+    calls = [call("add", a=1, b=2)]
+    calls.insert(place, call(case, **{argument: "It is 3."}))
+    agent = Agent(name="A", functions=[add, case_resolved, case_not_resolved])
+
+    found = bench.run(agent, [{"calls": calls}])
+
+    assert bench.offered(0) == ["add", "case_resolved", "case_not_resolved"]
+    assert found.termination == case.removeprefix("case_")
+    assert (found.result, found.reason) == (result, "" if result else "It is 3.")
+    assert [m["content"] for m in found.messages if m.get("name") == "add"] == ["3"]
+
+
+def test_how_often_a_call_may_fail_can_be_turned_off(bench: Bench) -> None:
+    agent = Agent(name="A", functions=[_divides], repeats=0)
+    script = [*[{"calls": [call("_divides", n=0)]}] * 8, {"text": "so"}]
+
+    assert bench.run(agent, script).result == "so"
+
+
+def test_a_fallback_is_told_with_the_model_that_it_stands_for(bench: Bench) -> None:
+    usage = {"input_tokens": 10, "output_tokens": 2}
+    script = [
+        {"calls": [call("add", a=1, b=2)], "usage": usage},
+        {"raise": "ModelError", "message": "no such model", "retryable": False},
+        {"text": "3", "usage": usage},
+    ]
+    agent = Agent(name="A", model="one/a", fallbacks=["other/b"], functions=[add])
+
+    found = bench.run(agent, script)
+
+    assert found.result == "3"
+    told = [one for one in bench.events if one.event == "llm_call"]
+    assert [one.data.get("instead_of") for one in told] == [None, "one/a"]
+    assert told[1].data["model"] == "other/b"
+    assert told[1].text.startswith("other/b instead of one/a: ")
+    models = found.usage["models"]
+    assert {model: one["input_tokens"] for model, one in models.items()} == {
+        "one/a": 10,
+        "other/b": 10,
+    }
+    assert found.usage["input_tokens"] == 20
+
+
+def test_a_long_conversation_is_shortened(bench: Bench) -> None:
+    def page(n: int) -> str:
+        """Read."""
+        return "x" * 4000
+
+    agent = Agent(name="A", functions=[page], context={"max_tokens": 5000, "reduce": "drop"})
+    script = [*({"calls": [call("page", n=n)]} for n in range(8)), {"text": "read"}]
+
+    found = bench.run(agent, script)
+
+    assert found.result == "read"
+    assert len(found.history) == 18
+    assert len(bench.sent(8)) < 10
+    assert ASK[0] in bench.sent(8)
 
 
 def test_tokens_and_cost_are_summed(bench: Bench) -> None:

@@ -56,6 +56,9 @@ class ModelRequest:
     """Seconds; None: the adapter's own."""
     agent: str | None = None
     """Who asks: for logs, and for scripts that answer each agent by itself."""
+    earlier_replies: int = 0
+    """How many replies of the conversation are left out of the messages: for scripts that find
+    their place by the conversation."""
     recover_calls: bool = True
     """Whether a call that a model with function calling wrote as text is made all the same."""
     call_ids: Set[str] | None = None

@@ -255,10 +255,10 @@ def _answer_schema(
 
 
 def _offer(request: ModelRequest, names: WireNames, known: set[str], sent: dict[str, Any]) -> None:
-    if not request.tools:
+    choice = request.tool_choice
+    if not request.tools or (choice == "none" and "tool_choice" not in known):
         return
     sent["tools"] = offered(request.tools, names)
-    choice = request.tool_choice
     if choice and "tool_choice" in known:
         form = {"type": "function", "function": {"name": names.to_wire(choice)}}
         sent["tool_choice"] = choice if choice in ("auto", "none", "required") else form

@@ -208,7 +208,8 @@ class ScriptedModel:
         return self._facts or ModelFacts(function_calling=function_calling(model))
 
     def _next(self, request: ModelRequest) -> Any:
-        turn = sum(one.get("role") == "assistant" for one in unwrapped(request.messages))
+        turn = request.earlier_replies
+        turn += sum(one.get("role") == "assistant" for one in unwrapped(request.messages))
         for place, entry in enumerate(self._chosen):
             assert entry.when is not None
             if entry.when.fits(request, turn):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
 from typing import Any
 
-from flowengine.agents.models.port import Usage
+from flowengine.agents.models.port import ToolOffer, Usage
 
 _CHARACTERS_A_TOKEN = 4
 _TOKENS_AN_IMAGE = 1_000
@@ -31,7 +31,7 @@ def told_usage(told: Iterable[Any]) -> Usage | None:
     return Usage(cost_usd=cost, **found)  # type: ignore[arg-type]
 
 
-def estimated_usage(messages: Sequence[Mapping[str, Any]], tools: Any, said: str) -> Usage:
+def estimated_usage(messages: Sequence[dict[str, Any]], tools: Any, said: str) -> Usage:
     """Count the tokens of a call roughly: four characters are one.
 
     Args:
@@ -39,16 +39,40 @@ def estimated_usage(messages: Sequence[Mapping[str, Any]], tools: Any, said: str
         tools: What was offered.
         said: What came back.
     """
-    characters = len(dumps(tools, ensure_ascii=False)) if tools else 0
-    images = 0
-    for message in messages:
-        content = message.get("content")
-        for part in [{"text": content}] if isinstance(content, str) else content or ():
-            images += "text" not in part
-            characters += len(part.get("text") or "")
-        characters += len(dumps(message.get("tool_calls") or "", ensure_ascii=False))
-    sent = characters // _CHARACTERS_A_TOKEN + images * _TOKENS_AN_IMAGE + 4 * len(messages)
+    sent = _text_tokens(tools) if tools else 0
+    sent += sum(map(message_tokens, messages))
     return Usage(sent, output_tokens=-(-len(said) // _CHARACTERS_A_TOKEN), estimated=True)
+
+
+def message_tokens(message: dict[str, Any]) -> int:
+    """Count the tokens of a message roughly.
+
+    Args:
+        message: In whichever form: as it is kept, or as it is sent.
+    """
+    content = dict.get(message, "content")  # past a read-only view of it
+    parts: Any = [{"text": content}] if isinstance(content, str) else content or ()
+    tokens = 4
+    for part in parts:
+        text = part.get("text")
+        tokens += _TOKENS_AN_IMAGE if text is None else len(text) // _CHARACTERS_A_TOKEN
+    for name in ("tool_calls", "provider_parts"):
+        if more := dict.get(message, name):
+            tokens += _text_tokens(more)
+    return tokens
+
+
+def tools_tokens(tools: Iterable[ToolOffer]) -> int:
+    """Count the tokens of tools on offer roughly.
+
+    Args:
+        tools: The tools.
+    """
+    return sum(_text_tokens([one.name, one.description, one.parameters]) for one in tools)
+
+
+def _text_tokens(data: Any) -> int:
+    return len(dumps(data, ensure_ascii=False)) // _CHARACTERS_A_TOKEN
 
 
 def _numbers(usage: Any) -> Iterable[tuple[str, int]]:

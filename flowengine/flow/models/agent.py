@@ -15,6 +15,7 @@ from flowengine.flow.models.types import (
     ID,
     AsSchema,
     EnvironmentUses,
+    NotNegative,
     Positive,
     Template,
     Text,
@@ -89,6 +90,25 @@ class MaxTurns(Part):
     )
 
 
+class ContextWindow(Part):
+    """What happens when a conversation outgrows its model."""
+
+    NOUN = "'context'"
+    MAIN = "reduce"
+
+    max_tokens: Positive | None = Field(
+        default=None,
+        description="Tokens that a request may have, estimated; as many as fit the model.",
+        examples=[50_000],
+    )
+    reduce: Text = Field(
+        default="drop",
+        description="What is done about the oldest messages: `drop` leaves them out, `summarize` "
+        "has the model summarize them, or the name of a tool that does.",
+        examples=["summarize"],
+    )
+
+
 class Agent(Part):
     """A model with instructions and tools."""
 
@@ -128,6 +148,12 @@ class Agent(Part):
         description="How often models may be called in one step, handoffs included.",
         examples=[10],
     )
+    repeats: NotNegative = Field(
+        default=3,
+        description="How often the same call may fail in the same way, one time after the other, "
+        "before the agent is told; if it goes on, it makes no progress. 0: as often as it likes.",
+        examples=[5],
+    )
     fallbacks: list[ModelName] = Field(
         default_factory=list,
         description="Models that are tried in order when one cannot answer.",
@@ -155,6 +181,11 @@ class Agent(Part):
         default_factory=dict,
         description="Passed to the provider; may name secrets.",
         examples=[{"temperature": 0, "api_key": "${{ secrets.KEY }}"}],
+    )
+    context: ContextWindow | None = Field(
+        default=None,
+        description="What happens when the conversation no longer fits the model; it fails.",
+        examples=[{"max_tokens": 50_000, "reduce": "summarize"}],
     )
     finish: Literal["answer", "tools"] = Field(
         default="answer",

@@ -31,7 +31,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
         "continuing with cheaper models, which comes with agents", _is_fallback
     ),
     ("Agent", "checks"): NotYet("checks of prompts and answers"),
-    ("Agent", "context"): NotYet("reducing a conversation that outgrows its model"),
     ("Case", "agents"): AGENTS,
     ("Start", "schedule"): NotYet("starting on a schedule"),
     ("Start", "timezone"): NotYet("starting on a schedule"),

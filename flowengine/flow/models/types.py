@@ -511,6 +511,11 @@ TimeOrExpression = Annotated[str, PlainValidator(or_expression(_time)), schema_o
 Positive = Annotated[
     int, PlainValidator(integer(1, "a whole number of 1 or more")), AsSchema(_POSITIVE)
 ]
+NotNegative = Annotated[
+    int,
+    PlainValidator(integer(0, "a whole number of 0 or more")),
+    AsSchema({"type": "integer", "minimum": 0}),
+]
 Depth = Annotated[
     int,
     PlainValidator(integer(1, f"a whole number from 1 to {DEEPEST:,}", DEEPEST)),

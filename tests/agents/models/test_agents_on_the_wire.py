@@ -14,23 +14,38 @@ from flowengine.agents.generated_flow import RETRY
 from flowengine.testing.simulator import Fails
 from tests.agents.flows import HEAD, flow
 from tests.agents.flows import TOOLS as PYTHON
-from tests.agents.models.wire import Wire, failed, replied
+from tests.agents.models.wire import Answer, Wire, failed, replied
 from tests.language.stage import Stage
 
 WRITTEN = "<function=add>\n<parameter=a>1</parameter>\n<parameter=b>2</parameter>\n</function>"
 
 
-def run(folder: Path, wire: Wire, model: str, retry: str = "{delay: 1ms, max_delay: 2ms}") -> Any:
+def calling(name: str, arguments: dict[str, Any]) -> Answer:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    calls = [{"id": "c1", "type": "function", "function": function}]
+    return replied(None, message={"tool_calls": calls})
+
+
+def run(
+    folder: Path,
+    wire: Wire,
+    model: str,
+    retry: str = "{delay: 1ms, max_delay: 2ms}",
+    *,
+    more: str = "repeats: 3",
+    python: str = PYTHON,
+) -> Any:
     agent = f"""
         first:
           model: {model}
           instructions: You add.
           tools: [add]
           retry: {retry}
+          {more}
           settings: {{api_key: key, api_base: "{wire.url}/v1"}}
         """
     (folder / "flow.yaml").write_text(flow(agent, head=HEAD))
-    (folder / "tools.py").write_text(PYTHON)
+    (folder / "tools.py").write_text(python)
     with Engine(folder / "store.db", workdir=folder) as engine:
         return engine.run(folder / "flow.yaml")
 
@@ -76,6 +91,40 @@ def test_an_agent_whose_model_writes_its_calls(wire: Wire, tmp_path: Path) -> No
     assert user["content"] == "What is 1 + 2?"
     assert assistant["content"] == f"Let me see.\n{WRITTEN}"
     assert told == {"role": "user", "content": '<tool_result name="add">\n3\n</tool_result>'}
+
+
+def test_a_model_without_vision_is_told_that_an_image_was_left_out(
+    wire: Wire, tmp_path: Path
+) -> None:
+    wire.answer(calling("add", {"a": 1, "b": 2}), replied("A cat."))
+    drawing = """
+from flowengine.agents import Result
+
+def add(a: int, b: int):
+    "Draw."
+    return Result(value="drawn", image=b"\\x89PNG")
+
+def boom(why: str): "Fail."
+"""
+
+    result = run(tmp_path, wire, "openai/gpt-3.5-turbo", python=drawing)
+
+    assert result.outputs["answer"] == "A cat."
+    *_, drawn, image = wire.requests[-1].body["messages"]
+    assert drawn["content"] == "drawn"
+    assert "iVBORw" not in json.dumps(wire.requests[-1].body)
+    assert "An image was left out" in json.dumps(image["content"])
+
+
+def test_the_last_turn_offers_the_same_tools_and_calls_none(wire: Wire, tmp_path: Path) -> None:
+    wire.answer(calling("add", {"a": 1, "b": 2}), replied("3"))
+
+    run(tmp_path, wire, "openai/gpt-4o", more="max_turns: {count: 2, last: answer}")
+
+    first, last = (sent.body for sent in wire.requests)
+    assert last["tools"] == first["tools"]
+    assert last["tool_choice"] == "none"
+    assert last["messages"][: len(first["messages"])] == first["messages"]
 
 
 @pytest.fixture

@@ -120,6 +120,7 @@ def test_another_format_may_be_shown(wire: Wire) -> None:
             {"tool_choice": {"type": "function", "function": {"name": "math__add"}}},
         ),
         ({"parallel_tool_calls": False}, {"parallel_tool_calls": False}),
+        ({"tool_choice": "none"}, {"tool_choice": "none"}),
         ({"tools": (), "tool_choice": "auto", "parallel_tool_calls": False}, {}),
     ],
 )
@@ -138,6 +139,7 @@ def test_a_provider_that_takes_neither_gets_neither(wire: Wire) -> None:
     found = body(wire, "perplexity/sonar", tools=(), tool_choice="auto", parallel_tool_calls=False)
 
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & set(found)
+    assert "tools" not in body(wire, "perplexity/sonar", tool_choice="none")
 
 
 def test_settings_reach_the_provider(wire: Wire) -> None:

@@ -1,0 +1,139 @@
+"""The steps of a generated flow that shorten a conversation which no longer fits its model.
+
+    AGENT ──ContextWindowExceeded──► AGENT.reduce ──► AGENT
+                                                  └─► AGENT.reduce.TOOL, which summarizes ──► AGENT
+
+A reduction moves the mark from which on requests hold the conversation. It is made once for a turn:
+if the request then still does not fit, the next model is asked, or the agent fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flowengine.agents.agent_tool import AgentTool
+from flowengine.agents.context_window import SUMMARY
+from flowengine.sdk import Plain
+from flowengine.sdk.generated_flows import Mark
+
+STATE: Mapping[str, Plain] = {
+    "mark": {"type": "integer", "default": 0},
+    "earlier_replies": {"type": "integer", "default": 0},
+    "summary": {"type": "string", "default": ""},
+    "asked": {"type": "integer", "default": -1},
+    "measured": {"type": "integer", "default": 0},
+    "full": {"type": "object", "default": {}},
+    "reduced": {"type": "string", "default": ""},
+}
+"""Where requests begin, how many replies were before, and what is said of them; the place of the
+user's newest message; the tokens of the last request, and of one that was too long; for which turn
+of which model the last reduction was."""
+READ = ("messages", "mark", "summary", "asked", "full", "offer", "model_at")
+"""What a reduction sees."""
+MEASURED = "${{ output.usage.input_tokens + output.usage.output_tokens }}"
+_TURN = "string(state.turns) + '/' + string(state.model_at)"
+
+
+@dataclass(frozen=True)
+class Reducer:
+    """What is done about a conversation that has outgrown its model."""
+
+    max_tokens: int | None = None
+    """That a request may have; None: as many as fit the model."""
+    summarizes: bool = False
+    """Whether the model summarizes what is left out."""
+    tool: AgentTool | None = None
+    """The tool that does so instead."""
+    arguments: Sequence[str] = ()
+    """Of the tool."""
+
+    @property
+    def room(self) -> int:
+        """Characters that a summary may have."""
+        if not self.summarizes and self.tool is None:
+            return 0
+        return SUMMARY if self.max_tokens is None else min(SUMMARY, self.max_tokens)
+
+
+def handler(agent: str) -> dict[str, Plain]:
+    """Return what happens when a conversation is too long for an agent."""
+    return {
+        "type": ["ContextWindowExceeded"],
+        "when": f"${{{{ state.reduced != {_TURN} }}}}",
+        "set": {"full": "${{ error.data }}"},
+        "next": _id(agent),
+    }
+
+
+def steps(
+    agent: str,
+    reducer: Reducer,
+    settings: Mapping[str, Plain],
+    retry: Mapping[str, Plain],
+    handlers: Sequence[Plain],
+) -> tuple[list[Plain], dict[str, Mark]]:
+    """Return the steps of a reduction, and their marks.
+
+    Args:
+        agent: Whose conversation it is.
+        reducer: What is done.
+        settings: Of its model.
+        retry: Of one call of its model.
+        handlers: Of what can go wrong with a model.
+    """
+    id = _id(agent)
+    to = agent if reducer.tool is None else f"{id}.{reducer.tool.name}"
+    about: Plain = {"name": agent, "summarizes": reducer.summarizes, "room": reducer.room}
+    asks: dict[str, Plain] = {"agent": about}
+    step: dict[str, Plain] = {
+        "id": id,
+        "join": {"need": "each"},
+        "agent_reduction": asks,
+        "effect": "idempotent",
+        "on_error": [*handlers],
+        "set": {
+            "mark": "${{ output.mark }}",
+            "earlier_replies": "${{ output.replies }}",
+            "full": "${{ {'from': state.mark, 'to': output.mark} }}",
+            "reduced": f"${{{{ {_TURN} }}}}",
+            "measured": 0,
+            "last": "${{ {'tokens': output.tokens, 'cost_usd': state.last.cost_usd} }}",
+        },
+        "next": {"to": to},
+    }
+    if reducer.summarizes:
+        asks |= {"settings": dict(settings), "last": "${{ state.last }}"}
+        step["retry"] = dict(retry)
+        step["set"] |= {"summary": "${{ output.summary }}"}
+    marks = {id: Mark(told=True, says="reduces the conversation")}
+    if reducer.tool is None:
+        return [step], marks
+    adapter: dict[str, Plain] = {"agents": [], "limit": reducer.room}
+    adapted = reducer.tool.adapter is not None
+    marks[to] = Mark(adapter=adapter if adapted else None, caller=agent)
+    return [step, _tool(to, agent, reducer.tool, reducer.arguments, handlers[:1])], marks
+
+
+def _tool(
+    id: str, agent: str, tool: AgentTool, arguments: Sequence[str], handlers: Sequence[Plain]
+) -> Plain:
+    text = "type(result) == string ? result : json(result)"
+    if tool.adapter is not None:
+        text = f"type(result) == map && has(result.envelope) ? result.envelope.content : {text}"
+    part = "range(state.full.to - state.full.from).map(i, state.messages[state.full.from + i])"
+    given = {"messages": f"${{{{ {part} }}}}", "summary": "${{ state.summary }}"}
+    return {
+        "id": id,
+        "join": {"need": "each"},
+        **tool.action,
+        "with": {name: given[name] for name in given if name in arguments},
+        "output": f"${{{{ {text} }}}}",
+        "set": {"summary": "${{ output }}"},
+        "on_error": [*handlers],
+        "next": {"to": agent},
+    }
+
+
+def _id(agent: str) -> str:
+    return f"{agent}.reduce"

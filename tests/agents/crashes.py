@@ -1,0 +1,28 @@
+"""Runs of agents whose process dies at a write, and go on in another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
+from tests.agents.flows import Case
+
+
+def crashed(case: Case, write: int, fault: Fault) -> FaultyStore:
+    """Run a flow in a process that dies at a write, and return what is on disk."""
+    store = FaultyStore(faults={write: fault})
+    with pytest.raises(ProcessDied), Engine(store, workdir=case.folder) as engine:
+        engine.run(case.path, id="it")
+    store.restart()
+    store.faults.clear()
+    return store
+
+
+def gone_on(case: Case, store: FaultyStore) -> Any:
+    """Go on in another process."""
+    with Engine(store, workdir=case.folder) as engine:
+        result = engine.run(case.path, id="it")
+        return engine.resume("it") if result.status == "running" else result
