@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from flowengine.agents.served import Served
 from flowengine.sdk import Plain
 
 
@@ -20,6 +21,8 @@ class AgentTool:
     action: Mapping[str, Plain]
     """The action of the step, in long form; its arguments are `call.args`."""
     parallel: bool = False
+    served: Served | None = None
+    """It is, or they are, of a server: what models are told of them is known when it is asked."""
     adapter: Mapping[str, Plain] | None = None
     """What the adapter is told beside what it always is; None: the action is a flow, which gives
     plain data by itself."""

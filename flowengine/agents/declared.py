@@ -12,6 +12,7 @@ from flowengine.agents.endings import CASE_TOOLS, REPEATS
 from flowengine.agents.generated_flow import RETRY, TURNS, AgentSpec, agent_flow
 from flowengine.agents.generated_reductions import Reducer
 from flowengine.agents.opening import VARIABLE
+from flowengine.agents.served import Served
 from flowengine.agents.turns import HANDOFF
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import (
@@ -23,6 +24,7 @@ from flowengine.sdk.generated_flows import (
     Loc,
 )
 
+GLOB = frozenset("*?[")
 CHOICES = ("auto", "none", "required")
 REDUCTIONS = ("drop", "summarize")
 """What is done about a long conversation without a tool."""
@@ -175,12 +177,43 @@ def _tools(
 ) -> list[AgentTool]:
     """Return the tools of an agent, each once, however many names and globs fit it."""
     found: dict[str, AgentTool] = {}
+    served: dict[str, list[DeclaredTool]] = {}
+    """Server → globs over its tools: one step calls any of them."""
     for place, pattern in enumerate(agent.content.get("tools", [])):
         loc: Loc = (*agent.loc, "tools", place)
         for one in agent.home.tools(pattern, loc, environments):
             _check_tool(agent, one, loc)
-            found.setdefault(one.name, _tool(one, agents))
-    return list(found.values())
+            if one.server is None:
+                found.setdefault(one.name, _tool(one, agents))
+            elif GLOB.isdisjoint(one.server.pattern):
+                found.setdefault(one.name, _of_server([one], one.name, agents))
+            else:
+                served.setdefault(one.server.server, []).append(one)
+    globs = [_of_server(ones, server, agents) for server, ones in served.items()]
+    return [*found.values(), *globs]
+
+
+def _of_server(ones: Sequence[DeclaredTool], called: str, agents: Sequence[str]) -> AgentTool:
+    """Return the step of a tool of a server, or of all those that globs fit."""
+    one = ones[0]
+    assert one.server is not None
+    served = Served(
+        server=one.server.server,
+        patterns=[each.server.pattern for each in ones if each.server is not None],
+        any=called == one.server.server,
+        include=one.server.include,
+        exclude=one.server.exclude,
+        bound=[*one.declaration.get("bind", {})],
+    )
+    return AgentTool(
+        name=called,
+        description=one.description,
+        parameters={},
+        action={"call": called},
+        parallel=bool(one.declaration.get("parallel", False)),
+        served=served,
+        adapter={"agents": list(agents)},
+    )
 
 
 def _tool(one: DeclaredTool, agents: Sequence[str]) -> AgentTool:
@@ -197,9 +230,6 @@ def _tool(one: DeclaredTool, agents: Sequence[str]) -> AgentTool:
 
 def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
     """Refuse what a model must not decide."""
-    if tool.server is not None:
-        message = f"{tool.name!r} is of a server: agents cannot call its tools yet"
-        agent.home.refuse("E502", message, loc, "declare a tool that calls it")
     if tool.by_default_on_host:
         message = f"{tool.name!r} runs commands, and a model would decide about them on the host"
         hint = "say where it runs: 'shell: {argv: …, in: NAME}', an environment; or 'in: host'"

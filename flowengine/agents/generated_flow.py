@@ -18,6 +18,7 @@ from flowengine.agents import generated_reductions
 from flowengine.agents.agent_tool import AgentTool
 from flowengine.agents.endings import REPEATS
 from flowengine.agents.generated_reductions import MEASURED, Reducer
+from flowengine.agents.served import offered, wanted
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
@@ -30,7 +31,7 @@ RETRY: Mapping[str, Plain] = {
 }
 """Of one call of a model, where the agent says nothing else: pauses of 4 to 10 seconds."""
 TURNS = 30
-OFFER = "_offer"
+OFFER, OFFER_AGAIN = "_offer", "_offer_again"
 STATE = (
     *("messages", "context", "offer", "turns", "begun", "idle", "model_at"),
     *("mark", "summary", "asked", "measured", "earlier_replies"),
@@ -127,17 +128,27 @@ class _Writer:
         self.turn = turn
         self.execute_tools = execute_tools
         self.marks: dict[str, Mark] = {}
-        self._ids = {OFFER, *(agent.name for agent in agents)}
+        self._ids = {OFFER, OFFER_AGAIN, *(agent.name for agent in agents)}
         self.person = self._unique(PERSON) if chat else None
         """The step that asks a person."""
         self.over = f"state.turns - state.begun >= {agents[0].max_turns}"
         offered = [tool.name for agent in agents for tool in agent.tools]
+        served = [tool.served for agent in agents for tool in agent.tools if tool.served]
+        self.servers = list(dict.fromkeys(one.server for one in served))
+        """Those that are asked for their tools."""
         self._shared = {name for name in offered if offered.count(name) > 1}
 
     def flow(self) -> AgentFlow:
         steps = [self._offer(), *(step for agent in self.agents for step in self._steps(agent))]
+        steps += [self._offer_again()] if self.servers else []
         steps += [] if self.person is None else [self._ask_person(self.person)]
         turns = self.agents[0].max_turns
+        renewed: dict[str, Plain] = {}
+        if self.servers:
+            renewed = {
+                "changed": {"type": "integer", "default": 0, "reducer": "add"},
+                "renewed": {"type": "integer", "default": 0},
+            }
         body: dict[str, Plain] = {
             "inputs": {
                 "_args": {"type": "object"},
@@ -159,6 +170,7 @@ class _Writer:
                 "handed": {"type": "object", "default": {}, "reducer": "merge"},
                 "last": {"type": "object", "default": {"tokens": 0, "cost_usd": None}},
                 **generated_reductions.STATE,
+                **renewed,
             },
             "outputs": {
                 "output": {"value": ANSWER},
@@ -179,20 +191,11 @@ class _Writer:
         return f"${{{{ state.end.outcome != '' ? state.end.outcome : {left} }}}}"
 
     def _offer(self) -> Plain:
-        models: dict[str, Any] = {
-            one.name: {"model": one.model, "fallbacks": [*one.fallbacks]} for one in self.agents
-        }
-        for one in self.agents:
-            if one.context is not None and one.context.max_tokens is None:
-                models[one.name]["windows"] = True
-        self.marks[OFFER] = Mark(plumbing=True, ahead=True)
-        return {
+        asked = {**self._models(), "args": "${{ inputs._args }}"}
+        self.marks[OFFER] = Mark(plumbing=True, ahead=True, servers=self.servers)
+        step: dict[str, Plain] = {
             "id": OFFER,
-            "agent_offer": {
-                "models": models,
-                "model": "${{ 'model' in execution.labels ? execution.labels.model : '' }}",
-                "args": "${{ inputs._args }}",
-            },
+            "agent_offer": asked,
             "effect": "idempotent",
             "set": {
                 "messages": "${{ output.messages }}",
@@ -202,6 +205,48 @@ class _Writer:
             },
             "next": self._first(),
         }
+        if self.servers:
+            asked["servers"] = self._served()
+            step["retry"] = dict(RETRY)
+        return step
+
+    def _offer_again(self) -> Plain:
+        """Return the step that offers what servers have now, where they had something else."""
+        self.marks[OFFER_AGAIN] = Mark(plumbing=True, servers=self.servers)
+        return {
+            "id": OFFER_AGAIN,
+            "join": {"need": "each"},
+            "agent_offer": {**self._models(), "servers": self._served(), "again": True},
+            "effect": "idempotent",
+            "retry": dict(RETRY),
+            "set": {"offer": "${{ output.offer }}", "renewed": "${{ state.changed }}"},
+            "next": {"first": [*self._to_active(), {"else": self.agents[0].name}]},
+        }
+
+    def _models(self) -> dict[str, Plain]:
+        models: dict[str, Any] = {
+            one.name: {"model": one.model, "fallbacks": [*one.fallbacks]} for one in self.agents
+        }
+        for one in self.agents:
+            if one.context is not None and one.context.max_tokens is None:
+                models[one.name]["windows"] = True
+        label = "${{ 'model' in execution.labels ? execution.labels.model : '' }}"
+        return {"models": models, "model": label}
+
+    def _served(self) -> Plain:
+        """Return what the agents are to be offered of servers."""
+        found: dict[str, Plain] = {}
+        for one in self.agents:
+            steps = [(tool.served, self._step_id(one, tool)) for tool in one.tools if tool.served]
+            found[one.name] = wanted(steps, [t.name for t in one.tools if t.served is None])
+        return found
+
+    def _to_active(self) -> list[Plain]:
+        """Return the edges to the agent that is active, but for the first."""
+        return [
+            {"when": f"${{{{ state.active == {json.dumps(one.name)} }}}}", "to": one.name}
+            for one in self.agents[1:]
+        ]
 
     def _first(self) -> Plain:
         """Return what comes first: the first agent, or in a chat without a message the person."""
@@ -218,10 +263,7 @@ class _Writer:
             f"size(state.messages) == 0 ? {HELLO!r} : {STOPPED!r}"
         )
         ways: list[Plain] = [{"when": "${{ state.end.outcome != '' }}", "to": "end"}]
-        ways += [
-            {"when": f"${{{{ state.active == {json.dumps(one.name)} }}}}", "to": one.name}
-            for one in self.agents[1:]
-        ]
+        ways += self._to_active()
         says = [""] * len(ways)
         self.marks[id] = Mark(says="asks a person", ways=["nothing more", *says])
         ended = json.dumps({**NO_END, "outcome": "resolved"}).replace("null", "state.text")
@@ -322,6 +364,7 @@ class _Writer:
             {"name": one.name, "description": one.description, "parameters": one.parameters,
              "step": self._step_id(agent, one)}
             for one in agent.tools
+            if one.served is None
         ]  # fmt: skip
         others = {one.name: one.description for one in self.agents if one.name in agent.handoffs}
         return {
@@ -360,7 +403,11 @@ class _Writer:
             for other in self._targets(agent)
             if other != agent.name
         ]
-        says = [*ends, *("hands over" for _ in handoffs), "next turn"]
+        says = [*ends, *("hands over" for _ in handoffs)]
+        if self.servers:
+            handoffs += [{"when": "${{ state.changed > state.renewed }}", "to": OFFER_AGAIN}]
+            says.append("")
+        says.append("next turn")
         self.marks[calls] = Mark(plumbing=True, says="", ways=says)
         return {
             "id": calls,
@@ -413,7 +460,11 @@ class _Writer:
         if tool.adapter is not None:
             adapter = dict(tool.adapter)
             self.marks[step] = Mark(
-                reads=("context",), adapter=adapter, caller=agent.name, told=True
+                reads=("context",),
+                adapter=adapter,
+                offered=offered(tool.served) if tool.served is not None else None,
+                caller=agent.name,
+                told=True,
             )
             # What a person gives in place of a call has not been through the adapter.
             made = "type(result) == map && has(result.envelope)"
@@ -437,6 +488,9 @@ class _Writer:
             "context": {},
             "handoff": "",
         }
+        changed: list[Plain] = []
+        if tool.served is not None:
+            changed = [{"type": ["ToolChanged"], "set": {"changed": 1}, "output": told}]
         return {
             "id": step,
             **tool.action,
@@ -450,6 +504,7 @@ class _Writer:
             "output": output,
             "on_error": [
                 {"type": ["BudgetExceeded"], "set": {"spent": 1}, "output": told},
+                *changed,
                 {"output": told},
             ],
             "next": {"to": answer},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from flowengine.agents.models.errors import ModelError
@@ -19,7 +20,12 @@ NO_MODEL = (
 )
 
 
-async def opened(models: Mapping[str, Any], instead: str, args: Mapping[str, Plain]) -> Plain:
+async def opened(
+    models: Mapping[str, Any],
+    instead: str,
+    args: Mapping[str, Plain],
+    served: Mapping[str, Plain] = MappingProxyType({}),
+) -> dict[str, Plain]:
     """Return what is offered, and the messages that the conversation begins with.
 
     Args:
@@ -28,8 +34,9 @@ async def opened(models: Mapping[str, Any], instead: str, args: Mapping[str, Pla
         instead: The model of all agents, whatever they say; empty: each has its own.
         args: What the step was given: `prompt`, `context`, `files`; or the `messages` so far, and
             `context_variables`, which no model is shown.
+        served: What servers offer.
     """
-    offer: dict[str, Plain] = {"models": chosen(models, instead)}
+    offer: dict[str, Plain] = {"models": chosen(models, instead), **served}
     named = [one for name in models if models[name].get("windows") for one in offer["models"][name]]
     if named:
         offer["bounds"] = {one: await _bound(one) for one in dict.fromkeys(named)}

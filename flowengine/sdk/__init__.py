@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         SecretMissing,
         StepError,
         Timeout,
+        ToolChanged,
         ToolError,
         ValidationError,
     )
@@ -114,6 +115,7 @@ __all__ = [
     "Synonym",
     "Timeout",
     "Tool",
+    "ToolChanged",
     "ToolError",
     "ValidationError",
     "import_function",

@@ -62,6 +62,12 @@ class ToolError(StepError):
     type = "ToolError"
 
 
+class ToolChanged(ToolError):
+    """A tool is not what it was when it was offered; it was not called."""
+
+    type = "ToolChanged"
+
+
 class ExitCode(StepError):
     """A command ended with an exit code that is not accepted."""
 

@@ -18,6 +18,19 @@ Loc = tuple[str | int, ...]
 """A path of keys and indexes into a flow file."""
 
 
+class ServerTools(NamedTuple):
+    """Tools of a server: which there are is known when it is asked."""
+
+    server: str
+    """The tool that is the server: `name`, or `alias.name` of an import."""
+    pattern: str
+    """A name on the server, or a glob over names."""
+    include: Sequence[str] | None
+    """Names or globs of those that may be called; None: all."""
+    exclude: Sequence[str]
+    """Names or globs of those that may not."""
+
+
 class DeclaredTool(NamedTuple):
     """A tool as those who call it see it."""
 
@@ -29,8 +42,8 @@ class DeclaredTool(NamedTuple):
     """JSON Schema of what a caller gives; None: only the server that has it knows."""
     declaration: Mapping[str, Plain]
     """As it stands in its file, in long form; empty for tools that need no declaration."""
-    server: str | None = None
-    """The server that offers it; then `name` may be a glob, and what fits is known at run time."""
+    server: ServerTools | None = None
+    """It is, or they are, of a server: `name` may be a glob."""
     by_default_on_host: bool = False
     """It runs commands on the host, only because nothing says where."""
     modifiers: Mapping[str, Plain] = {}
@@ -111,6 +124,17 @@ class Given(NamedTuple):
     """The file in which it stands."""
 
 
+class Offered(NamedTuple):
+    """What is known of a tool of a server once it was offered, as expressions."""
+
+    schema: str
+    """The JSON Schema of its arguments."""
+    digest: str
+    """The digest of what was offered: a tool of another one is not called."""
+    tool: str = ""
+    """The name of the tool on the server; empty: the step calls one by its name."""
+
+
 @dataclass(frozen=True)
 class Mark:
     """What a step of a generated flow is beside what the language can say."""
@@ -122,6 +146,10 @@ class Mark:
     adapter: Mapping[str, Plain] | None = None
     """The kind that generated the flow makes what the call returned into its output: `adapt` gets
     this as its `task`."""
+    servers: Sequence[str] = ()
+    """Tools that are servers: `context.resources` has the sessions with them, by their names."""
+    offered: Offered | None = None
+    """It calls a tool of a server that was offered; `call` may name the server."""
     caller: str = ""
     """In whose name it calls a tool, such as that of an agent: rules about calls look at it."""
     told: bool = False

@@ -109,6 +109,18 @@ class Tool(TypedDict):
     of the tool names."""
 
 
+class OfferedTool(NamedTuple):
+    """A tool of a server, as it can be offered to a model."""
+
+    name: str
+    """By which it is called on the server."""
+    description: str
+    schema: Plain
+    """What the server says is the JSON Schema of its arguments: nobody has looked at it."""
+    digest: str
+    """Of all this."""
+
+
 class StepKind:
     """What an action key of a flow file does. One object per process; attempts may overlap.
 
@@ -160,7 +172,9 @@ class StepKind:
     `name.tool`: what stands behind its key is the configuration of such an environment, which opens
     once for an execution. Beside it stand `include` and `exclude`, names or globs of the tools that
     a flow may call, and `in`, a declared environment instead of one of its own. `task["server"]`
-    names the session in `context.resources`, `task["tool"]` the tool."""
+    names the session in `context.resources`, `task["tool"]` the tool. Agents are offered what
+    `async_offers()` of the session returns, as a list of `OfferedTool`; of a tool that one of them
+    calls, `input["offered"]` has the `tool`, its name, and the `digest` of what was offered."""
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:

@@ -99,14 +99,20 @@ class Offer(StepKind):
 
     places = ("generated",)
     effect = "idempotent"
-    constants = ("models",)
+    constants = ("models", "servers", "again")
     meters = {}  # noqa: RUF012 - nothing changes it
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of what the generated flow says."""
         anything: dict[str, Plain] = {"type": "object"}
-        properties: dict[str, Plain] = {"models": anything, "model": {"type": "string"}, "args": {}}
+        properties: dict[str, Plain] = {
+            "models": anything,
+            "model": {"type": "string"},
+            "args": {},
+            "servers": anything,
+            "again": {"type": "boolean"},
+        }
         return {"type": "object", "properties": properties}
 
     @classmethod
@@ -125,7 +131,19 @@ class Offer(StepKind):
         """Return what is offered."""
         from flowengine.agents.opening import opened
 
-        return await opened(task["models"], input.get("model") or "", input.get("args") or {})
+        served: dict[str, Plain] = {}
+        left_out: dict[str, str] = {}
+        if task.get("servers"):
+            from flowengine.agents.server_tools import offered
+
+            again = task.get("again") is True
+            found = await offered(context.resources, task["servers"], again=again)
+            served, left_out = found.data, found.left_out
+        for name, why in left_out.items():
+            context.log.warning("%s is not offered to the model: %s", name, why)
+        model, args = input.get("model") or "", input.get("args") or {}
+        made = await opened(task["models"], model, args, served)
+        return {**made, "left_out": left_out} if left_out else made
 
 
 class Reduction(StepKind):

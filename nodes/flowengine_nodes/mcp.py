@@ -102,22 +102,25 @@ class Mcp(StepKind):
 
         Args:
             task: `server`, the environment; `tool`, its name there.
-            input: `args`, and what the flow fixes.
+            input: `args`, and what the flow fixes; `offered`, if it is what a model was offered.
 
         Returns:
             The answer as data if the tool gives it, else its text; parts that are no text, if there
             are any.
 
         Raises:
+            ToolChanged: It is not what was offered.
             ToolError: The tool says that it failed; its data is the answer.
         """
         session = context.resources[task["server"]]
         args = {**input["args"], **input.get("bind", {})}
-        answer = await session.async_call_tool(task["tool"], args)
+        offered = input.get("offered") or {}
+        tool = offered.get("tool") or task["tool"]
+        answer = await session.async_call_tool(tool, args, digest=offered.get("digest"))
         if answer.is_error:
             data = {"content": answer.content, "structured": answer.structured}
             raise ToolError(
-                f"{task['tool']}: {answer.text or 'the tool failed'}", data=data, retryable=False
+                f"{tool}: {answer.text or 'the tool failed'}", data=data, retryable=False
             )
         if answer.structured is not None:
             return answer.structured

@@ -25,8 +25,9 @@ from flowengine.sdk import (
     ToolError,
 )
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
+from flowengine.sdk.step_kind import OfferedTool
 from flowengine_envs.mcp.messages import BROKEN, TOO_LARGE, brief, broken, fault, too_large
-from flowengine_envs.mcp.tool_list import Changed, ToolList
+from flowengine_envs.mcp.tool_list import Changed, ToolList, offer
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError
@@ -108,6 +109,18 @@ class Session(Resource):
         """
         return self._tools.changed
 
+    async def _offers(self) -> list[OfferedTool]:
+        """Return what models can be offered of the server: its tools, each with a digest.
+
+        Raises:
+            LimitExceeded: It lists more than 10,000, or more than `limits.output` bytes.
+            EnvironmentLost: The server is gone.
+        """
+        return [offer(tool, str(tool["name"])) for tool in await self._tools.all()]
+
+    offers = blocking(_offers)
+    async_offers = awaitable(_offers)
+
     async def _list_tools(self) -> list[dict[str, Plain]]:
         """Return all tools of the server: name, description, `inputSchema` and so on.
 
@@ -121,7 +134,12 @@ class Session(Resource):
     async_list_tools = awaitable(_list_tools)
 
     async def _call_tool(
-        self, name: str, args: Mapping[str, Plain] | None = None, *, timeout: float | None = None
+        self,
+        name: str,
+        args: Mapping[str, Plain] | None = None,
+        *,
+        timeout: float | None = None,
+        digest: str | None = None,
     ) -> ToolResult:
         """Call a tool once.
 
@@ -131,17 +149,19 @@ class Session(Resource):
             name: Its name on the server.
             args: Its arguments.
             timeout: Seconds to wait for the answer; default: `limits.time`.
+            digest: That of the tool when it was offered; None: it is called whatever it is now.
 
         Returns:
             The answer, an error of the tool included.
 
         Raises:
+            ToolChanged: It is not what was offered; it was not called.
             ToolError: There is no such tool, or the server refused the call.
             Timeout: There was no answer in time; the session goes on.
             LimitExceeded: The answer has more than `limits.output` bytes.
             EnvironmentLost: The server is gone; whether the tool ran is not known.
         """
-        await self._tools.check(name)
+        await self._tools.check(name, digest)
         answer = await self._ask(
             lambda client: client.call_tool(name, dict(args or {})), f"tool {name}", timeout
         )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
+from flowengine.sdk.step_kind import OfferedTool
 from flowengine_envs.mcp.session import Session, ToolResult
 from flowengine_envs.mcp.tool_list import nearest
 
@@ -36,8 +37,25 @@ class Sessions(Resource):
     list_tools = blocking(_list_tools)
     async_list_tools = awaitable(_list_tools)
 
+    async def _offers(self) -> list[OfferedTool]:
+        """Return what models can be offered of all servers."""
+        listed = await asyncio.gather(*(one._offers() for one in self.servers.values()))
+        return [
+            one._replace(name=f"{name}.{one.name}")
+            for name, offers in zip(self.servers, listed, strict=True)
+            for one in offers
+        ]
+
+    offers = blocking(_offers)
+    async_offers = awaitable(_offers)
+
     async def _call_tool(
-        self, name: str, args: Mapping[str, Plain] | None = None, *, timeout: float | None = None
+        self,
+        name: str,
+        args: Mapping[str, Plain] | None = None,
+        *,
+        timeout: float | None = None,
+        digest: str | None = None,
     ) -> ToolResult:
         """Call a tool once, as `Session.call_tool` does.
 
@@ -45,11 +63,13 @@ class Sessions(Resource):
             name: `server.tool`.
             args: Its arguments.
             timeout: Seconds to wait for the answer; default: `limits.time`.
+            digest: That of the tool when it was offered; None: it is called whatever it is now.
 
         Returns:
             The answer, an error of the tool included.
 
         Raises:
+            ToolChanged: It is not what was offered; it was not called.
             ToolError: There is no such server or tool, or the server refused the call.
             Timeout: There was no answer in time; the session goes on.
             EnvironmentLost: The server is gone; whether the tool ran is not known.
@@ -58,7 +78,7 @@ class Sessions(Resource):
         if server not in self.servers:
             message = f"{self.name}: there is no server '{server}'{nearest(server, self.servers)}"
             raise ToolError(message, retryable=False)
-        return await self.servers[server]._call_tool(tool, args, timeout=timeout)
+        return await self.servers[server]._call_tool(tool, args, timeout=timeout, digest=digest)
 
     call_tool = blocking(_call_tool)
     async_call_tool = awaitable(_call_tool)

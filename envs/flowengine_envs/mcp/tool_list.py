@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from flowengine.sdk import Plain, ToolError
+from flowengine.sdk import Plain, ToolChanged, ToolError
 from flowengine.sdk.environments import Request
+from flowengine.sdk.step_kind import OfferedTool
 from flowengine_envs.mcp.messages import brief, broken
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class ToolList:
         self._reading = asyncio.Lock()
         self._known: dict[str, str] | None = None
         """Name → digest of all that is said of it."""
+        self._offered: dict[str, str] = {}
+        """Name → digest of what models are told of it."""
         self._outdated = True
         self.changed: Changed | None = None
         """The difference that was found last."""
@@ -61,13 +64,15 @@ class ToolList:
         async with self._reading:
             return await self._all()
 
-    async def check(self, name: str) -> None:
+    async def check(self, name: str, digest: str | None = None) -> None:
         """Refuse a tool that the server has not, or has no longer.
 
         Args:
             name: Its name.
+            digest: That of what was offered; None: whatever it is now.
 
         Raises:
+            ToolChanged: It is another one now.
             ToolError: There is no such tool.
         """
         async with self._reading:
@@ -78,6 +83,9 @@ class ToolList:
         if name not in known:
             message = f"{self._name}: there is no tool '{name}'{nearest(name, known)}"
             raise ToolError(message, retryable=False)
+        if digest is not None and digest != self._offered[name]:
+            message = f"{self._name}: the tool '{name}' has changed since it was offered"
+            raise ToolChanged(f"{message}; it was not called", retryable=False)
 
     async def watch(self, client: Client) -> None:
         """Hear of changes, where the revision of the protocol wants that to be asked for.
@@ -101,6 +109,7 @@ class ToolList:
             self._outdated = True
             raise
         self._compare({str(tool["name"]): _digest(tool) for tool in tools})
+        self._offered = {str(tool["name"]): offer(tool, "").digest for tool in tools}
         return tools
 
     def _check_names(self, tools: Tools) -> None:
@@ -137,6 +146,18 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f"; did you mean '{close[0]}'?"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"; it has {', '.join(names[:_SHOWN])}{more}" if names else "; it has none"
+
+
+def offer(tool: Mapping[str, Plain], name: str) -> OfferedTool:
+    """Return what models can be offered of a tool.
+
+    Args:
+        tool: As its server lists it.
+        name: By which it is called.
+    """
+    about, schema = tool.get("description"), tool.get("inputSchema")
+    told = {"name": tool["name"], "description": about, "inputSchema": schema}
+    return OfferedTool(name, str(about or ""), schema, _digest(told))
 
 
 def _digest(tool: Mapping[str, Plain]) -> str:

@@ -19,7 +19,7 @@ from flowengine.kernel.graph.compiled import OPENING, SecretText
 from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
@@ -50,15 +50,16 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     step = execution.linked.compiled["steps"][run.step]
     if not is_call(step):
         return None
-    tool, subject = tool_of(step), _subject(step, run)
+    offered = _offered(step, run)
+    tool, subject = tool_of(step, offered), _subject(step, run)
     try:
-        said = _verdict(host, execution, step, subject)
+        said = _verdict(host, execution, step, tool, subject)
     except FlowEngineError as error:
         return _refused(host, run, tool, "", f"the rules of this host cannot be read: {error}")
     if said is not None and said.do == "deny":
         message = f"{tool!r} was not called: {said.rule} refuses it"
         return _refused(host, run, tool, said.rule, message)
-    version = version_of(step)
+    version = version_of(step, offered)
     if _stands(said, run, version, step):
         return None
     event: dict[str, Any] = {
@@ -89,17 +90,33 @@ def is_call(step: StepSpec) -> bool:
     return kind not in (OPENING, "flow") and "step" in registry.kind_class(kind).places
 
 
-def tool_of(step: StepSpec) -> str:
-    """Return the name of the tool that a step calls; of an inline one what it runs."""
+def _offered(step: StepSpec, run: Run) -> Mapping[str, str]:
+    """Return what is known of a tool of a server that was offered; else nothing."""
+    if registry.kind_class(step["kind"]).session is None:
+        return {}
+    given = run.input if isinstance(run.input, dict) else {}
+    offered: Mapping[str, str] = given.get("offered") or {}
+    return offered
+
+
+def tool_of(step: StepSpec, offered: Mapping[str, str]) -> str:
+    """Return the name of the tool that a step calls; of an inline one what it runs.
+
+    Args:
+        offered: What is known of the tool, where the step may call any tool of a server.
+    """
     kind = step["kind"]
+    if "tool" in step and "tool" in offered:
+        return step["tool"].removesuffix("*") + offered["tool"]
     return step.get("tool") or registry.kind_class(kind).label(step.get("task", {})) or kind
 
 
-def version_of(step: StepSpec) -> str:
+def version_of(step: StepSpec, offered: Mapping[str, str]) -> str:
     """Return a digest of what a step calls, and how."""
     from flowengine.kernel.graph.digests import digest
 
-    return digest([step["kind"], step.get("task", {}), step.get("effect", "")])
+    called = [step["kind"], step.get("task", {}), step.get("effect", "")]
+    return digest([*called, offered] if offered else called)
 
 
 def answer(host: Host, execution: Execution, asked: Consult) -> bool:
@@ -121,7 +138,8 @@ def answer(host: Host, execution: Execution, asked: Consult) -> bool:
     step = execution.linked.compiled["steps"][asked.step]
     subject = record.get("subject")
     try:
-        said = _verdict(host, execution, step, subject if isinstance(subject, dict) else {})
+        subject = subject if isinstance(subject, dict) else {}
+        said = _verdict(host, execution, step, record["tool"], subject)
     except FlowEngineError:
         return False  # a call that is approved is refused for that
     if said is None or said.do == "ask":
@@ -142,7 +160,7 @@ def answer(host: Host, execution: Execution, asked: Consult) -> bool:
 
 
 def _verdict(
-    host: Host, execution: Execution, step: StepSpec, subject: dict[str, Plain]
+    host: Host, execution: Execution, step: StepSpec, tool: str, subject: dict[str, Plain]
 ) -> Verdict | None:
     """Return what the rules of the host say about a call.
 
@@ -155,7 +173,7 @@ def _verdict(
 
     names = [*_environments(step), *filter(None, [step.get("task", {}).get("in")])]
     effect = step.get("effect", "once")
-    called = Called(tool_of(step), step["kind"], effect, names, step.get("caller", ""))
+    called = Called(tool, step["kind"], effect, names, step.get("caller", ""))
     return host.policies.verdict(called, subject, execution.state["execution"])
 
 

@@ -64,6 +64,9 @@ class Callee:
     """What it gets, by the names it knows them by."""
     hinted: dict[str, Hinted] = field(default_factory=dict)
     """Arguments that may get an environment by their type."""
+    offered: dict[str, Typed] | None = None
+    """Of a tool of a server that a model was offered: `schema`, `digest`, and `tool`, its name, if
+    that is known only when it is called."""
     takes_resources: bool = False
     """It takes all environments that it is given."""
     opens: dict[str, str] = field(default_factory=dict)

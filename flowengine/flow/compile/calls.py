@@ -25,6 +25,7 @@ from flowengine.flow.models import AskBeforeCall, Compensation, Loc, Retry, Step
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.specs import RetrySpec, StepSpec
+from flowengine.sdk.generated_flows import Mark, Offered
 
 
 class Request(NamedTuple):
@@ -119,7 +120,11 @@ class Calls:
         given = self.arguments(request, view)
         loc = (*request.loc, request.action)
         name = request.given if request.action == "call" else request.action
-        if request.action == "call":
+        mark = self._mark(request)
+        if mark.offered is not None and mark.offered.tool:
+            callee = self.tools.server(request.given, loc)
+            spec["tool"] = f"{request.given}.*"
+        elif request.action == "call":
             callee = self.tools.find(request.given, loc)
             spec["tool"] = str(request.given)
         elif request.action == "flow":
@@ -133,13 +138,15 @@ class Calls:
         spec["effect"] = "once"
         if callee is None:
             return UNKNOWN
+        if mark.offered is not None:
+            callee = replace(callee, offered=self._offered(mark.offered, request, view))
         self._check_question(request, callee)
         callee = self._with_environments(request, callee, view)
         self.tools.check_arguments(callee, given, request.loc, str(name))
         if request.action == "call":
             self._look_at_policies(spec, request, callee)
         if callee.approval is not None:
-            self._ask(spec, request, callee)
+            self._ask(spec, request, callee, view)
         if callee.flow is not None:
             return self._flow(spec, request, callee, given, view)
         spec["kind"], spec["task"] = callee.kind, callee.task
@@ -224,6 +231,17 @@ class Calls:
             message = "a question cannot be asked here"
             self.report.at("E103", message, (*request.loc, request.action), "call another tool")
 
+    def _mark(self, request: Request) -> Mark:
+        """Return what a step of a generated flow is beside what the language can say."""
+        generated = self.model.generated
+        return (generated and generated.marks.get(request.step)) or Mark()
+
+    def _offered(self, offered: Offered, request: Request, view: View) -> dict[str, Typed]:
+        """Compile what is known of a tool of a server once it was offered."""
+        loc = (*request.loc, request.action)
+        said = {name: text for name, text in offered._asdict().items() if text}
+        return {name: self.expressions.value(text, loc, view) for name, text in said.items()}
+
     def _check_reads(self, callee: Callee, loc: Loc) -> None:
         """Note that state is used, and report keys that the flow does not declare."""
         model = self.model
@@ -238,12 +256,10 @@ class Calls:
         """Write the rules that may fit the call; if there are any, people may be asked."""
         effect = request.effect or callee.effect or callee.default_effect
         names = [*callee.environments, *filter(None, [callee.task.get("in")])]
-        generated = self.model.generated
-        mark = None if generated is None else generated.marks.get(request.step)
-        caller = mark.caller if mark is not None else ""
+        caller = self._mark(request).caller
         if caller:
             spec["caller"] = caller
-        call = Called(str(request.given), callee.kind, effect, names, caller)
+        call = Called(spec["tool"], callee.kind, effect, names, caller)
         rules = self.policies.of_call(call)
         if not rules:
             return
@@ -254,17 +270,26 @@ class Calls:
             version = constant(digest([callee.kind, callee.task]))
             callee.approval = {**fields, "when": constant(False), "version": version}
 
-    def _ask(self, spec: StepSpec, request: Request, callee: Callee) -> None:
+    def _ask(self, spec: StepSpec, request: Request, callee: Callee, view: View) -> None:
         """Write what people are asked before the call."""
         assert callee.approval is not None
         bind = callee.bind or {}
         parts = {
-            "tool": constant(str(request.given)),
+            "tool": constant(spec["tool"]),
             "schema": constant(_without(callee.args, bind)),
             "returns": constant(callee.returns or None),
             "bind": together(bind),
             **callee.approval,
         }
+        if callee.offered is not None:
+            offered, loc = self._mark(request).offered, (*request.loc, request.action)
+            assert offered is not None
+            version = f"{parts['version'].value[1]} {offered.digest}"
+            parts["schema"] = callee.offered["schema"]
+            parts["version"] = self.expressions.value(version, loc, view)
+            if offered.tool:
+                tool = f"{request.given}.{offered.tool}"
+                parts["tool"] = self.expressions.value(tool, loc, view)
         spec["approval"] = together(parts).value
 
     def _approved(self, request: Request, view: View) -> Typed:
@@ -293,6 +318,9 @@ class Calls:
             parts = {"args": taken}
             if bind:
                 parts["bind"] = together(bind)
+            if callee.offered is not None:
+                said = {k: one for k, one in callee.offered.items() if k != "schema"}
+                parts["offered"] = together(said)
             spec["input"] = configuration_and_arguments(callee, parts).value
         if callee.key is not None:
             spec["key"] = callee.key
@@ -306,6 +334,10 @@ class Calls:
         """Return a callee with the environments that the step gives it."""
         find = self.tools.environments.use
         found = replace(callee, environments=dict(callee.environments))
+        for name in self._mark(request).servers:
+            server = self.tools.server(name, (*request.loc, request.action))
+            for session in server.environments.values() if server is not None else ():
+                found.environments[name] = session
         for name, use in (request.environments or {}).items():
             used = find(use, (*request.loc, "environments"), view)
             if used is not None:

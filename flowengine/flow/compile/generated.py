@@ -25,12 +25,13 @@ from flowengine.flow.compile.offered_environments import (
     taken,
     taken_by_brought,
 )
+from flowengine.flow.compile.tool_servers import check_offered
 from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
 from flowengine.flow.source.diagnostics import did_you_mean
-from flowengine.sdk.generated_flows import Declared, DeclaredTool
+from flowengine.sdk.generated_flows import Declared, DeclaredTool, ServerTools
 
 if TYPE_CHECKING:
     from flowengine.flow.compile.tools import Tools
@@ -111,7 +112,7 @@ class FileDeclarations:
         is_glob = not GLOB.isdisjoint(pattern)
         server = self._server(pattern)
         if server is not None:
-            return [server]
+            return self._of_server(pattern, *server, loc)
         if not is_glob:
             found = self._tool(pattern, loc, environments)
             return [] if found is None else [found]
@@ -125,16 +126,26 @@ class FileDeclarations:
             self.refuse("E401", f"no tool fits {pattern!r}", loc, hint)
         return told
 
-    def _server(self, pattern: str) -> DeclaredTool | None:
+    def _server(self, pattern: str) -> tuple[str, Tool] | None:
         """Return the server whose tools a pattern names; None: it names no server."""
         for name in known_names(self.file, "tools"):
-            if not pattern.startswith(f"{name}."):
-                continue
-            model = self._model(name)
+            model = self._model(name) if f"{pattern}.".startswith(f"{name}.") else None
             if model is not None and model.server is not None:
-                content = model.model_dump(by_alias=True, exclude_unset=True)
-                return DeclaredTool(pattern, model.description or "", None, content, name)
+                return name, model
         return None
+
+    def _of_server(self, pattern: str, name: str, model: Tool, loc: Loc) -> list[DeclaredTool]:
+        """Return what a pattern names of a server; that it cannot be called is reported."""
+        server, tool = model.server, pattern.removeprefix(name).removeprefix(".")
+        assert server is not None
+        file, place = (self.file, loc) if loc else self.use
+        named = not tool or GLOB.isdisjoint(tool)
+        if named and not check_offered(file.report, server, tool, pattern, place):
+            return []
+        self.program.tools_of(self.file).used.add(name)
+        content = model.model_dump(by_alias=True, exclude_unset=True)
+        tools = ServerTools(name, tool, server.include, server.exclude)
+        return [DeclaredTool(pattern, model.description or "", None, content, tools)]
 
     def _model(self, name: str) -> Tool | None:
         owner = self.program.files.owner(self.file, "tools", name, ())

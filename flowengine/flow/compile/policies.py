@@ -6,6 +6,7 @@ compiled. What is left of a rule is its condition over the arguments; the kernel
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -25,12 +26,17 @@ class Called(NamedTuple):
     """A call, as far as rules look at it when a flow is compiled."""
 
     tool: str
-    """As the step names it."""
+    """As the step names it; `server.*` if it may call any tool of a server."""
     kind: str
     effect: str
     environments: Iterable[str]
     agent: str = ""
     """In whose name it is made; empty: that of the flow."""
+
+    @property
+    def any_of_server(self) -> bool:
+        """Whether it is known only when it is made which tool of a server is called."""
+        return self.tool.endswith(".*")
 
     def is_of(self, policy: Policy, tool: str) -> bool:
         """Return whether a rule is about this call, but for its condition.
@@ -40,7 +46,8 @@ class Called(NamedTuple):
             tool: The name of the tool, as the file of the rule knows it.
         """
         glob = policy.verdict[1]
-        if not fnmatchcase(tool, glob) and not fnmatchcase(f"{self.kind}:{tool}", glob):
+        fits = _may_fit if self.any_of_server else fnmatchcase
+        if not fits(tool, glob) and not fits(f"{self.kind}:{tool}", glob):
             return False
         if policy.agent is not None and not (self.agent and fnmatchcase(self.agent, policy.agent)):
             return False
@@ -70,19 +77,26 @@ class Policies:
         own = self.scope.file
         found = []
         for file in self.scope.others.files.around(own):
-            name = f"{own.prefix}{call.tool}".removeprefix(file.prefix)
-            rules = list(self._fitting(file, call, name))
+            before = own.prefix.removeprefix(file.prefix)
+            rules = list(self._fitting(file, call, before))
             if rules:
                 found.append(in_order(rules))
         return found
 
-    def _fitting(self, file: File, call: Called, name: str) -> Iterator[RuleSpec]:
+    def _fitting(self, file: File, call: Called, before: str) -> Iterator[RuleSpec]:
+        """Yield the rules of a file that may fit.
+
+        Args:
+            before: What stands before the name of the tool in the name that the file knows it by.
+        """
         for index, policy in enumerate(file.model.policies):
             word, glob = policy.verdict
-            if not call.is_of(policy, name):
+            if not call.is_of(policy, f"{before}{call.tool}"):
                 continue
             where = "" if file is self.scope.others.first else f"{file.name} "
             rule: RuleSpec = {"do": word, "rule": f"{where}policies[{index}] ({word}: {glob})"}  # type: ignore[typeddict-item]
+            if call.any_of_server:
+                rule["tools"] = {"glob": glob, "before": [before, f"{call.kind}:{before}"]}
             if policy.when is not None:
                 rule["when"] = self._condition(file, index, policy)
             yield rule
@@ -137,6 +151,12 @@ def is_kind_known(report: Report, policy: Policy) -> bool:
     hint = did_you_mean(kind, registry.kind_names())
     report.at("E401", f"there is no kind of tool {kind!r}", (*policy.loc, word), hint)
     return False
+
+
+def _may_fit(server: str, glob: str) -> bool:
+    """Return whether a glob may fit the name of a tool of a server, `server.*`."""
+    start, said = server.removesuffix("*"), re.split(r"[*?\[]", glob)[0]
+    return start.startswith(said) or said.startswith(start)
 
 
 def _has_wildcard(glob: str) -> bool:

@@ -100,6 +100,17 @@ class Tools:
         self.report.at("E401", f"there is no tool {name!r}", loc, hint)
         return None
 
+    def server(self, name: str, loc: Loc) -> Callee | None:
+        """Return what a call of any tool of a server is; None if that was reported.
+
+        Args:
+            name: A declared tool that is a server, or `alias.tool` of an import.
+            loc: Where it is named.
+        """
+        owner = self.others.files.owner(self.file, "tools", name, loc)
+        self.used.add(name)
+        return None if owner is None else self.of_file(owner[0]).declared(owner[1])
+
     def _brought(self, kind: str, name: str, tool: BroughtTool, loc: Loc) -> Callee | None:
         """Return a tool that a step kind brings."""
         task: dict[str, Plain] = {"tool": name, "schema": tool["args"]}

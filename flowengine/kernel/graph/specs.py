@@ -187,6 +187,14 @@ class CancelSpec(TypedDict, total=False):
     reason: Value
 
 
+class ToolsSpec(TypedDict):
+    """Of which tools of a server a rule is, where a step may call any of them."""
+
+    glob: str
+    before: list[str]
+    """What stands before the name of the tool, in the names that the glob may fit."""
+
+
 class RuleSpec(TypedDict, total=False):
     """A rule about a call."""
 
@@ -195,6 +203,7 @@ class RuleSpec(TypedDict, total=False):
     """Names it for people."""
     when: Condition
     """Sees `args`, and the inputs of the main flow."""
+    tools: ToolsSpec
 
 
 class StepSpec(TypedDict, total=False):

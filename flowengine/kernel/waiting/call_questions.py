@@ -56,15 +56,15 @@ def needs(m: Machine, unit: Unit) -> list[Need]:
     about = (unit["id"], CALL)
     kept = answers.found(m, about)
     if isinstance(kept, dict) and kept["approved"]:
-        if kept["version"] == _version(node):
-            _look_at_rules(m, node, kept["args"], changed=True)
+        if kept["version"] == _part(m, unit, "version"):
+            _look_at_rules(m, unit, kept["args"], changed=True)
             return []
         forget(m, unit)
     elif kept is not None:
         return [Need(about, lambda: _ask(m, unit, {}, {}, {}))]
     names = Names(m, m.act_of(unit), unit)
     args = evaluate(names, node.args) if node.args is not None else {}
-    rule = _look_at_rules(m, node, args)
+    rule = _look_at_rules(m, unit, args)
     asked = evaluate(names.having({"args": args}), node.approval)
     if not _must_ask(asked, rule):
         return []
@@ -81,37 +81,36 @@ def _must_ask(asked: dict[str, Plain], rule: Verdict | None) -> bool:
     return bool(asked.get("when", True)) and not allowed
 
 
-def _look_at_rules(m: Machine, node: Node, args: Plain, *, changed: bool = False) -> Verdict | None:
+def _look_at_rules(m: Machine, unit: Unit, args: Plain, *, changed: bool = False) -> Verdict | None:
     """Return what the rules say about a call.
 
     Args:
-        args: Its arguments.
+        unit: It calls.
+        args: The arguments.
         changed: It was approved before.
 
     Raises:
         StepFailure: `Refused`: they deny it.
     """
+    node = m.node(m.act_of(unit))
     if not node.policies:
         return None
-    names = Names(m, None, extra={"args": args})
-    rule = strictest(node.policies, lambda number: holds(names, number))
+    names, tool = Names(m, None, extra={"args": args}), str(_part(m, unit, "tool"))
+    rule = strictest(node.policies, lambda number: holds(names, number), tool)
     if rule is not None and rule.do == "deny":
-        tool = _part(node, "tool")
         data = {"tool": tool, "rule": rule.rule, "policy_changed": changed}
         message = f"{tool!r} was not called: {rule.rule} refuses it"
         raise StepFailure("Refused", message, data, retryable=False)
     return rule
 
 
-def _version(node: Node) -> Plain:
-    return _part(node, "version")
-
-
-def _part(node: Node, name: str) -> Plain:
-    """Return a constant part of what is asked about a call."""
-    assert node.approval is not None
-    tag, parts = node.approval
-    return parts[name] if tag == "const" else parts[name][1]
+def _part(m: Machine, unit: Unit, name: str) -> Plain:
+    """Return a part of what is asked about a call that does not depend on its arguments."""
+    act = m.act_of(unit)
+    approval = m.node(act).approval
+    assert approval is not None
+    tag, parts = approval
+    return parts[name] if tag == "const" else evaluate(Names(m, act, unit), parts[name])
 
 
 def _check(m: Machine, node: Node, asked: dict[str, Plain], args: dict[str, Plain]) -> None:
@@ -242,7 +241,7 @@ def is_same(m: Machine, unit: Unit, wait: Wait) -> bool:
     names = Names(m, m.act_of(unit), unit, extra={"args": unit["args"]})
     asked = evaluate(names, node.approval)
     said = digest([asked["tool"], asked["version"], unit["args"], asked["bind"]])
-    rule = _look_at_rules(m, node, unit["args"])
+    rule = _look_at_rules(m, unit, unit["args"])
     return _must_ask(asked, rule) and said == wait["record"]["digest"]
 
 

@@ -1,0 +1,56 @@
+"""Tools of servers in the flow that runs agents: what is asked of servers, and what calls know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from flowengine.sdk import Plain
+from flowengine.sdk.generated_flows import Offered
+
+_KNOWN = "state.offer.tools[call.name]"
+"""Where the state of the flow has what is known of a called tool."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """Tools of a server that one step calls."""
+
+    server: str
+    """As the flow calls it."""
+    patterns: Sequence[str]
+    """Names on the server, or globs over names."""
+    any: bool
+    """Whether the step calls any of those that fit; else it calls the one by its name."""
+    include: Sequence[str] | None = None
+    """Names or globs of those that may be called; None: all."""
+    exclude: Sequence[str] = ()
+    bound: Sequence[str] = ()
+    """Arguments that the flow fixes."""
+
+
+def offered(served: Served) -> Offered:
+    """Return where a step that calls them finds what the model was offered."""
+    own = f"${{{{ {_KNOWN}.tool }}}}" if served.any else ""
+    return Offered(f"${{{{ {_KNOWN}.parameters }}}}", f"${{{{ {_KNOWN}.digest }}}}", own)
+
+
+def wanted(steps: Iterable[tuple[Served, str]], names: Sequence[str]) -> Plain:
+    """Return what an agent is to be offered of servers, for `server_tools.offered`.
+
+    Args:
+        steps: Tools of servers, with the step that calls them.
+        names: What else it is offered.
+    """
+    servers: dict[str, dict[str, Plain]] = {}
+    for one, step in steps:
+        use: dict[str, Plain] = {
+            "server": one.server,
+            "patterns": {},
+            "include": None if one.include is None else [*one.include],
+            "exclude": [*one.exclude],
+            "bound": [*one.bound],
+        }
+        patterns = servers.setdefault(one.server, use)["patterns"]
+        patterns |= dict.fromkeys(one.patterns, step)
+    return {"servers": [*servers.values()], "names": [*names]}

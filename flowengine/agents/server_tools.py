@@ -1,0 +1,178 @@
+"""Tools of servers, as agents are offered them: what was listed when the agent's work began.
+
+What a server says of its tools is not trusted: it is bounded, looked at, and offered as it was
+listed until the server says something else. A call names the digest of what was offered, so that
+a tool that has changed meanwhile is not called.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
+
+from flowengine.agents.models.wire_names import WireNames
+from flowengine.errors import FlowEngineError
+from flowengine.sdk import Plain, ToolError
+from flowengine.sdk.step_kind import OfferedTool
+from flowengine.validation import Validator
+
+MOST = 200
+"""Tools of servers that one agent is offered; providers take few more."""
+LONGEST_DESCRIPTION = 4_000
+LARGEST_SCHEMA = 32_000
+"""Characters, as JSON."""
+LARGEST_OFFER = 1_000_000
+"""Characters of all that is offered to the agents of a step."""
+
+
+@dataclass
+class Offer:
+    """What agents are offered of servers."""
+
+    tools: dict[str, Plain] = field(default_factory=dict)
+    """By name: `description`, `parameters`, and what a call of it needs."""
+    agents: dict[str, dict[str, Plain]] = field(default_factory=dict)
+    """By agent: name → the step that a call of it is."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Name → why it is not offered."""
+
+    @property
+    def data(self) -> dict[str, Plain]:
+        """As the state of the flow has it."""
+        return {"tools": self.tools, "agents": self.agents}
+
+
+async def offered(
+    sessions: Mapping[str, Any], wanted: Mapping[str, Any], *, again: bool = False
+) -> Offer:
+    """Return what agents are offered.
+
+    Args:
+        sessions: With the servers, by their names.
+        wanted: By agent: `servers`, what it may use of each, and `names`, those of what else it is
+            offered.
+        again: Something has changed since it was offered first: what is gone is no error now.
+
+    Raises:
+        ToolError: A tool that an agent names is not there, or cannot be offered.
+    """
+    found = Offer()
+    lists: dict[str, list[OfferedTool]] = {}
+    for agent, one in wanted.items():
+        steps = found.agents[agent] = {}
+        for use in one["servers"]:
+            server = use["server"]
+            if server not in lists:
+                lists[server] = await sessions[server].async_offers()
+            steps |= _of_server(use, lists[server], found, strict=not again)
+        found.agents[agent] = dict(sorted(steps.items()))
+        _check_number(agent, steps)
+        WireNames([*one["names"], *steps])
+    size = len(json.dumps(found.tools))
+    if size > LARGEST_OFFER:
+        message = f"what servers say of their tools has {size} characters; at most {LARGEST_OFFER}"
+        raise ToolError(f"{message} are offered: name fewer tools", retryable=False)
+    return found
+
+
+def _of_server(
+    use: Mapping[str, Any], listed: Sequence[OfferedTool], found: Offer, *, strict: bool
+) -> dict[str, Plain]:
+    """Offer the tools of a server that an agent may use, and return their steps."""
+    server = use["server"]
+    known = [one for one in listed if _is_allowed(one.name, use)]
+    names = [one.name for one in known]
+    steps: dict[str, Plain] = {}
+    for pattern, step in use["patterns"].items():
+        fitting = [name for name in names if fnmatchcase(name, pattern)]
+        if not fitting and strict:
+            raise ToolError(f"{_nothing_fits(server, pattern, names)}", retryable=False)
+        steps |= {name: step for name in fitting if name not in steps}
+    for name in steps:
+        if names.count(name) > 1:
+            message = f"the server {server!r} lists two tools {name!r}: neither can be called"
+            raise ToolError(message, retryable=False)
+    taken: dict[str, Plain] = {}
+    for one in known:
+        if one.name not in steps:
+            continue
+        full = f"{server}.{one.name}"
+        fault = _take(found, full, one, use["bound"])
+        if fault is None:
+            taken[full] = steps[one.name]
+        elif strict and one.name in use["patterns"]:
+            raise ToolError(f"{full} cannot be offered: {fault}", retryable=False)
+        else:
+            found.left_out[full] = fault
+    return taken
+
+
+def _is_allowed(name: str, use: Mapping[str, Any]) -> bool:
+    chosen = use["include"]
+    if chosen is not None and not any(fnmatchcase(name, one) for one in chosen):
+        return False
+    return not any(fnmatchcase(name, one) for one in use["exclude"])
+
+
+def _nothing_fits(server: str, pattern: str, names: Sequence[str]) -> str:
+    close = get_close_matches(pattern, names, 1)
+    has = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names[:10]) or 'none'}"
+    return f"no tool of the server {server!r} fits {pattern!r}; {has}"
+
+
+def _take(found: Offer, full: str, one: OfferedTool, bound: Sequence[str]) -> str | None:
+    """Offer a tool; or return why it cannot be."""
+    if full in found.tools:
+        return None
+    try:
+        parameters = _parameters(one.schema, bound)
+    except (FlowEngineError, ValueError, RecursionError) as error:
+        return getattr(error, "message", None) or str(error) or type(error).__name__
+    found.tools[full] = {
+        "description": _description(one.description),
+        "parameters": parameters,
+        "tool": one.name,
+        "digest": one.digest,
+    }
+    return None
+
+
+def _parameters(schema: Any, bound: Sequence[str]) -> dict[str, Plain]:
+    """Return the schema of what a caller gives.
+
+    Raises:
+        ValueError: It is too large, or none of an object.
+        FlowEngineError: It is no JSON Schema.
+    """
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        raise ValueError("the schema of its arguments is none of an object")
+    if len(json.dumps(schema)) > LARGEST_SCHEMA:
+        raise ValueError(f"the schema of its arguments has more than {LARGEST_SCHEMA} characters")
+    properties = schema.get("properties", {})
+    if not isinstance(properties, dict):
+        raise ValueError("'properties' in the schema of its arguments is no map")
+    shown = {name: one for name, one in properties.items() if name not in bound}
+    whole = {**schema, "type": "object", "properties": shown}
+    required = schema.get("required")
+    if isinstance(required, list):
+        whole["required"] = [name for name in required if name not in bound]
+    Validator(whole)
+    return whole
+
+
+def _description(text: str) -> str:
+    """Return what is told of a tool: without characters that nobody sees, and not too long."""
+    seen = "".join(char for char in text if char.isprintable() or char in "\n\t")
+    if len(seen) <= LONGEST_DESCRIPTION:
+        return seen
+    return f"{seen[:LONGEST_DESCRIPTION]} […]"
+
+
+def _check_number(agent: str, steps: Mapping[str, Plain]) -> None:
+    if len(steps) > MOST:
+        message = f"servers offer {len(steps)} tools to the agent {agent!r}; at most {MOST}"
+        raise ToolError(f"{message} are taken: name fewer, or 'include' some", retryable=False)

@@ -1,0 +1,59 @@
+"""An MCP server by hand: `mcp_server.py FILE`. Its tools are those in the file, a JSON list.
+
+What is called is noted in `FILE.called`. A call of `swap` takes `FILE.next` as the list from then
+on and says so; `die` ends the server; `fail` fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+FILE = Path(sys.argv[1])
+
+
+def send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def called(name: str, args: dict[str, Any]) -> dict[str, Any]:
+    with FILE.with_suffix(".called").open("a") as file:
+        file.write(f"{name} {json.dumps(args, sort_keys=True)}\n")
+    if name == "die":
+        os._exit(3)
+    if name == "swap":
+        FILE.with_suffix(".next").rename(FILE)
+        send({"method": "notifications/tools/list_changed"})
+    text = f"{name} was given {json.dumps(args, sort_keys=True)}"
+    return {"content": [{"type": "text", "text": text}], "isError": name == "fail"}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    if method == "initialize":
+        about = {"name": "listed", "version": "1"}
+        capabilities = {"tools": {"listChanged": True}}
+        return {
+            "result": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": capabilities,
+                "serverInfo": about,
+            }
+        }
+    if method == "ping":
+        return {"result": {}}
+    if method == "tools/list":
+        return {"result": {"tools": json.loads(FILE.read_text())}}
+    if method == "tools/call":
+        return {"result": called(params["name"], params.get("arguments") or {})}
+    return {"error": {"code": -32601, "message": "no such method"}}
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" in message and "method" in message:
+            send({"id": message["id"], **answer(message["method"], message.get("params") or {})})
