@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # See to it that the programs are there which the tests of environments run: bubblewrap, the
-# system's own Python with pip, Node.js with npm, tmux, mmdebstrap, a Docker daemon with the image of
-# the docker sandbox, a registry of images, and the packages of the test servers. What is missing is
-# installed, as root on Debian; elsewhere it is named, and its tests are skipped.
+# system's own Python with pip, Node.js with npm, tmux, Chromium, mmdebstrap, a Docker daemon with
+# the image of the docker sandbox, a registry of images, and the packages of the test servers. What
+# is missing is installed, as root on Debian; elsewhere it is named, and its tests are skipped.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 cd "$(dirname "$0")/.."
@@ -17,6 +17,7 @@ command -v npm >/dev/null || missing+=(npm)
 command -v tmux >/dev/null || missing+=(tmux)
 command -v less >/dev/null || missing+=(less)
 command -v vi >/dev/null || missing+=(vim-tiny)
+command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
 command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
 [ -x /usr/bin/python3 ] || missing+=(python3)
 /usr/bin/python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)

@@ -33,6 +33,14 @@ from flowengine_envs.network.connections import (
     why,
 )
 
+NAME = "flowengine"
+"""How it signs answers of its own, in the header `Proxy-Status` (RFC 9209)."""
+_ERRORS = {
+    400: "http_request_error",
+    403: "destination_ip_prohibited",
+    502: "destination_unavailable",
+    504: "connection_timeout",
+}
 MOST = 256
 """Connections at once; further ones are closed."""
 _LONGEST_HEAD = 64 * 1024
@@ -212,7 +220,8 @@ async def _tell(stream: Stream, status: int, phrase: str, reason: str) -> None:
     body = f"{reason}\n".encode("utf-8", "replace")
     head = (
         f"HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        f"Content-Length: {len(body)}\r\nProxy-Status: {NAME}; error={_ERRORS[status]}\r\n"
+        "Connection: close\r\n\r\n"
     )
     client.write(head.encode() + body)
     client.write_eof()

@@ -1,0 +1,557 @@
+"""What can be done in a browser, each action as data: `{"action": "click", "ref": "e3"}`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+from playwright.async_api import Error, TimeoutError
+
+from flowengine.sdk import StepError
+from flowengine.sdk.confined_files import Below
+from flowengine_envs.browser.elements import ActionFailed, find, told
+from flowengine_envs.network.proxy import NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.async_api import FilePayload, Locator, Page
+
+    from flowengine_envs.browser.session import Session, TabState
+
+LARGEST_UPLOAD = 50 * 1024 * 1024
+_LONGEST_URL = 2000
+_SCHEMES = ("http", "https")
+_LONGEST_WAIT = 30.0
+_SCROLL = 0.8
+"""Part of the window by which a page scrolls if nothing is said."""
+
+
+class Navigation(ActionFailed):
+    """No document came.
+
+    Args:
+        url: What was asked for.
+        reason: Why there is none.
+    """
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(reason)
+        self.url = url
+
+
+@dataclass
+class Acting:
+    """An action that is being done."""
+
+    session: Session
+    tab: TabState
+    workspace: Path
+    action_timeout: float
+    navigation_timeout: float
+    evaluate: bool
+    """Whether code may run on pages."""
+    full_page: bool = False
+    """Whether the observation is to show the whole page."""
+
+    @property
+    def page(self) -> Page:
+        """The active page."""
+        return self.tab.page
+
+    @property
+    def milliseconds(self) -> float:
+        """Time of an action."""
+        return self.action_timeout * 1000
+
+
+class Field(NamedTuple):
+    """A field of an action."""
+
+    type: Literal["string", "number", "integer", "boolean", "list"]
+    about: str
+    required: bool = False
+    choices: Sequence[str] = ()
+
+
+class Action(NamedTuple):
+    """Something that can be done."""
+
+    about: str
+    fields: Mapping[str, Field]
+    run: Callable[..., Awaitable[Any]]
+    on_element: bool = False
+    """Whether it takes `ref` or `selector`; `run` gets the element as its second argument."""
+    hidden: bool = False
+    """Whether the element need not be visible."""
+    navigates: bool = False
+    """Whether it takes the time of loading a page."""
+
+    def checked(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of an action.
+
+        Raises:
+            ActionFailed: One is missing, unknown, or of the wrong type.
+        """
+        allowed = {**(_ELEMENT if self.on_element else {}), **self.fields}
+        told = f"'{name}' takes {', '.join(allowed) or 'no fields'}"
+        for field, value in given.items():
+            if field not in allowed:
+                raise ActionFailed(f"there is no field '{field:.40}'; {told}")
+            wanted = allowed[field]
+            if value is not None and not _fits(value, wanted.type):
+                raise ActionFailed(f"'{field}' must be a {wanted.type}; {told}")
+            if wanted.choices and value is not None and value not in wanted.choices:
+                raise ActionFailed(f"'{field}' must be one of: {', '.join(wanted.choices)}")
+        fields = {field: value for field, value in given.items() if value is not None}
+        for field, wanted in allowed.items():
+            if wanted.required and field not in fields:
+                raise ActionFailed(f"'{field}' is missing; {told}")
+        return fields
+
+
+_ELEMENT = {
+    "ref": Field("string", "Reference of the element in the last observation, such as e5."),
+    "selector": Field("string", "CSS selector of the element, instead of a reference."),
+}
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "number": (int, float),
+    "integer": (int,),
+    "boolean": (bool,),
+    "list": (list, tuple),
+}
+
+
+def _fits(value: object, type: str) -> bool:
+    if isinstance(value, bool):
+        return type == "boolean"
+    return isinstance(value, _TYPES[type])
+
+
+async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
+    """Do one action.
+
+    Args:
+        acting: Where.
+        name: Of the action.
+        given: Its fields.
+
+    Returns:
+        What it gives besides the page, mostly None.
+
+    Raises:
+        ActionFailed: It was not done; the message says why.
+    """
+    action = ACTIONS.get(name)
+    if action is None:
+        raise ActionFailed(f"there is no action '{name:.40}'; there are: {', '.join(ACTIONS)}")
+    fields = action.checked(name, given)
+    try:
+        if not action.on_element:
+            return await action.run(acting, **fields)
+        ref, selector = fields.pop("ref", None), fields.pop("selector", None)
+        element = await find(
+            acting.page, ref, selector, acting.action_timeout, hidden=action.hidden
+        )
+        return await action.run(acting, element, **fields)
+    except TimeoutError as error:
+        reason = told(error)
+        late = f"timeout: the page did not take it in {acting.action_timeout:g} s"
+        raise ActionFailed(late if "Timeout" in reason else f"{late}: {reason}") from None
+    except Error as error:
+        raise ActionFailed(told(error)) from None
+
+
+def checked_url(url: str) -> str:
+    """Return an address that may be opened.
+
+    Raises:
+        ActionFailed: It is none, or of a scheme that is not.
+    """
+    text = url.strip()
+    if not text or len(text) > _LONGEST_URL or any(ord(each) < 0x21 for each in text):
+        raise ActionFailed(f"'{url:.100}' is not an address; write https://example.org/page")
+    if text.lower() == "about:blank":
+        return "about:blank"
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname
+    except ValueError:
+        raise ActionFailed(f"'{text:.100}' is not an address") from None
+    if parts.scheme.lower() not in _SCHEMES:
+        named = f"scheme '{parts.scheme:.20}'" if parts.scheme else "an address without a scheme"
+        raise ActionFailed(f"UrlRefused: {named} is not opened; only http and https are")
+    if not host:
+        raise ActionFailed(f"UrlRefused: '{text:.100}' names no host")
+    return text
+
+
+def shown_url(url: str) -> str:
+    """Return an address as it is shown: without user name and password, and not too long."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url[:_LONGEST_URL]
+    if "@" in parts.netloc:
+        parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+        url = urlunsplit(parts)
+    return url[:_LONGEST_URL]
+
+
+async def _navigate(acting: Acting, url: str) -> None:
+    await _loaded(
+        acting, lambda ms: acting.page.goto(checked_url(url), wait_until="commit", timeout=ms), url
+    )
+
+
+async def _loaded(acting: Acting, go: Callable[[float], Awaitable[Any]], url: str) -> None:
+    """Load a page, and wait until its text is there."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + acting.navigation_timeout
+    acting.tab.status = None
+    late = f"timeout: the page has not been loaded after {acting.navigation_timeout:g} s"
+    response = await _response(acting, go, url, late)
+    if response is not None:
+        if response.headers.get("proxy-status", "").startswith(f"{NAME};"):
+            raise Navigation(shown_url(url), " ".join((await response.text()).split())[:500])
+        acting.tab.status = response.status
+    try:
+        left = max(0.001, deadline - loop.time())
+        await acting.page.wait_for_load_state("domcontentloaded", timeout=left * 1000)
+    except TimeoutError:
+        raise ActionFailed(f"{late} completely; this is what has come so far") from None
+
+
+async def _response(
+    acting: Acting, go: Callable[[float], Awaitable[Any]], url: str, late: str
+) -> Any:
+    """Begin to load a page, and return the response; None if it is a download."""
+    # Chromium may still be on the way to its own page about the failure before this.
+    for again in (True, False):
+        try:
+            return await go(acting.navigation_timeout * 1000)
+        except TimeoutError:
+            raise Navigation(shown_url(url), late) from None
+        except Error as error:
+            if "Download is starting" in str(error):
+                return None
+            if not (again and "chrome-error:" in str(error)):
+                raise Navigation(shown_url(url), _cause(error)) from None
+    return None
+
+
+_CAUSES = {
+    "ERR_ABORTED": "the page was not loaded: the server sent no document, or something else was "
+    "loaded instead",
+    "ERR_ADDRESS_UNREACHABLE": "the host cannot be reached",
+    "ERR_CONNECTION_CLOSED": "the server closed the connection",
+    "ERR_CONNECTION_REFUSED": "the host refuses the connection",
+    "ERR_CONNECTION_RESET": "the connection was cut",
+    "ERR_EMPTY_RESPONSE": "the server sent no answer",
+    "ERR_INTERNET_DISCONNECTED": "this browser may reach no network (policy: network)",
+    "ERR_NAME_NOT_RESOLVED": "there is no such host, or this browser may not reach it",
+    "ERR_TOO_MANY_REDIRECTS": "too many redirects",
+    "ERR_TUNNEL_CONNECTION_FAILED": "the host cannot be reached, or this browser may not reach it",
+}
+
+
+def _cause(error: Error) -> str:
+    """Return why no document came, in a line that names Chromium's word for it."""
+    text = told(error)
+    word = next((part for part in text.split() if part.startswith("net::")), "")
+    code = word.removeprefix("net::")
+    if code.startswith("ERR_CERT"):
+        return f"its certificate cannot be trusted ({code})"
+    if code.startswith("ERR_SSL"):
+        return f"its TLS is at fault ({code})"
+    return f"{_CAUSES[code]} ({code})" if code in _CAUSES else text.split(" at http")[0]
+
+
+async def _back(acting: Acting) -> None:
+    await _loaded(acting, lambda ms: acting.page.go_back(wait_until="commit", timeout=ms), "")
+
+
+async def _forward(acting: Acting) -> None:
+    await _loaded(acting, lambda ms: acting.page.go_forward(wait_until="commit", timeout=ms), "")
+
+
+async def _reload(acting: Acting) -> None:
+    page = acting.page
+    await _loaded(acting, lambda ms: page.reload(wait_until="commit", timeout=ms), page.url)
+
+
+async def _click(
+    acting: Acting, element: Locator, button: Any = "left", double: bool = False
+) -> None:
+    press = element.dblclick if double else element.click
+    await press(button=button, timeout=acting.milliseconds)
+
+
+async def _fill(acting: Acting, element: Locator, text: str, submit: bool = False) -> None:
+    await element.fill(text, timeout=acting.milliseconds)
+    if submit:
+        await element.press("Enter", timeout=acting.milliseconds)
+
+
+async def _type(acting: Acting, element: Locator, text: str, submit: bool = False) -> None:
+    await element.press_sequentially(text, timeout=acting.milliseconds)
+    if submit:
+        await element.press("Enter", timeout=acting.milliseconds)
+
+
+async def _press(
+    acting: Acting, key: str, ref: str | None = None, selector: str | None = None
+) -> None:
+    if ref is None and selector is None:
+        await acting.page.keyboard.press(key)
+        return
+    element = await find(acting.page, ref, selector, acting.action_timeout)
+    await element.press(key, timeout=acting.milliseconds)
+
+
+async def _select(acting: Acting, element: Locator, values: list[str]) -> Any:
+    return await element.select_option([str(each) for each in values], timeout=acting.milliseconds)
+
+
+async def _check(acting: Acting, element: Locator, checked: bool = True) -> None:
+    await element.set_checked(checked, timeout=acting.milliseconds)
+
+
+async def _hover(acting: Acting, element: Locator) -> None:
+    await element.hover(timeout=acting.milliseconds)
+
+
+async def _scroll(
+    acting: Acting,
+    direction: str = "down",
+    pixels: int | None = None,
+    ref: str | None = None,
+    selector: str | None = None,
+) -> None:
+    if ref is not None or selector is not None:
+        element = await find(acting.page, ref, selector, acting.action_timeout, hidden=True)
+        await element.scroll_into_view_if_needed(timeout=acting.milliseconds)
+        return
+    size = acting.page.viewport_size or {"width": 1280, "height": 720}
+    across = direction in {"left", "right"}
+    by = pixels or int(size["width" if across else "height"] * _SCROLL)
+    by = -by if direction in {"up", "left"} else by
+    await acting.page.mouse.move(size["width"] / 2, size["height"] / 2)
+    await acting.page.mouse.wheel(by if across else 0, 0 if across else by)
+
+
+async def _drag(
+    acting: Acting, element: Locator, to_ref: str | None = None, to_selector: str | None = None
+) -> None:
+    target = await find(acting.page, to_ref, to_selector, acting.action_timeout)
+    await element.drag_to(target, timeout=acting.milliseconds)
+
+
+async def _upload(acting: Acting, element: Locator, paths: list[str]) -> None:
+    below, files, total = Below(acting.workspace, "uploads come from the workspace"), [], 0
+    for path in map(str, paths):
+        try:
+            data = await asyncio.to_thread(below.read, path, LARGEST_UPLOAD)
+        except StepError as error:
+            raise ActionFailed(error.message) from None
+        total += len(data)
+        if total > LARGEST_UPLOAD:
+            raise ActionFailed(f"the files have more than {LARGEST_UPLOAD:,} bytes")
+        file: FilePayload = {
+            "name": PurePosixPath(path).name,
+            "mimeType": "application/octet-stream",
+            "buffer": data,
+        }
+        files.append(file)
+    await element.set_input_files(files, timeout=acting.milliseconds)
+
+
+async def _wait_for(
+    acting: Acting,
+    text: str | None = None,
+    selector: str | None = None,
+    seconds: float | None = None,
+    gone: bool = False,
+) -> None:
+    if (text is None) == (selector is None):
+        if text is None and seconds is not None and not gone:
+            await asyncio.sleep(min(seconds, _LONGEST_WAIT))
+            return
+        raise ActionFailed("say what to wait for: either 'text' or 'selector', or only 'seconds'")
+    page = acting.page
+    found = page.get_by_text(text).first if text is not None else page.locator(selector or "").first
+    bound = min(acting.action_timeout if seconds is None else seconds, _LONGEST_WAIT)
+    try:
+        await found.wait_for(state="hidden" if gone else "visible", timeout=bound * 1000)
+    except TimeoutError:
+        how = "is still there" if gone else "has not appeared"
+        raise ActionFailed(f"timeout: '{text or selector}' {how} after {bound:g} s") from None
+
+
+async def _screenshot(acting: Acting, full_page: bool = False) -> None:
+    acting.full_page = full_page
+
+
+async def _observe(acting: Acting) -> None:
+    """Nothing: what there is to see follows every action."""
+
+
+async def _new_tab(acting: Acting, url: str | None = None) -> None:
+    address = None if url is None else checked_url(url)
+    acting.tab = acting.session.add(await acting.session.context.new_page())
+    if address is not None:
+        await _navigate(acting, address)
+
+
+def _tab(acting: Acting, index: int) -> TabState:
+    tabs = acting.session.tabs
+    if not 0 <= index < len(tabs):
+        raise ActionFailed(f"there is no tab {index}; there are 0 to {len(tabs) - 1}")
+    return tabs[index]
+
+
+async def _switch_tab(acting: Acting, index: int) -> None:
+    acting.tab = _tab(acting, index)
+    acting.session.active = index
+    await acting.page.bring_to_front()
+
+
+async def _close_tab(acting: Acting, index: int | None = None) -> None:
+    await acting.session.remove(acting.tab if index is None else _tab(acting, index))
+    acting.tab = await acting.session.ready()
+
+
+async def _answer_dialog(acting: Acting, accept: bool = True, text: str | None = None) -> None:
+    acting.session.answers.append((accept, text))
+
+
+async def _evaluate(acting: Acting, code: str) -> Any:
+    if not acting.evaluate:
+        raise ActionFailed("code may not run on pages here; allow it with policy: {evaluate: true}")
+    return await acting.page.evaluate(code)
+
+
+_TEXT = Field("string", "The text.", required=True)
+_SUBMIT = Field("boolean", "Whether to press Enter afterwards.")
+_INDEX = "Number of the tab in the list of tabs, from 0."
+
+ACTIONS: dict[str, Action] = {
+    "navigate": Action(
+        "Open an address.",
+        {"url": Field("string", "An http or https address.", required=True)},
+        _navigate,
+        navigates=True,
+    ),
+    "observe": Action("Look at the page.", {}, _observe),
+    "click": Action(
+        "Click an element.",
+        {
+            "button": Field("string", "Of the mouse.", choices=("left", "middle", "right")),
+            "double": Field("boolean", "Whether twice."),
+        },
+        _click,
+        on_element=True,
+    ),
+    "fill": Action(
+        "Replace the text of a field.", {"text": _TEXT, "submit": _SUBMIT}, _fill, on_element=True
+    ),
+    "type": Action(
+        "Type text key by key, for fields that react to each.",
+        {"text": _TEXT, "submit": _SUBMIT},
+        _type,
+        on_element=True,
+    ),
+    "press": Action(
+        "Press a key.",
+        {"key": Field("string", "Enter, Escape, Tab, ArrowDown, Control+A, …", required=True)}
+        | _ELEMENT,
+        _press,
+    ),
+    "select": Action(
+        "Choose options of a list.",
+        {"values": Field("list", "Their values or labels.", required=True)},
+        _select,
+        on_element=True,
+    ),
+    "check": Action(
+        "Check a box or choose a radio button.",
+        {"checked": Field("boolean", "False unchecks it.")},
+        _check,
+        on_element=True,
+    ),
+    "hover": Action("Move the mouse over an element.", {}, _hover, on_element=True),
+    "scroll": Action(
+        "Scroll the page, or until an element can be seen.",
+        {
+            "direction": Field("string", "", choices=("up", "down", "left", "right")),
+            "pixels": Field("integer", "How far; default: most of the window."),
+            **_ELEMENT,
+        },
+        _scroll,
+    ),
+    "drag": Action(
+        "Drag an element to another one.",
+        {
+            "to_ref": Field("string", "Reference of the other one."),
+            "to_selector": Field("string", "Its selector, instead of a reference."),
+        },
+        _drag,
+        on_element=True,
+    ),
+    "upload": Action(
+        "Give files of the workspace to a field for files.",
+        {"paths": Field("list", "Paths in the workspace.", required=True)},
+        _upload,
+        on_element=True,
+        hidden=True,
+    ),
+    "wait_for": Action(
+        "Wait until something appears or is gone.",
+        {
+            "text": Field("string", "A text of the page."),
+            "selector": Field("string", "Selector of an element."),
+            "seconds": Field("number", "How long at most, up to 30; alone: how long."),
+            "gone": Field("boolean", "Whether to wait until it is gone."),
+        },
+        _wait_for,
+        navigates=True,
+    ),
+    "back": Action("Go back to the page before.", {}, _back, navigates=True),
+    "forward": Action("Go forward again.", {}, _forward, navigates=True),
+    "reload": Action("Load the page again.", {}, _reload, navigates=True),
+    "new_tab": Action(
+        "Open a new tab.",
+        {"url": Field("string", "What to open in it.")},
+        _new_tab,
+        navigates=True,
+    ),
+    "switch_tab": Action(
+        "Make another tab the active one.",
+        {"index": Field("integer", _INDEX, required=True)},
+        _switch_tab,
+    ),
+    "close_tab": Action("Close a tab.", {"index": Field("integer", _INDEX)}, _close_tab),
+    "answer_dialog": Action(
+        "Say in advance how the next dialog is answered; without it, it is dismissed.",
+        {
+            "accept": Field("boolean", "Whether it is accepted."),
+            "text": Field("string", "What a prompt is answered."),
+        },
+        _answer_dialog,
+    ),
+    "screenshot": Action(
+        "Take a picture of the page.",
+        {"full_page": Field("boolean", "Whether of all of it, not only of the window.")},
+        _screenshot,
+    ),
+    "evaluate": Action(
+        "Run JavaScript on the page, where the policy allows it.",
+        {"code": Field("string", "An expression or a function.", required=True)},
+        _evaluate,
+    ),
+}

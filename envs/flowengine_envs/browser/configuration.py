@@ -1,0 +1,82 @@
+"""The models of `config:` and `policy:` of the kind `browser`.
+
+Loads pydantic: import it inside `config_model` and `policy_model`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from flowengine.sdk.models import Config, Duration, Place, Policy, Size
+from flowengine_envs.browser import installation
+
+Permission = Literal[
+    "camera", "clipboard-read", "clipboard-write", "geolocation", "microphone", "notifications"
+]
+
+
+class Viewport(Config):
+    """The size of the window, and so of screenshots."""
+
+    width: Annotated[int, Field(ge=100, le=4096)] = 1280
+    height: Annotated[int, Field(ge=100, le=4096)] = 720
+
+
+class BrowserConfig(Config):
+    """`config:` of the kind `browser`."""
+
+    program: Annotated[str, Field(min_length=1)] | None = None
+    """Path of the browser; default: Chromium or Chrome of this machine, or Playwright's own."""
+    viewport: Viewport = Field(default_factory=Viewport)
+    navigation_timeout: Duration = 30.0
+    """Seconds for loading a page."""
+    action_timeout: Duration = 5.0
+    """Seconds that an action waits for its element, and for the page to take it."""
+    settle: Duration = 2.0
+    """Seconds that an observation waits for what an action started to load."""
+    storage_state: Annotated[str, Field(min_length=1)] | None = None
+    """File with cookies and storage of a login, beside the flow file."""
+    permissions: list[Permission] = Field(default_factory=list)
+    """What pages may do without asking; everything else is denied."""
+    locale: Annotated[str, Field(min_length=2)] = "en-US"
+    timezone: Annotated[str, Field(min_length=1)] | None = None
+    tabs: Annotated[int, Field(ge=1, le=100)] = 20
+    """Most tabs that are open at once; further ones are closed as they open."""
+    downloads: Size = 100 * 1024 * 1024
+    """Bytes of one download; a larger one is cancelled."""
+    characters: Annotated[int, Field(gt=0)] = 2_000_000
+    """Most characters of a page's Markdown."""
+    tree: Annotated[int, Field(gt=0)] = 200_000
+    """Most characters of its accessibility tree in an observation."""
+
+    @property
+    def proxied(self) -> bool:
+        """The browser always reaches the network through a proxy, which sees what it asks for."""
+        return True
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Its programs get no variables."""
+        return {}
+
+    @property
+    def interpreter(self) -> str:
+        """The one that runs this: the first process inside is written in Python."""
+        return sys.executable
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Folders that the sandbox has to see beside the interpreter's."""
+        return installation.folders(self.program)
+
+
+class BrowserPolicy(Policy):
+    """`policy:` of the kind `browser`."""
+
+    network: Literal["none", "any", "public"] | list[Place] | None = "public"
+    """What pages may reach; default: every host at a public address."""
+    evaluate: bool = False
+    """Whether the action `evaluate` may run code on pages."""

@@ -1,0 +1,153 @@
+"""Files that pages offer: they go to the folder `downloads` of the workspace.
+
+They arrive in the sandbox, where only their growth is watched, and are taken out of it when they
+are complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import unicodedata
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from flowengine.sdk.confined_files import Below
+from flowengine.sdk.scratch import make_scratch, remove_scratch
+from flowengine_envs.browser.observation import Downloaded
+
+if TYPE_CHECKING:
+    from playwright.async_api import Download
+
+FOLDER = "downloads"
+_LOOK = 0.1
+"""Seconds between looks at how much has arrived."""
+_LONGEST_NAME = 120
+_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\.|\Z)")
+
+
+class Downloads:
+    """The downloads of one browser.
+
+    Args:
+        workspace: Where they go.
+        arriving: The folder of this machine in which the browser collects them.
+        largest: Bytes that may be under way.
+    """
+
+    def __init__(self, workspace: Path, arriving: Path, largest: int) -> None:
+        self._workspace = workspace
+        self._files = Below(workspace, "downloads stay in the workspace")
+        self._arriving = arriving
+        self._largest = largest
+        self._running: set[asyncio.Task[None]] = set()
+        self._names: set[str] = set()
+        self._done: list[Downloaded] = []
+
+    def begin(self, download: Download) -> None:
+        """Take a file that a page offers."""
+        task = asyncio.ensure_future(self._take(download))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def wait(self, seconds: float) -> int:
+        """Wait for files that are under way, and return how many still are after that time."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=seconds)
+        return len(self._running)
+
+    def taken(self) -> list[Downloaded]:
+        """Return what has ended since this was asked last."""
+        done, self._done = self._done, []
+        return done
+
+    async def close(self) -> None:
+        """Take no more."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _take(self, download: Download) -> None:
+        from playwright.async_api import Error
+
+        url = download.url if not download.url.startswith("data:") else "data:"
+        try:
+            reason = await self._arrived(download)
+            if not reason:
+                self._done.append(await self._kept(download, url))
+                return
+        except Error as error:
+            reason = str(error).splitlines()[0]
+        except OSError as error:
+            reason = f"it cannot be written: {error.strerror}"
+        self._done.append(Downloaded("", 0, url[:2000], reason))
+
+    async def _arrived(self, download: Download) -> str:
+        """Wait until it is complete, and return why it is not."""
+        ending = asyncio.ensure_future(download.failure())
+        too_large = False
+        try:
+            while not ending.done():
+                await asyncio.wait([ending], timeout=_LOOK)
+                if not too_large and not ending.done() and self._size() > self._largest:
+                    too_large = True
+                    await download.cancel()
+            failure = ending.result()
+        finally:
+            ending.cancel()
+        if too_large or (failure is None and self._size() > self._largest):
+            with suppress(Exception):
+                await download.delete()
+            return f"it is larger than {self._largest:,} bytes (config: downloads)"
+        return failure or ""
+
+    def _size(self) -> int:
+        found = 0
+        with suppress(OSError):
+            for each in self._arriving.iterdir():
+                with suppress(OSError):
+                    found += each.lstat().st_size
+        return found
+
+    async def _kept(self, download: Download, url: str) -> Downloaded:
+        """Take a complete file out of the sandbox, through a folder that nothing inside can see."""
+        folder = make_scratch()
+        try:
+            copy = folder / "file"
+            await download.save_as(copy)
+            await download.delete()
+            path = self._free(safe_name(download.suggested_filename))
+            data = await asyncio.to_thread(copy.read_bytes)
+            await asyncio.to_thread(self._files.write, path, data)
+            await asyncio.to_thread((self._workspace / path).chmod, 0o644, follow_symlinks=False)
+        finally:
+            await asyncio.to_thread(remove_scratch, folder)
+        return Downloaded(path, len(data), url[:2000])
+
+    def _free(self, name: str) -> str:
+        """Return a path that no other file has."""
+        pure = PurePosixPath(name)
+        number = 1
+        while True:
+            tried = name if number == 1 else f"{pure.stem} ({number}){pure.suffix}"
+            path = f"{FOLDER}/{tried}"
+            there = self._workspace / path
+            if path not in self._names and not (there.exists() or there.is_symlink()):
+                self._names.add(path)
+                return path
+            number += 1
+
+
+def safe_name(suggested: str) -> str:
+    """Return a name for a file, from what a page or server suggests."""
+    text = unicodedata.normalize("NFC", suggested).replace("\\", "/").rsplit("/", 1)[-1]
+    kept = "".join(
+        each for each in text if unicodedata.category(each)[0] != "C" and each not in ':*?"<>|'
+    )
+    kept = kept.strip(". ")
+    if not kept or _RESERVED.match(kept):
+        kept = f"download-{kept}".rstrip("-")
+    pure = PurePosixPath(kept)
+    suffix = pure.suffix[:20]
+    return pure.stem[: _LONGEST_NAME - len(suffix)] + suffix

@@ -1,0 +1,165 @@
+"""Playwright's driver in a sandbox, and the connection to it.
+
+The driver is a program that starts Chromium and speaks to it through a pipe. Playwright's Python
+package normally starts it beside itself; here it runs inside the sandbox, with all that it writes,
+and only its standard streams lead out. How the package speaks to its driver is no public interface,
+so all that is known of it is in this module, and the version of the package is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from playwright._impl.connection import Connection
+from playwright._impl.transport import PipeTransport
+from playwright.async_api import Playwright
+
+from flowengine.sdk import EnvironmentStartFailed
+from flowengine.sdk.environments import Program, Sandbox
+from flowengine_envs.browser import installation
+from flowengine_envs.browser.first_process import START
+from flowengine_envs.documents import libraries
+
+_ENDING = 3.0
+"""Seconds for an end that was asked for."""
+_LOG = 4096
+_HELD_ELSEWHERE = frozenset({"DATA", "FSIZE"})
+"""Limits of single processes that a browser cannot work under: it reserves far more than it uses,
+and its profile is one of many files."""
+
+
+class Driver:
+    """A driver that runs.
+
+    Args:
+        program: The first process of its sandbox.
+    """
+
+    def __init__(self, program: Program) -> None:
+        loop = asyncio.get_running_loop()
+        self._program = program
+        self._log = bytearray()
+        self._connection = Connection(loop)
+        # Files go through the connection: the two sides see different file systems.
+        self._connection.mark_as_remote()
+        self._transport = _Streams(loop, program)
+        self._transport.on_message = self._take
+        self._connection.onmessage = self._transport.send
+        self._tasks = [asyncio.ensure_future(self._read())]
+        if program.stderr is not None:
+            self._tasks.append(asyncio.ensure_future(self._read_log(program.stderr)))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, as far as is known at once."""
+        return self._program.returncode is None and not self._tasks[0].done()
+
+    @property
+    def log(self) -> str:
+        """The last lines that it wrote to standard error."""
+        return self._log.decode(errors="replace").strip()
+
+    async def playwright(self) -> Playwright:
+        """Return the object with which Playwright's interface begins.
+
+        Raises:
+            EnvironmentStartFailed: The driver has ended.
+        """
+        starting = asyncio.ensure_future(self._connection.initialize_playwright())
+        await asyncio.wait([starting, self._tasks[0]], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait(self._tasks, timeout=0.5)
+            raise EnvironmentStartFailed(f"Playwright's driver did not start: {self.log}")
+        return Playwright(starting.result())
+
+    async def close(self) -> None:
+        """End it, the browser, and all else that it started."""
+        with suppress(OSError, RuntimeError):
+            self._transport.request_stop()
+        try:
+            async with asyncio.timeout(_ENDING):
+                await self._program.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                self._program.kill()
+            await self._program.wait()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._connection.close()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        try:
+            self._connection.dispatch(message)
+        except Exception as error:  # of a listener: the next call raises it
+            self._connection._on_event_listener_error(error)
+
+    async def _read(self) -> None:
+        try:
+            await self._transport.run()
+        finally:
+            self._connection.close()  # calls that still wait fail
+
+    async def _read_log(self, stream: asyncio.StreamReader) -> None:
+        with suppress(OSError):
+            while data := await stream.read(_LOG):
+                self._log = (self._log + data)[-_LOG:]
+
+
+class _Streams(PipeTransport):
+    """The pipes of a program that runs already."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, program: Program) -> None:
+        super().__init__(loop)
+        self._proc = program  # type: ignore[assignment] # its streams are all that is used
+        self._output = program.stdin
+        self._stopped_future = loop.create_future()
+        # Nobody looks at it here: the reader's end is enough.
+        self.on_error_future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+
+
+async def start_driver(sandbox: Sandbox, interpreter: str | None) -> Driver:
+    """Start the driver in an open sandbox.
+
+    Args:
+        sandbox: The sandbox; it ends what is left when it closes.
+        interpreter: The Python that runs the first process.
+
+    Returns:
+        The driver.
+    """
+    folder = installation.driver()
+    assert folder is not None, "`probe` looks for it"
+    argv = [str(folder / "node"), str(folder / "package" / "cli.js"), "run-driver"]
+    limits = {
+        name: value
+        for name, value in sandbox.resource_limits().items()
+        if name not in _HELD_ELSEWHERE
+    }
+    options = {
+        "search_path": libraries.search_path(),
+        "argv": argv,
+        "forwards": [*sandbox.forwards],
+        "limits": limits,
+    }
+    env = {
+        "HOME": sandbox.home,
+        "TMPDIR": sandbox.scratch,
+        "LANG": "C.UTF-8",
+        "PW_LANG_NAME": "python",
+        "PW_LANG_NAME_VERSION": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "PW_TEST_SCREENSHOT_NO_FONTS_READY": "1",  # a font that never arrives holds up nothing
+        **sandbox.variables,
+    }
+    return Driver(await sandbox.start(_command(interpreter, START, options), env=env))
+
+
+def _command(interpreter: str | None, start: str, options: Mapping[str, Any]) -> Sequence[str]:
+    return [interpreter or sys.executable, "-I", "-c", start, json.dumps(options)]

@@ -1,0 +1,79 @@
+"""Where Chromium and Playwright are on this machine, and what a sandbox has to see of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from flowengine_envs.documents import libraries
+
+INSTALL = (
+    "on Debian or Ubuntu: apt-get install chromium; elsewhere: python -m playwright install "
+    "chromium; or name one that is installed (config: program)"
+)
+_PROGRAMS = (
+    "/usr/lib/chromium/chromium",
+    "/usr/lib64/chromium-browser/chromium-browser",
+    "/usr/lib/chromium-browser/chromium-browser",
+    "/opt/google/chrome/chrome",
+)
+"""The programs themselves. What is on the `PATH` is mostly a script that wants files of `/etc`."""
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def browser(named: str | None) -> str | None:
+    """Return the path of the browser.
+
+    Args:
+        named: The path that a spec names, if it does.
+
+    Returns:
+        The path; None: there is none.
+    """
+    if named is not None:
+        own = os.path.abspath(os.path.expanduser(named))
+        return own if os.access(own, os.X_OK) and os.path.isfile(own) else None
+    known = [path for path in _PROGRAMS if os.access(path, os.X_OK)]
+    found = [path for name in _NAMES if (path := shutil.which(name)) is not None]
+    return next(iter([*known, *_playwrights(), *found]), None)
+
+
+def _playwrights() -> list[str]:
+    """Return the browsers that `playwright install` has fetched, the newest first."""
+    told = os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or "~/.cache/ms-playwright"
+    found = Path(os.path.expanduser(told)).glob("chromium-*/chrome-linux*/chrome")
+    return sorted((str(path) for path in found if os.access(path, os.X_OK)), reverse=True)
+
+
+def driver() -> Path | None:
+    """Return the folder of Playwright's driver; None: Playwright is not installed."""
+    found = find_spec("playwright")
+    if found is None or found.origin is None:
+        return None
+    return Path(found.origin).parent / "driver"
+
+
+def missing() -> list[str]:
+    """Return the Python packages that are not installed."""
+    return [name for name in ("lxml", "playwright") if find_spec(name) is None]
+
+
+def folders(named: str | None) -> tuple[str, ...]:
+    """Return the folders that a sandbox has to see beside the interpreter's and the system's.
+
+    Args:
+        named: The path of the browser that a spec names, if it does.
+    """
+    program, played = browser(named), driver()
+    places = [os.path.dirname(program)] if program is not None else []
+    places += [str(played)] if played is not None else []
+    shown = (sys.prefix, sys.base_prefix, "/usr")
+    new = [place for place in places if not _below(place, shown)]
+    return (*libraries.folders(), *new)
+
+
+def _below(place: str, folders: tuple[str, ...]) -> bool:
+    return any(Path(place).is_relative_to(folder) for folder in folders)

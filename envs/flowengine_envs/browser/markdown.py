@@ -1,0 +1,127 @@
+"""Turns the HTML of pages into Markdown, in a process that lasts from page to page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import suppress
+from typing import NamedTuple
+
+from flowengine.sdk.environments import Program, Sandbox
+from flowengine_envs.browser.markdown_worker import LENGTH, LENGTHS, START
+from flowengine_envs.documents import libraries
+from flowengine_envs.documents.document import MIB
+
+MEMORY = 1024 * MIB
+LARGEST_ANSWER = 64 * MIB
+_TIME = 10.0
+"""Seconds for one page."""
+
+
+class Markdown(NamedTuple):
+    """A page as text."""
+
+    text: str
+    title: str = ""
+    truncated: bool = False
+    error: str = ""
+    """Why there is no text."""
+
+
+class Converter:
+    """A process that converts pages; it is started for the first one, and again when it has ended.
+
+    Args:
+        sandbox: Where it runs.
+        interpreter: The Python that has the converters.
+    """
+
+    def __init__(self, sandbox: Sandbox, interpreter: str | None) -> None:
+        self._sandbox = sandbox
+        self._interpreter = interpreter or sys.executable
+        self._program: Program | None = None
+        self._log: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Start the process, so that the first page does not wait for it."""
+        async with self._starting:
+            await self._running()
+
+    async def convert(self, html: str, base: str, characters: int) -> Markdown:
+        """Convert a page.
+
+        Args:
+            html: Its HTML.
+            base: Its address, against which its links are resolved.
+            characters: Length of the text; the rest is left out.
+
+        Returns:
+            Its text, or why there is none.
+        """
+        if not html.strip():
+            return Markdown("")
+        asked = json.dumps({"base": base, "characters": characters}).encode()
+        page = html.encode("utf-8", "replace")
+        async with self._starting:
+            try:
+                async with asyncio.timeout(_TIME):
+                    program = await self._running()
+                    assert program.stdin is not None
+                    assert program.stdout is not None
+                    program.stdin.write(LENGTHS.pack(len(asked), len(page)) + asked + page)
+                    await program.stdin.drain()
+                    (size,) = LENGTH.unpack(await program.stdout.readexactly(LENGTH.size))
+                    if size > LARGEST_ANSWER:
+                        raise ValueError(f"an answer of {size:,} bytes")
+                    return _checked(json.loads(await program.stdout.readexactly(size)))
+            except TimeoutError:
+                await self.close()
+                return Markdown("", error=f"converting the page takes more than {_TIME:.0f} s")
+            except (OSError, ValueError, asyncio.IncompleteReadError):
+                await self.close()
+                return Markdown("", error="the process that converts the page has ended")
+            except BaseException:  # an answer that nobody takes would be the next page's
+                await asyncio.shield(self.close())
+                raise
+
+    async def close(self) -> None:
+        """End the process, if it runs."""
+        program, self._program = self._program, None
+        if program is not None:
+            with suppress(ProcessLookupError):
+                program.kill()
+            await program.wait()
+        if self._log is not None:
+            self._log.cancel()
+            await asyncio.gather(self._log, return_exceptions=True)
+            self._log = None
+
+    async def _running(self) -> Program:
+        if self._program is None or self._program.returncode is not None:
+            await self.close()
+            options = {"search_path": libraries.search_path(), "memory": MEMORY}
+            argv = [self._interpreter, "-I", "-c", START, json.dumps(options)]
+            self._program = await self._sandbox.start(argv, env={"LANG": "C.UTF-8"})
+            self._log = asyncio.ensure_future(_drain(self._program.stderr))
+        return self._program
+
+
+async def _drain(stream: asyncio.StreamReader | None) -> None:
+    """Keep a process from waiting for somebody to read what it complains of."""
+    with suppress(OSError):
+        while stream is not None and await stream.read(1 << 16):
+            pass
+
+
+def _checked(answer: object) -> Markdown:
+    """Return what the process answered; `ValueError` if it is not an answer."""
+    if not isinstance(answer, dict):
+        raise ValueError("no answer")
+    if "error" in answer:
+        return Markdown("", error=str(answer["error"])[:500])
+    text, title = answer.get("markdown"), answer.get("title")
+    if not isinstance(text, str) or not isinstance(title, str):
+        raise ValueError("no answer")
+    return Markdown(text, title, bool(answer.get("truncated")))

@@ -1,0 +1,139 @@
+"""Looks at a page: its text, its accessibility tree, and a picture, each within a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from playwright.async_api import Error
+
+from flowengine_envs.browser.actions import shown_url
+from flowengine_envs.browser.challenges import is_challenge
+from flowengine_envs.browser.elements import told
+from flowengine_envs.browser.markdown import Markdown
+from flowengine_envs.browser.observation import WebObservation
+from flowengine_envs.browser.page_text import PageText
+
+if TYPE_CHECKING:
+    from flowengine_envs.browser.configuration import BrowserConfig
+    from flowengine_envs.browser.markdown import Converter
+    from flowengine_envs.browser.session import Session, TabState
+
+ANSWER = 5.0
+"""Seconds within which a page answers whose scripts let it."""
+PART = 20.0
+"""Seconds for each part of an observation; they are taken at the same time."""
+HIGHEST = 16_384
+"""Pixels of the height of a screenshot: more than that Chromium does not draw."""
+_NOTHING = PageText("", 0, False, "", 0, [])
+
+
+class _Missing(NamedTuple):
+    """A part of an observation that there is not, and why."""
+
+    reason: str
+
+
+async def observe(
+    session: Session, converter: Converter, config: BrowserConfig, *, full_page: bool
+) -> WebObservation:
+    """Return what there is to see in the active tab.
+
+    Args:
+        session: The browser.
+        converter: Makes Markdown of the page.
+        config: What the environment was told.
+        full_page: Whether the screenshot shows more than the window.
+
+    Returns:
+        The observation; what is missing in it is named in `error`.
+    """
+    tab = session.tab
+    if tab.crashed:
+        await session.remove(tab)
+        return WebObservation("", "", b"", "", "the page crashed; a blank one takes its place")
+    if not await tab.answers(ANSWER):
+        url = shown_url(tab.page.url)
+        await session.remove(tab)
+        stuck = "the page does not answer; it was closed, and a blank one takes its place"
+        return WebObservation("", url, b"", "", stuck)
+    page, tree, picture = await asyncio.gather(
+        _part(tab.read(PART)),
+        _part(tab.page.aria_snapshot(mode="ai", timeout=PART * 1000)),
+        _part(_picture(tab, full_page=False)),
+    )
+    missing = {"text": page, "accessibility tree": tree, "screenshot": picture}
+    errors = [f"{of}: {why.reason}" for of, why in missing.items() if isinstance(why, _Missing)]
+    url, notes = shown_url(tab.page.url), []
+    text = page if isinstance(page, PageText) else _NOTHING
+    if full_page:
+        picture = await _part(_picture(tab, full_page=True, height=text.height))
+        if text.height > HIGHEST:
+            notes.append(f"The page is {text.height} pixels high; {HIGHEST} of them are shown.")
+    found = await _markdown(converter, text, url, config.characters)
+    if found.error:
+        errors.append(f"text: {found.error}")
+    shown = tree if isinstance(tree, str) else ""
+    return WebObservation(
+        content=found.text,
+        url=url,
+        screenshot=picture if isinstance(picture, bytes) else b"",
+        ax_tree=_cut(shown, config.tree),
+        error="; ".join(errors),
+        title=text.title,
+        status=tab.status,
+        truncated=found.truncated or text.cut,
+        ax_tree_left_out=len(shown) - len(_cut(shown, config.tree)),
+        hidden_text_removed=text.hidden,
+        notes=notes,
+        challenge=is_challenge(text.title, found.text, text.frames),
+    )
+
+
+async def complete(session: Session, seen: WebObservation, **more: Any) -> WebObservation:
+    """Return an observation with what happened beside the page since the last one."""
+    return replace(
+        seen,
+        tabs=await session.listed(),
+        dialogs=session.dialogs(),
+        downloads=session.downloads.taken(),
+        notes=[*seen.notes, *session.notes()],
+        **more,
+    )
+
+
+async def _markdown(converter: Converter, text: PageText, url: str, most: int) -> Markdown:
+    if not text.html:
+        return Markdown("")
+    return await converter.convert(text.html, url, most)
+
+
+async def _part(work: Awaitable[Any]) -> Any:
+    """Return a part of an observation, or why there is none."""
+    try:
+        async with asyncio.timeout(PART):
+            return await work
+    except TimeoutError:
+        return _Missing(f"there is none after {PART:g} s")
+    except Error as error:
+        return _Missing(told(error))
+
+
+async def _picture(tab: TabState, *, full_page: bool, height: int = 0) -> bytes:
+    page = tab.page
+    size = page.viewport_size
+    bound = PART * 1000
+    if not full_page or size is None:
+        return await page.screenshot(timeout=bound)
+    high = min(max(height, size["height"]), HIGHEST)
+    clip = {"x": 0, "y": 0, "width": size["width"], "height": high}
+    return await page.screenshot(full_page=True, clip=clip, timeout=bound)  # type: ignore[arg-type]
+
+
+def _cut(tree: str, most: int) -> str:
+    """Return the beginning of a tree, in whole lines."""
+    if len(tree) <= most:
+        return tree
+    return tree[: tree.rfind("\n", 0, most + 1) + 1]

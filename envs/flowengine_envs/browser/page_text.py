@@ -1,0 +1,81 @@
+"""The text of a page that people can see, read where the page's own scripts cannot interfere."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Page
+
+LARGEST = 16 * 1024 * 1024
+"""Characters of HTML that are read of a page."""
+
+
+class PageText(NamedTuple):
+    """What a page holds."""
+
+    html: str
+    """Without what cannot be seen."""
+    hidden: int
+    """Pieces of text that cannot be seen."""
+    cut: bool
+    title: str
+    height: int
+    """Of the whole page, in pixels."""
+    frames: list[str]
+    """Addresses of the first frames in it."""
+
+
+async def read_page(page: Page, session: CDPSession, seconds: float) -> PageText:
+    """Read a page.
+
+    Args:
+        page: The page.
+        session: Its DevTools session.
+        seconds: How long a script of the page may keep it from answering.
+
+    Returns:
+        What it holds.
+
+    Raises:
+        TimeoutError: It does not answer.
+        Error: It is gone.
+    """
+    async with asyncio.timeout(seconds):
+        tree = await session.send("Page.getFrameTree")
+        frame = tree["frameTree"]["frame"]["id"]
+        world = await session.send(
+            "Page.createIsolatedWorld", {"frameId": frame, "worldName": "flowengine"}
+        )
+        answer = await session.send(
+            "Runtime.evaluate",
+            {
+                "expression": f"({_script()})({LARGEST})",
+                "contextId": world["executionContextId"],
+                "returnByValue": True,
+                "timeout": seconds * 1000,
+            },
+        )
+    return _checked(answer)
+
+
+def _checked(answer: Any) -> PageText:
+    value = answer.get("result", {}).get("value")
+    if not isinstance(value, dict):
+        return PageText("", 0, False, "", 0, [])
+    return PageText(
+        str(value["html"]),
+        int(value["hidden"]),
+        bool(value["cut"]),
+        str(value["title"]),
+        int(value["height"]),
+        [str(each) for each in value["frames"]],
+    )
+
+
+@cache
+def _script() -> str:
+    return Path(__file__).with_name("visible_page.js").read_text(encoding="utf-8")

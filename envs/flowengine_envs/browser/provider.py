@@ -1,0 +1,95 @@
+"""`browser`: Chromium in a sandbox, of which steps and agents see pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk.environments import Axis, Capabilities, Provider, Request, Spec
+from flowengine_envs.browser import installation
+from flowengine_envs.workspace import make_home
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from flowengine_envs.browser.resource import Browser
+
+
+class BrowserProvider(Provider["Browser"]):
+    """Opens browsers."""
+
+    kind = "browser"
+    sandbox = "namespace"
+    only_in: ClassVar[tuple[str, ...]] = ("namespace", "host")
+    live = True
+
+    @classmethod
+    def resource_types(cls) -> tuple[type, ...]:
+        """Return the class of browsers."""
+        from flowengine_envs.browser.resource import Browser
+
+        return (Browser,)
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`."""
+        from flowengine_envs.browser.configuration import BrowserConfig
+
+        return BrowserConfig
+
+    def policy_model(self) -> type[BaseModel]:
+        """Return the model of `policy:`."""
+        from flowengine_envs.browser.configuration import BrowserPolicy
+
+        return BrowserPolicy
+
+    def capabilities(self, sandbox: Capabilities) -> Capabilities:
+        """Return what the sandbox holds of Chromium, and what is held of each action."""
+        holds: dict[Axis, str] = {
+            "time": "an action is given up, and a page that does not answer is closed"
+        }
+        # No supervisor watches the files; a browser's downloads have a limit of their own.
+        return sandbox.without("disk").also(holds)
+
+    async def probe(self, spec: Spec) -> None:
+        """Look for the browser and the packages.
+
+        Raises:
+            EnvironmentUnavailable: One of them is not installed; the message has the command.
+        """
+        if missing := installation.missing():
+            raise EnvironmentUnavailable(
+                f"{spec}: {', '.join(missing)} not installed: pip install 'flowengine[browser]'"
+            )
+        named = spec.config.program
+        if installation.browser(named) is None:
+            what = "Chromium is not installed" if named is None else f"there is no browser {named}"
+            raise EnvironmentUnavailable(f"{spec}: {what}; {installation.INSTALL}")
+
+    async def ensure(self, request: Request) -> Browser:
+        """Start a browser with one blank page, or with the page that it had before a wait.
+
+        Returns:
+            The browser.
+
+        Raises:
+            EnvironmentStartFailed: It did not start.
+        """
+        from flowengine_envs.browser.resource import Browser
+
+        make_home(request)
+        browser = Browser(request)
+        await browser.open()
+        return browser
+
+    def health_check(self, resource: Browser) -> bool:
+        """Return whether its processes are there."""
+        return resource.healthy
+
+    async def suspend(self, resource: Browser) -> None:
+        """Keep cookies, storage and address, then end it."""
+        await resource.save()
+        await resource.close()
+
+    async def release(self, resource: Browser) -> None:
+        """End it and all that it started; the workspace stays."""
+        await resource.close()

@@ -1,0 +1,300 @@
+"""A browser as steps and programs use it: every call does one thing and says what it sees."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowengine.sdk import EnvironmentFailure, EnvironmentUnavailable
+from flowengine.sdk.environments import Request, Sandbox
+from flowengine_envs.browser.actions import ACTIONS, Acting, Navigation, do
+from flowengine_envs.browser.elements import ActionFailed
+from flowengine_envs.browser.markdown import Converter
+from flowengine_envs.browser.observation import WebObservation
+from flowengine_envs.browser.observing import complete, observe
+from flowengine_envs.browser.session import ARRIVING, Session, open_session, own_folder
+from flowengine_envs.browser.verbs import Verbs
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser as PlaywrightBrowser
+    from playwright.async_api import BrowserContext, Page
+
+STATE = "browser.json"
+"""File of the home folder with cookies, storage and address, between two openings."""
+_MOST_BLOCKED = 50
+_CHROMIUMS_OWN = ("connectivitycheck.gstatic.com:",)
+"""What Chromium asks for by itself, after a failure of TLS."""
+_SPARE = 2.0
+"""Seconds beside those of an action, within which it ends in any case."""
+_SAVING = 5.0
+
+
+class Browser(Verbs):
+    """A browser. Actions happen one after the other, in the order of their calls.
+
+    Nothing that a page does is raised: what goes wrong is the `error` of the observation.
+
+    Args:
+        request: What was asked for.
+    """
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self.request = request
+        self.workspace = request.workspace
+        """Folder of downloads and uploads."""
+        self._config = request.config
+        self._line = asyncio.Lock()
+        self._session: Session | None = None
+        self._sandbox: Sandbox | None = None
+        self._converter: Converter | None = None
+        self._refused = 0
+        """Number of the last refused connection that was told."""
+        self._again = ""
+        """Why the page is not the one that it was, for the next observation."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the browser is there, as far as is known at once."""
+        return self._session is not None and self._session.alive
+
+    @property
+    def page(self) -> Page:
+        """The live page of the active tab, an object of Playwright's asynchronous interface.
+
+        It belongs to the event loop of environments: await its methods there, for example with
+        `flowengine.sdk.environments.background().wait(...)`.
+        """
+        return self._live().tab.page
+
+    @property
+    def context(self) -> BrowserContext:
+        """The live profile, as `page`."""
+        return self._live().context
+
+    @property
+    def browser(self) -> PlaywrightBrowser | None:
+        """The live browser, as `page`."""
+        return self._live().browser
+
+    def _live(self) -> Session:
+        self.check_open()
+        assert self._session is not None
+        return self._session
+
+    async def open(self) -> None:
+        """Start the browser; on the background loop."""
+        kept = await asyncio.to_thread(self._taken)
+        state = kept.get("state")
+        await self._start(state if isinstance(state, dict) else self._named_state())
+        address = kept.get("url")
+        if isinstance(address, str) and address.startswith(("http://", "https://")):
+            seen = await self._done("navigate", {"url": address})
+            self._again = (
+                f"The browser was opened again, at its last address {seen.url}: forms, scroll "
+                "positions and other tabs are gone."
+            )
+
+    async def close(self) -> None:
+        """End it and all that it started; on the background loop."""
+        session, self._session = self._session, None
+        converter, self._converter = self._converter, None
+        sandbox, self._sandbox = self._sandbox, None
+        try:
+            if session is not None:
+                await session.close()
+            if converter is not None:
+                await converter.close()
+        finally:
+            if sandbox is not None:
+                await sandbox.close()
+
+    async def save(self) -> None:
+        """Keep cookies, storage and address for the next opening; on the background loop."""
+        if self._session is None or not self._session.alive:
+            return
+        with suppress(Exception):  # a browser that cannot say them has none to keep
+            async with asyncio.timeout(_SAVING):
+                state = await self._session.context.storage_state(indexed_db=True)
+                tab = self._session.tab
+                kept = {"state": state, "url": "" if tab.gone else tab.page.url}
+                await asyncio.to_thread(_write, self.request.home / STATE, json.dumps(kept))
+
+    async def act(self, name: str, fields: Mapping[str, Any]) -> WebObservation:
+        """Do an action when those before it are done, and look at the page."""
+        async with self._line:
+            if not self.healthy:
+                await self._restart()
+            seen = await self._done(name, fields)
+            if self._again:
+                seen, self._again = replace(seen, notes=[self._again, *seen.notes]), ""
+            return seen
+
+    async def _done(self, name: str, fields: Mapping[str, Any]) -> WebObservation:
+        assert self._session is not None
+        assert self._converter is not None
+        session = self._session
+        try:
+            acting = await self._acting(session)
+        except Exception as lost:
+            return self._lost(session, lost)
+        acting.tab.begin()
+        action = ACTIONS.get(name)
+        error, value, asked = "", None, None
+        try:
+            async with asyncio.timeout(
+                self._bound(navigates=action is not None and action.navigates)
+            ):
+                value = await do(acting, name, fields)
+        except Navigation as failed:
+            error, asked = str(failed), failed.url
+        except ActionFailed as failed:
+            error = str(failed)
+        except TimeoutError:
+            error = "timeout: the page does not answer"
+        except Exception as unexpected:  # of Playwright, when the browser ends meanwhile
+            error = f"{type(unexpected).__name__}: {unexpected}"[:500]
+        if not session.alive:
+            return self._lost(session)
+        if asked is not None:
+            blocked = self._blocked()
+            failed_seen = WebObservation(
+                "", asked, b"", "", error, blocked=blocked, generation=self.generation
+            )
+            return await complete(session, failed_seen)
+        return await self._seen(session, acting, error, value)
+
+    async def _acting(self, session: Session) -> Acting:
+        config = self._config
+        return Acting(
+            session,
+            await session.ready(),
+            self.workspace,
+            self._within(config.action_timeout),
+            self._within(config.navigation_timeout),
+            self.request.policy.evaluate,
+        )
+
+    def _within(self, seconds: float) -> float:
+        most = self.request.limits.time
+        return seconds if most is None else min(seconds, most)
+
+    def _bound(self, *, navigates: bool) -> float:
+        config = self._config
+        # An action may wait for two elements, and then for the page to take it.
+        seconds: float = config.navigation_timeout if navigates else 3 * config.action_timeout
+        return self._within(seconds) + _SPARE
+
+    async def _seen(
+        self, session: Session, acting: Acting, error: str, value: Any
+    ) -> WebObservation:
+        """Return what there is to see after an action."""
+        assert self._converter is not None
+        try:
+            if not acting.tab.gone:
+                await acting.tab.settle(self._config.settle)
+            await session.settle(self._config.settle)
+            if session.tab is not acting.tab:
+                await session.tab.settle(self._config.settle)
+            going_on = await session.downloads.wait(self._config.action_timeout)
+            await session.ready()
+            seen = await observe(session, self._converter, self._config, full_page=acting.full_page)
+            await session.ready()
+            told = "; ".join(each for each in (error, seen.error) if each)
+            more = [f"{going_on} downloads are still under way."] if going_on else []
+            seen = replace(
+                seen, error=told, value=value, notes=[*seen.notes, *more], blocked=self._blocked()
+            )
+            return await complete(session, seen, generation=self.generation)
+        except EnvironmentFailure:
+            raise
+        except Exception as failed:
+            return self._lost(session, failed)
+
+    def _blocked(self) -> list[str]:
+        """Return what was asked for since the last observation, and may not be reached."""
+        if self._sandbox is None:
+            return []
+        refused = self._sandbox.refused_connections(self._refused)
+        self._refused = refused[-1][0] if refused else self._refused
+        told = dict.fromkeys(text for _, text in refused if not text.startswith(_CHROMIUMS_OWN))
+        return [*told][:_MOST_BLOCKED]
+
+    def _lost(self, session: Session, error: Exception | None = None) -> WebObservation:
+        """Return that the browser has ended, or why nothing can be seen of one that has not."""
+        if error is not None and session.alive:
+            why = f"the page cannot be observed: {error}"[:500]
+        else:
+            why = "browser lost: its processes have ended; the next action starts it again"
+        return WebObservation("", "", b"", "", why, generation=self.generation)
+
+    # Starting
+
+    async def _restart(self) -> None:
+        """Start the browser again after it has ended."""
+        await self.close()
+        self.generation += 1
+        await self._start(self._named_state())
+        self._again = "The browser had ended and was started again: its pages and logins are gone."
+
+    async def _start(self, state: dict[str, Any] | None) -> None:
+        request = self.request
+        if request.sandbox is None:
+            raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
+        own = own_folder(request)
+        inside = request._replace(workspace=own / "work", home=own / "home", mounts={})
+        for folder in (inside.workspace, inside.home, inside.home / ARRIVING):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sandbox = request.sandbox(inside)
+        self._refused = 0
+        await sandbox.open()
+        self._sandbox = sandbox
+        self._converter = Converter(sandbox, self._config.interpreter)
+        try:
+            first = self.generation == request.generation
+            async with asyncio.timeout_at(request.deadline if first else None):
+                self._session, _ = await asyncio.gather(
+                    open_session(request, sandbox, state), self._converter.start()
+                )
+        except BaseException:
+            await asyncio.shield(self.close())
+            raise
+
+    def _named_state(self) -> dict[str, Any] | None:
+        """Return the login that the spec names."""
+        if self._config.storage_state is None:
+            return None
+        path = Path(self.request.spec.folder, self._config.storage_state)
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise EnvironmentUnavailable(
+                f"{self.request.spec}: storage_state: {path} cannot be read: {error}"
+            ) from None
+        return found if isinstance(found, dict) else None
+
+    def _taken(self) -> dict[str, Any]:
+        """Return what the opening before this one has kept; once."""
+        path = self.request.home / STATE
+        with suppress(OSError, ValueError):
+            found = json.loads(path.read_text(encoding="utf-8"))
+            path.unlink()
+            return found if isinstance(found, dict) else {}
+        return {}
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that nobody else reads."""
+    new = path.with_suffix(".new")
+    with suppress(FileNotFoundError):
+        new.unlink()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with open(os.open(new, flags, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    new.replace(path)

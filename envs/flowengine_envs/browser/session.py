@@ -1,0 +1,365 @@
+"""One run of Chromium with one profile: its tabs, and what happens in them by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from playwright.async_api import Error
+
+from flowengine.sdk import EnvironmentStartFailed
+from flowengine.sdk.environments import Request, Sandbox
+from flowengine_envs.browser import installation
+from flowengine_envs.browser.downloads import Downloads
+from flowengine_envs.browser.driver import Driver, start_driver
+from flowengine_envs.browser.observation import DialogShown, Tab
+from flowengine_envs.browser.page_text import read_page
+from flowengine_envs.workspace import OWN
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, CDPSession, Dialog, Page
+
+    from flowengine_envs.browser.page_text import PageText
+
+ARRIVING = "downloads"
+"""Folder of the sandbox's home in which downloads arrive."""
+_CLOSING = 2.0
+_SOON = 1.0
+"""Seconds in which a page that is not stuck answers."""
+_MOST_TOLD = 20
+_ARGUMENTS = (
+    "--component-updater=url-source=http://127.0.0.1:9/",  # nobody: it updates itself all the same
+    "--disable-quic",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--disable-blink-features=FileSystemAccess,FileSystemAccessLocal",
+)
+_LOADED = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
+"""What an observation waits for: what changes the text of a page."""
+
+
+class TabState:
+    """A tab.
+
+    Args:
+        page: Playwright's object for it.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.crashed = False
+        self.status: int | None = None
+        """Of the response to the last navigation."""
+        self._session: CDPSession | None = None
+        self._loading: set[Any] = set()
+        self._changed = asyncio.Event()
+        page.on("crash", self._crash)
+        page.on("close", self._crash_waiters)
+        page.on("request", self._began)
+        page.on("requestfinished", self._ended)
+        page.on("requestfailed", self._ended)
+
+    def begin(self) -> None:
+        """Wait later only for what is requested from now on."""
+        self._loading.clear()
+
+    async def settle(self, seconds: float) -> None:
+        """Wait until what was requested since `begin` has arrived, but no longer than this."""
+        from playwright.async_api import Error
+
+        with suppress(TimeoutError, Error):
+            async with asyncio.timeout(seconds):
+                await self.page.wait_for_load_state("domcontentloaded")
+                await self.page.evaluate("() => new Promise(done => setTimeout(done))")
+                while self._loading and not self.gone:
+                    self._changed.clear()
+                    await self._changed.wait()
+                    if not self._loading:  # what has arrived may ask for more
+                        await self.page.evaluate("() => new Promise(done => setTimeout(done))")
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was closed, or its process has ended."""
+        return self.crashed or self.page.is_closed()
+
+    async def read(self, seconds: float) -> PageText:
+        """Return what the page holds."""
+        if self._session is None:
+            self._session = await self.page.context.new_cdp_session(self.page)
+        return await read_page(self.page, self._session, seconds)
+
+    async def answers(self, seconds: float) -> bool:
+        """Return whether scripts of the page let it answer within this time."""
+        with suppress(Error, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.page.evaluate("0")
+                return True
+        return self.gone
+
+    async def title(self) -> str:
+        """Return the title, if the page answers soon."""
+        with suppress(Error, TimeoutError):
+            async with asyncio.timeout(_SOON):
+                return (await self.page.title())[:1000]
+        return ""
+
+    def _crash(self, *_: Any) -> None:
+        self.crashed = True
+        self._crash_waiters()
+
+    def _crash_waiters(self, *_: Any) -> None:
+        self._loading.clear()
+        self._changed.set()
+
+    def _began(self, asked: Any) -> None:
+        if asked.resource_type in _LOADED:
+            self._loading.add(asked)
+
+    def _ended(self, asked: Any) -> None:
+        self._loading.discard(asked)
+        self._changed.set()
+
+
+class Session:
+    """A browser that runs.
+
+    Args:
+        driver: What runs it; None: somebody else's, who ends it.
+        context: Its profile.
+        downloads: Takes the files that pages offer.
+        most: Tabs that may be open.
+    """
+
+    def __init__(
+        self, driver: Driver | None, context: BrowserContext, downloads: Downloads, most: int
+    ) -> None:
+        self.context = context
+        self.downloads = downloads
+        self.tabs: list[TabState] = []
+        self.active = 0
+        self.answers: list[tuple[bool, str | None]] = []
+        """What the next dialogs are answered: whether they are accepted, and with which text."""
+        self._driver = driver
+        self._most = most
+        self._dialogs: list[DialogShown] = []
+        self._more_dialogs = 0
+        self._refused_tabs = 0
+        self._crashed = 0
+        self._targets: CDPSession | None = None
+        self._profile = ""
+        self._tabs_changed = asyncio.Event()
+        self._new_tab = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        context.on("page", self._opened)
+        context.on("dialog", self._asked)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the browser is there, as far as is known at once."""
+        browser = self.context.browser
+        driven = self._driver is None or self._driver.alive
+        return driven and (browser is None or browser.is_connected())
+
+    @property
+    def browser(self) -> Browser | None:
+        """Playwright's object for the browser."""
+        return self.context.browser
+
+    @property
+    def tab(self) -> TabState:
+        """The active tab."""
+        return self.tabs[self.active]
+
+    async def ready(self) -> TabState:
+        """Return the active tab, a new one if it is gone."""
+        self._crashed += sum(each.crashed for each in self.tabs)
+        self.tabs = [each for each in self.tabs if not each.gone]
+        self.active = max(0, min(self.active, len(self.tabs) - 1))
+        if not self.tabs:
+            self.add(await self.context.new_page())
+            self._new_tab = False
+        return self.tab
+
+    def add(self, page: Page) -> TabState:
+        """Follow a page, and make it the active one."""
+        for at, each in enumerate(self.tabs):
+            if each.page is page:
+                self.active = at
+                return each
+        tab = TabState(page)
+        page.on("download", self.downloads.begin)
+        self.tabs.append(tab)
+        self.active = len(self.tabs) - 1
+        return tab
+
+    async def remove(self, tab: TabState) -> None:
+        """Close a tab, whether or not its page answers; the one before it becomes active."""
+        if tab in self.tabs:
+            at = self.tabs.index(tab)
+            self.tabs.remove(tab)
+            if at <= self.active:
+                self.active = max(0, self.active - 1)
+        with suppress(Error, TimeoutError):
+            async with asyncio.timeout(_CLOSING):
+                await tab.page.close(run_before_unload=False)
+
+    async def settle(self, seconds: float) -> None:
+        """Wait for tabs that pages have opened, until they are known here."""
+        with suppress(Error, TimeoutError):
+            async with asyncio.timeout(seconds):
+                while await self._pages() > len([each for each in self.tabs if not each.gone]):
+                    self._tabs_changed.clear()
+                    await self._tabs_changed.wait()
+
+    async def _pages(self) -> int:
+        """Return how many tabs the browser has."""
+        if self._targets is None:
+            if self.browser is None or not self.tabs:
+                return 0
+            own = await self.context.new_cdp_session(self.tabs[0].page)
+            told = await own.send("Target.getTargetInfo")
+            await own.detach()
+            self._profile = told["targetInfo"]["browserContextId"]
+            self._targets = await self.browser.new_browser_cdp_session()
+        found = (await self._targets.send("Target.getTargets"))["targetInfos"]
+        kinds = [each["type"] for each in found if each.get("browserContextId") == self._profile]
+        return kinds.count("page")
+
+    async def listed(self) -> list[Tab]:
+        """Return the open tabs."""
+        tabs = [each for each in self.tabs if not each.gone]
+        titles = await asyncio.gather(*(each.title() for each in tabs))
+        shown = self.tab if self.tabs else None
+        return [
+            Tab(at, each.page.url[:2000], title, each is shown)
+            for at, (each, title) in enumerate(zip(tabs, titles, strict=True))
+        ]
+
+    def dialogs(self) -> list[DialogShown]:
+        """Return the dialogs since this was asked last."""
+        shown, self._dialogs = self._dialogs, []
+        return shown
+
+    def notes(self) -> list[str]:
+        """Return what happened by itself since this was asked last."""
+        told = []
+        if self._new_tab:
+            told.append("A new tab was opened and is the active one.")
+        if self._crashed:
+            told.append(f"{self._crashed} pages crashed and were closed.")
+        if self._refused_tabs:
+            told.append(f"{self._refused_tabs} further tabs were closed: {self._most} may be open.")
+        if self._more_dialogs:
+            told.append(f"There were {self._more_dialogs} more dialogs.")
+        self._new_tab = False
+        self._refused_tabs = self._more_dialogs = self._crashed = 0
+        return told
+
+    async def close(self) -> None:
+        """End the browser, if it is not somebody else's."""
+        await self.downloads.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._driver is not None:
+            await self._driver.close()
+
+    def _opened(self, page: Page) -> None:
+        self._tabs_changed.set()
+        if any(each.page is page for each in self.tabs):
+            return
+        if len([each for each in self.tabs if not each.gone]) >= self._most:
+            self._refused_tabs += 1
+            page.on("close", lambda *_: self._tabs_changed.set())
+            self._later(page.close(run_before_unload=False))
+            return
+        self._new_tab = bool(self.tabs)
+        self.add(page)
+
+    def _asked(self, dialog: Dialog) -> None:
+        self._later(self._answer(dialog))
+
+    async def _answer(self, dialog: Dialog) -> None:
+        # A page must not be able to keep the browser from leaving it.
+        accept, text = dialog.type == "beforeunload", None
+        if self.answers and not accept:
+            accept, text = self.answers.pop(0)
+        if len(self._dialogs) < _MOST_TOLD:
+            self._dialogs.append(DialogShown(dialog.type, dialog.message[:1000], accept))
+        else:
+            self._more_dialogs += 1
+        if accept:
+            await (dialog.accept() if text is None else dialog.accept(text))
+        else:
+            await dialog.dismiss()
+
+    def _later(self, work: Any) -> None:
+        async def done() -> None:
+            with suppress(Error):  # the page may be gone by now
+                await work
+
+        task = asyncio.ensure_future(done())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def open_session(request: Request, sandbox: Sandbox, state: dict[str, Any] | None) -> Session:
+    """Start a browser in an open sandbox.
+
+    Args:
+        request: What was asked for.
+        sandbox: Where it runs.
+        state: Cookies and storage that it begins with.
+
+    Returns:
+        The browser, with one blank tab.
+
+    Raises:
+        EnvironmentStartFailed: It did not start; the message says why.
+    """
+    config = request.config
+    proxy = sandbox.variables.get("http_proxy")
+    driver = await start_driver(sandbox, config.interpreter)
+    try:
+        playwright = await driver.playwright()
+        browser = await playwright.chromium.launch(
+            executable_path=installation.browser(config.program),
+            headless=True,
+            chromium_sandbox=False,  # it would need rights that the sandbox around it takes away
+            args=[*_ARGUMENTS],
+            downloads_path=f"{sandbox.home}/{ARRIVING}",
+        )
+        context = await browser.new_context(
+            # Of the profile, not the browser: what Chromium asks for by itself goes nowhere.
+            proxy={"server": proxy, "bypass": "<-loopback>"} if proxy else None,
+            viewport={"width": config.viewport.width, "height": config.viewport.height},
+            accept_downloads=True,
+            service_workers="block",
+            locale=config.locale,
+            timezone_id=config.timezone,
+            storage_state=state,  # type: ignore[arg-type]
+        )
+        await context.grant_permissions([*config.permissions])  # all others are denied
+        arriving = sandbox.request.home / ARRIVING
+        downloads = Downloads(request.workspace, arriving, config.downloads)
+        session = Session(driver, context, downloads, config.tabs)
+        session.add(await context.new_page())
+        return session
+    except Error as error:
+        await asyncio.shield(driver.close())
+        raise EnvironmentStartFailed(
+            f"{request.spec}: the browser did not start: {_first(str(error))} {driver.log}".rstrip()
+        ) from None
+    except BaseException:
+        await asyncio.shield(driver.close())
+        raise
+
+
+def _first(text: str) -> str:
+    return " ".join(text.split("Call log:", maxsplit=1)[0].split())[:500]
+
+
+def own_folder(request: Request) -> Path:
+    """Return the folder of an environment's home that its sandbox sees, and its workspace not."""
+    return request.home / OWN / "browser"

@@ -1,0 +1,221 @@
+"""The actions of a browser as methods, each to be called or to be awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowengine.sdk.environments import Resource, awaitable, blocking
+from flowengine_envs.browser.observation import WebObservation
+
+
+class Verbs(Resource):
+    """What can be done with a browser: `click()` blocks, `async_click()` is for any event loop."""
+
+    async def act(self, name: str, fields: Mapping[str, Any]) -> WebObservation:
+        """Do an action, and return what there is to see afterwards."""
+        raise NotImplementedError
+
+    async def _step(self, action: Mapping[str, Any]) -> WebObservation:
+        """Do one action that is data, such as `{"action": "click", "ref": "e3"}`.
+
+        Args:
+            action: The name under `action`, beside it the fields.
+
+        Returns:
+            What there is to see afterwards.
+        """
+        fields = dict(action)
+        return await self.act(str(fields.pop("action", "")), fields)
+
+    async def _navigate(self, url: str) -> WebObservation:
+        """Open an address.
+
+        Args:
+            url: An http or https address.
+
+        Returns:
+            What there is to see afterwards.
+        """
+        return await self.act("navigate", {"url": url})
+
+    async def _observe(self) -> WebObservation:
+        """Return what there is to see now."""
+        return await self.act("observe", {})
+
+    async def _click(
+        self, selector: str | None = None, *, ref: str | None = None, double: bool = False
+    ) -> WebObservation:
+        """Click an element, named by a selector or by its reference in the last observation."""
+        return await self.act("click", {"selector": selector, "ref": ref, "double": double})
+
+    async def _fill(
+        self, selector: str | None = None, text: str = "", *, ref: str | None = None
+    ) -> WebObservation:
+        """Replace the text of a field."""
+        return await self.act("fill", {"selector": selector, "ref": ref, "text": text})
+
+    async def _type(
+        self, selector: str | None = None, text: str = "", *, ref: str | None = None
+    ) -> WebObservation:
+        """Type text key by key."""
+        return await self.act("type", {"selector": selector, "ref": ref, "text": text})
+
+    async def _press(
+        self, key: str, selector: str | None = None, *, ref: str | None = None
+    ) -> WebObservation:
+        """Press a key, on an element if one is named."""
+        return await self.act("press", {"key": key, "selector": selector, "ref": ref})
+
+    async def _select(
+        self,
+        selector: str | None = None,
+        values: Sequence[str] = (),
+        *,
+        ref: str | None = None,
+    ) -> WebObservation:
+        """Choose options of a list, by their values or labels."""
+        return await self.act("select", {"selector": selector, "ref": ref, "values": [*values]})
+
+    async def _check(
+        self, selector: str | None = None, checked: bool = True, *, ref: str | None = None
+    ) -> WebObservation:
+        """Check a box, or uncheck it."""
+        return await self.act("check", {"selector": selector, "ref": ref, "checked": checked})
+
+    async def _hover(
+        self, selector: str | None = None, *, ref: str | None = None
+    ) -> WebObservation:
+        """Move the mouse over an element."""
+        return await self.act("hover", {"selector": selector, "ref": ref})
+
+    async def _scroll(
+        self,
+        direction: str = "down",
+        pixels: int | None = None,
+        *,
+        selector: str | None = None,
+        ref: str | None = None,
+    ) -> WebObservation:
+        """Scroll the page, or until an element can be seen."""
+        where = {"direction": direction, "pixels": pixels}
+        return await self.act("scroll", {**where, "selector": selector, "ref": ref})
+
+    async def _drag(
+        self,
+        selector: str | None = None,
+        to_selector: str | None = None,
+        *,
+        ref: str | None = None,
+        to_ref: str | None = None,
+    ) -> WebObservation:
+        """Drag an element to another one."""
+        names = {"selector": selector, "ref": ref, "to_selector": to_selector, "to_ref": to_ref}
+        return await self.act("drag", names)
+
+    async def _upload(
+        self, selector: str | None = None, paths: Sequence[str] = (), *, ref: str | None = None
+    ) -> WebObservation:
+        """Give files of the workspace to a field for files."""
+        return await self.act("upload", {"selector": selector, "ref": ref, "paths": [*paths]})
+
+    async def _wait_for(
+        self,
+        text: str | None = None,
+        *,
+        selector: str | None = None,
+        seconds: float | None = None,
+        gone: bool = False,
+    ) -> WebObservation:
+        """Wait until a text or an element appears, or is gone."""
+        what = {"text": text, "selector": selector}
+        return await self.act("wait_for", {**what, "seconds": seconds, "gone": gone})
+
+    async def _back(self) -> WebObservation:
+        """Go back to the page before."""
+        return await self.act("back", {})
+
+    async def _forward(self) -> WebObservation:
+        """Go forward again."""
+        return await self.act("forward", {})
+
+    async def _reload(self) -> WebObservation:
+        """Load the page again."""
+        return await self.act("reload", {})
+
+    async def _new_tab(self, url: str | None = None) -> WebObservation:
+        """Open a new tab."""
+        return await self.act("new_tab", {"url": url})
+
+    async def _switch_tab(self, index: int) -> WebObservation:
+        """Make another tab the active one."""
+        return await self.act("switch_tab", {"index": index})
+
+    async def _close_tab(self, index: int | None = None) -> WebObservation:
+        """Close a tab; default: the active one."""
+        return await self.act("close_tab", {"index": index})
+
+    async def _answer_dialog(self, accept: bool = True, text: str | None = None) -> WebObservation:
+        """Say in advance how the next dialog is answered."""
+        return await self.act("answer_dialog", {"accept": accept, "text": text})
+
+    async def _screenshot(self, full_page: bool = False) -> WebObservation:
+        """Take a picture of the window, or of the whole page."""
+        return await self.act("screenshot", {"full_page": full_page})
+
+    async def _evaluate(self, code: str) -> WebObservation:
+        """Run JavaScript on the page, where the policy allows it; the result is `value`."""
+        return await self.act("evaluate", {"code": code})
+
+    async def _get_markdown(self) -> str:
+        """Return the text of the page as Markdown."""
+        return (await self.act("observe", {})).content
+
+    step = blocking(_step)
+    async_step = awaitable(_step)
+    navigate = blocking(_navigate)
+    async_navigate = awaitable(_navigate)
+    observe = blocking(_observe)
+    async_observe = awaitable(_observe)
+    click = blocking(_click)
+    async_click = awaitable(_click)
+    fill = blocking(_fill)
+    async_fill = awaitable(_fill)
+    type = blocking(_type)
+    async_type = awaitable(_type)
+    press = blocking(_press)
+    async_press = awaitable(_press)
+    select = blocking(_select)
+    async_select = awaitable(_select)
+    check = blocking(_check)
+    async_check = awaitable(_check)
+    hover = blocking(_hover)
+    async_hover = awaitable(_hover)
+    scroll = blocking(_scroll)
+    async_scroll = awaitable(_scroll)
+    drag = blocking(_drag)
+    async_drag = awaitable(_drag)
+    upload = blocking(_upload)
+    async_upload = awaitable(_upload)
+    wait_for = blocking(_wait_for)
+    async_wait_for = awaitable(_wait_for)
+    back = blocking(_back)
+    async_back = awaitable(_back)
+    forward = blocking(_forward)
+    async_forward = awaitable(_forward)
+    reload = blocking(_reload)
+    async_reload = awaitable(_reload)
+    new_tab = blocking(_new_tab)
+    async_new_tab = awaitable(_new_tab)
+    switch_tab = blocking(_switch_tab)
+    async_switch_tab = awaitable(_switch_tab)
+    close_tab = blocking(_close_tab)
+    async_close_tab = awaitable(_close_tab)
+    answer_dialog = blocking(_answer_dialog)
+    async_answer_dialog = awaitable(_answer_dialog)
+    screenshot = blocking(_screenshot)
+    async_screenshot = awaitable(_screenshot)
+    evaluate = blocking(_evaluate)
+    async_evaluate = awaitable(_evaluate)
+    get_markdown = blocking(_get_markdown)
+    async_get_markdown = awaitable(_get_markdown)

@@ -1,0 +1,100 @@
+"""Files that pages offer."""
+
+from __future__ import annotations
+
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from flowengine_envs.browser.downloads import safe_name
+from flowengine_envs.browser.resource import Browser
+from tests.envs.browser.web import Web, send
+
+PDF = (Path(__file__).parents[3] / "examples/document_review/samples").glob("*.pdf")
+
+
+def attachment(data: bytes, name: str) -> object:
+    return lambda handler: send(
+        handler,
+        data,
+        type="application/octet-stream",
+        content_disposition=f'attachment; filename="{name}"',
+    )
+
+
+def test_downloads_land_in_the_workspace_and_are_named(browser: Browser, web: Web) -> None:
+    web.pages["/file"] = attachment(b"cargo", "list.bin")  # type: ignore[assignment]
+    body = """<a href=/file id=a>attachment</a>
+    <a id=b download=blob.txt>blob</a><a id=d download=data.txt href="data:text/plain,data">data</a>
+    <script>b.href = URL.createObjectURL(new Blob(['from a blob']))</script>"""
+    browser.navigate(web.page("/downloads", body))
+    for selector, name, content in (
+        ("#a", "downloads/list.bin", "cargo"),
+        ("#a", "downloads/list (2).bin", "cargo"),
+        ("#b", "downloads/blob.txt", "from a blob"),
+        ("#d", "downloads/data.txt", "data"),
+    ):
+        seen = browser.click(selector)
+        assert seen.error == ""
+        (download,) = seen.downloads
+        assert (download.path, download.size, download.error) == (name, len(content), "")
+        assert (browser.workspace / name).read_text() == content
+        assert (browser.workspace / name).stat().st_mode & 0o777 == 0o644
+        assert "attachment" in seen.content
+    assert browser.observe().downloads == []
+
+
+def test_an_address_of_a_file_is_a_download(browser: Browser, web: Web) -> None:
+    data = next(PDF).read_bytes()
+    web.pages["/report.pdf"] = attachment(data, "report.pdf")  # type: ignore[assignment]
+    seen = browser.navigate(web.url("/report.pdf"))
+    assert seen.error == ""
+    assert [(each.path, each.size) for each in seen.downloads] == [
+        ("downloads/report.pdf", len(data))
+    ]
+    assert (browser.workspace / "downloads/report.pdf").read_bytes() == data
+
+
+def test_a_download_that_is_too_large_is_cancelled(browser: Browser, web: Web) -> None:
+    sent = 0
+
+    def endless(handler: BaseHTTPRequestHandler) -> None:
+        nonlocal sent
+        handler.send_response(200)
+        handler.send_header("content-type", "application/octet-stream")
+        handler.end_headers()
+        while sent < 1024**3 and not web.closing.is_set():
+            handler.wfile.write(bytes(1 << 16))
+            sent += 1 << 16
+
+    web.pages["/gigabyte"] = endless
+    browser.navigate(web.page("/large", "<a href=/gigabyte>large</a>"))
+    seen = browser.click("a")
+    while not seen.downloads:
+        seen = browser.observe()
+    (download,) = seen.downloads
+    assert download.path == ""
+    assert "larger than 2,000,000 bytes" in download.error
+    assert sent < 1024**3
+    assert not list(browser.workspace.glob("downloads/gigabyte*"))
+
+
+@pytest.mark.parametrize(
+    ("suggested", "name"),
+    [
+        ("../../x", "x"),
+        ("/etc/passwd", "passwd"),
+        ("a\0b.txt", "ab.txt"),
+        ("CON", "download-CON"),
+        ("con.txt", "download-con.txt"),
+        ("x" * 300 + ".pdf", "x" * 116 + ".pdf"),
+        ("gpj.\u202etxt", "gpj.txt"),
+        ("", "download"),
+        ("...", "download"),
+        ("..\\..\\boot.ini", "boot.ini"),
+        ("schöne Grüße.txt", "schöne Grüße.txt"),
+    ],
+)
+def test_names_are_safe(suggested: str, name: str) -> None:
+    assert safe_name(suggested) == name

@@ -1,0 +1,309 @@
+"""How a browser is opened and ended, and what becomes of it when something goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk.environments import VARIABLE, Sandbox, background
+from flowengine.sdk.process_tree import marked
+from flowengine.testing.environment_conformance import CHECKS, Case, Check
+from flowengine_envs.browser import installation
+from flowengine_envs.browser.provider import BrowserProvider
+from flowengine_envs.browser.resource import Browser
+from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.namespace import Namespace
+from tests.envs.browser.web import Web, send
+from tests.envs.opening import opened, release
+
+CASE = Case(
+    BrowserProvider, {"kind": "browser"}, use=lambda browser: browser.navigate("about:blank")
+)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_browsers_conform(check: Check) -> None:
+    check(CASE)
+
+
+def asked(web: Web, **config: Any) -> dict[str, Any]:
+    config = {"navigation_timeout": 3, "action_timeout": 2, **config}
+    return {"config": config, "policy": {"network": [web.place]}}
+
+
+def chromiums(mark: str = "") -> list[int]:
+    """Processes of Chromium on this machine, those of one environment if its mark is given."""
+    found = []
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
+            try:
+                words = (each / "cmdline").read_bytes()
+                whose = (each / "environ").read_bytes()
+            except OSError:
+                continue
+            if b"chromium" in words.split(b"\0")[0] and mark.encode() in whose:
+                found.append(int(each.name))
+    return found
+
+
+@pytest.fixture
+def own(web: Web, tmp_path: Path) -> Iterator[Browser]:
+    """A browser of one test."""
+    (tmp_path / "w").mkdir()
+    with opened(BrowserProvider(), Namespace, tmp_path / "w", **asked(web)) as browser:
+        yield browser
+
+
+def inner_processes(browser: Browser) -> list[int]:
+    """The processes of Chromium in the sandbox of a browser."""
+    assert browser._sandbox is not None
+    first = set(browser._sandbox.request.trace.facts["pids"])  # type: ignore[attr-defined]
+    below: list[int] = []
+    while first:
+        children: set[int] = set()
+        for pid in first:
+            for task in Path(f"/proc/{pid}/task").glob("*/children"):
+                children |= {int(child) for child in task.read_text().split()}
+        below += sorted(children)
+        first = children
+    return [pid for pid in below if b"chromium" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_a_new_browser_shows_a_blank_page(own: Browser) -> None:
+    seen = own.observe()
+    assert (seen.url, seen.content, seen.error, seen.generation) == ("about:blank", "", "", 1)
+    assert own.page.url == "about:blank"
+    assert own.context.pages == [own.page]
+    assert own.browser is not None
+    title = background().run(own.page.title())
+    assert title == ""
+
+
+def test_a_killed_browser_is_said_and_started_again(own: Browser, web: Web) -> None:
+    arrived = threading.Event()
+
+    def never(handler: BaseHTTPRequestHandler) -> None:
+        arrived.set()
+        web.closing.wait(30)
+
+    web.pages["/never"] = never
+    before = set(inner_processes(own))
+    assert before
+    with ThreadPoolExecutor(1) as pool:
+        running: Future[Any] = pool.submit(own.navigate, web.url("/never"))
+        assert arrived.wait(20)
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        seen = running.result(20)
+    assert seen.error.startswith("browser lost")
+    again = own.navigate(web.page("/back", "<p>back</p>"))
+    assert (again.error, again.content) == ("", "back")
+    assert again.generation == 2
+    assert any("started again" in note for note in again.notes)
+    assert not before & set(inner_processes(own))
+
+
+def test_a_page_that_kills_its_renderer_is_replaced(own: Browser, web: Web) -> None:
+    own.navigate(web.page("/fine", "<p>fine</p>"))
+    crashed = threading.Event()
+
+    async def crash() -> None:
+        page = own.page
+        page.on("crash", lambda _: crashed.set())
+        session = await page.context.new_cdp_session(page)
+        asyncio.ensure_future(session.send("Page.crash")).add_done_callback(
+            lambda ended: ended.cancelled() or ended.exception()
+        )
+
+    background().run(crash())
+    assert crashed.wait(20)
+    seen = own.observe()
+    assert (seen.content, seen.url) == ("", "about:blank")
+    assert any("crashed" in note for note in seen.notes)
+    again = own.navigate(web.url("/fine"))
+    assert (again.error, again.content, again.generation) == ("", "fine", 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["<p>loop</p><script>for (;;) {}</script>", "<script>for (;;) alert('again')</script>"],
+    ids=["endless-script", "endless-alerts"],
+)
+def test_a_page_that_never_ends_does_not_hang_the_browser(
+    own: Browser, web: Web, body: str
+) -> None:
+    seen = own.navigate(web.page("/loop", body))
+    assert "timeout" in seen.error or "does not answer" in seen.error
+    assert len(seen.dialogs) <= 20
+    again = own.navigate(web.page("/fine", "<p>fine</p>"))
+    assert (again.error, again.content, again.generation) == ("", "fine", 1)
+
+
+def test_a_document_that_never_ends_is_seen_as_far_as_it_came(own: Browser, web: Web) -> None:
+    def endless(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("content-type", "text/html")
+        handler.end_headers()
+        handler.wfile.write(b"<h1>Beginning</h1>" + b" " * 4096)
+        handler.wfile.flush()
+        web.closing.wait(30)
+
+    web.pages["/endless"] = endless
+    seen = own.navigate(web.url("/endless"))
+    assert seen.error.startswith("timeout: the page has not been loaded after 3 s")
+    assert seen.content == "# Beginning"
+
+
+def test_a_server_that_is_silent_is_an_observation(own: Browser, web: Web) -> None:
+    def silent(handler: BaseHTTPRequestHandler) -> None:
+        web.closing.wait(30)
+
+    web.pages["/silent"] = silent
+    seen = own.navigate(web.url("/silent"))
+    assert seen.error.startswith("timeout")
+    assert (seen.url, seen.content, seen.screenshot, seen.ax_tree) == (
+        web.url("/silent"),
+        "",
+        b"",
+        "",
+    )
+
+
+def test_a_navigation_that_brings_no_document_is_an_observation(own: Browser, web: Web) -> None:
+    for url, error in (
+        (f"http://127.0.0.1:{web.port + 1 if web.port < 65535 else 2}/", "127.0.0.1"),
+        ("http://no-such-host.invalid/", "no-such-host.invalid"),
+        ("https://no-such-host.invalid/", ""),
+        (f"https://{web.place}/", ""),
+    ):
+        seen = own.navigate(url)
+        assert seen.error
+        assert error in seen.error
+        assert "\n" not in seen.error
+        assert (seen.url, seen.content, seen.screenshot, seen.ax_tree) == (url, "", b"", "")
+    assert own.navigate(web.page("/fine", "<p>fine</p>")).content == "fine"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "file://host/x",
+        "ftp://example.org/",
+        "data:text/html,x",
+        "javascript:alert(1)",
+        "blob:http://x/1",
+        "chrome://version",
+        "view-source:http://x/",
+        "example.org",
+        "",
+        "http://",
+        "http://exa mple.org/",
+        "about:config",
+    ],
+)
+def test_only_web_addresses_are_opened(browser: Browser, web: Web, url: str) -> None:
+    browser.navigate(web.page("/stay", "<p>stay</p>"))
+    seen = browser.navigate(url)
+    assert "UrlRefused" in seen.error or "is not an address" in seen.error
+    assert seen.content == "stay"
+
+
+def test_closing_leaves_nothing(web: Web, tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    provider = BrowserProvider()
+    with opened(provider, Namespace, tmp_path / "w", **asked(web)) as browser:
+        browser.navigate(web.page("/x", "<p>x</p>"))
+        inside = inner_processes(browser)
+        assert inside
+        release(provider, browser)
+        assert not any(Path(f"/proc/{pid}").exists() for pid in inside)
+    release(provider, browser)
+
+
+def test_each_browser_has_its_own_cookies(own: Browser, web: Web, tmp_path: Path) -> None:
+    def cookies(handler: BaseHTTPRequestHandler) -> None:
+        send(handler, f"<p>had {handler.headers.get('cookie')}</p>", set_cookie="a=1; Path=/")
+
+    web.pages["/cookies"] = cookies
+    assert own.navigate(web.url("/cookies")).content == "had None"
+    assert own.navigate(web.url("/cookies")).content == "had a=1"
+    (tmp_path / "other").mkdir()
+    state = background().run(own.context.storage_state())
+    (tmp_path / "login.json").write_text(json.dumps(state))
+    with opened(BrowserProvider(), Namespace, tmp_path / "other", **asked(web)) as other:
+        assert other.navigate(web.url("/cookies")).content == "had None"
+    (tmp_path / "named").mkdir()
+    login = {"storage_state": str(tmp_path / "login.json")}
+    with opened(BrowserProvider(), Namespace, tmp_path / "named", **asked(web, **login)) as named:
+        assert named.navigate(web.url("/cookies")).content == "had a=1"
+
+
+def test_a_login_and_the_address_outlast_a_wait(web: Web, tmp_path: Path) -> None:
+    def cookies(handler: BaseHTTPRequestHandler) -> None:
+        send(handler, f"<p>had {handler.headers.get('cookie')}</p>", set_cookie="a=1; Path=/")
+
+    web.pages["/login"] = cookies
+    provider = BrowserProvider()
+    (tmp_path / "w").mkdir()
+    with opened(provider, Namespace, tmp_path / "w", **asked(web)) as first:
+        first.navigate(web.url("/login"))
+        background().run(provider.suspend(first))
+    with opened(provider, Namespace, tmp_path / "w", **asked(web)) as second:
+        seen = second.observe()
+        assert (seen.url, seen.content) == (web.url("/login"), "had a=1")
+        assert any("opened again, at its last address" in note for note in seen.notes)
+        assert second.observe().notes == []
+    with opened(provider, Namespace, tmp_path / "w", **asked(web)) as third:
+        assert third.observe().url == "about:blank"
+
+
+def test_it_is_a_managed_environment(web: Web, tmp_path: Path) -> None:
+    spec = {
+        "kind": "browser",
+        "scope": "session",
+        "owner_id": "o",
+        "policy": {"network": [web.place]},
+    }
+    with EnvironmentManager(tmp_path / "environments") as manager:
+        first, second = manager.ensure(spec), manager.ensure(spec)
+        assert first.resource is second.resource
+        assert first.resource.navigate(web.page("/m", "<p>managed</p>")).content == "managed"
+        manager.release(first)
+        manager.release(second)
+    assert not [mark for mark in marked(VARIABLE).values() if mark.startswith(f"{first.id}@")]
+
+
+def test_on_the_host_it_works_without_isolation(web: Web, tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    where: type[Sandbox] = Host
+    any_network = {"policy": {"network": "any"}}
+    with opened(BrowserProvider(), where, tmp_path / "w", **any_network) as browser:
+        assert browser.navigate(web.page("/host", "<p>host</p>")).content == "host"
+        assert browser.workspace == tmp_path / "w"
+
+
+def test_a_missing_browser_is_said_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "_PROGRAMS", ())
+    monkeypatch.setattr(installation, "_NAMES", ())
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    with EnvironmentManager(tmp_path / "environments") as manager:
+        with pytest.raises(EnvironmentUnavailable, match="apt-get install chromium"):
+            manager.ensure({"kind": "browser", "scope": "global"})
+        config = {"program": "/nowhere/chrome"}
+        with pytest.raises(EnvironmentUnavailable, match="there is no browser /nowhere/chrome"):
+            manager.ensure({"kind": "browser", "scope": "global", "config": config})

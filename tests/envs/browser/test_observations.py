@@ -1,0 +1,205 @@
+"""What a browser shows of a page."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from http.server import BaseHTTPRequestHandler
+
+from flowengine_envs.browser.observation import WebObservation
+from flowengine_envs.browser.resource import Browser
+from flowengine_envs.documents.converters import convert
+from tests.envs.browser.web import Web, redirect
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def size(png: bytes) -> tuple[int, int]:
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+def test_an_observation_is_built_from_four_fields() -> None:
+    seen = WebObservation("text", "http://a/", PNG, "- text")
+    assert (seen.content, seen.url, seen.screenshot, seen.ax_tree) == (
+        "text",
+        "http://a/",
+        PNG,
+        "- text",
+    )
+    assert seen.error == ""
+    assert "screenshot" not in seen.as_data()
+
+
+def test_a_page_is_seen_whole_after_its_scripts_ran(browser: Browser, web: Web) -> None:
+    web.page("/ships", "<h1>Ships</h1><script>document.body.append('made by JS')</script>", "Sea")
+    web.pages["/old"] = redirect("/ships")
+    seen = browser.navigate(web.url("/old"))
+    assert seen.error == ""
+    assert seen.url == web.url("/ships")
+    assert (seen.title, seen.status) == ("Sea", 200)
+    assert "# Ships" in seen.content
+    assert "made by JS" in seen.content
+    assert "made by JS" in seen.ax_tree
+    assert seen.screenshot.startswith(PNG)
+    assert size(seen.screenshot) == (1280, 720)
+
+
+def test_the_text_is_what_the_document_reader_makes_of_the_page(browser: Browser, web: Web) -> None:
+    body = (
+        "<h1>Ports</h1><ul><li>One<ul><li>Two</li></ul></li></ul>"
+        "<table><tr><th>Name<th>Tons</tr><tr><td>Ida<td>12</tr></table>"
+        "<p><a href='/next'>on</a> and <b>bold</b> <code>x</code></p><pre>a\n b</pre>"
+    )
+    url = web.page("/ports", body, "Ports")
+    page = web.pages["/ports"]
+    assert isinstance(page, str)
+    seen = browser.navigate(url)
+    assert seen.content == convert(page.encode(), "p.html", "text/html", base=url).markdown
+    assert f"[on]({web.url('/next')})" in seen.content
+
+
+def test_hidden_text_is_left_out_and_counted(browser: Browser, web: Web) -> None:
+    hidden = [
+        "<p style='display:none'>hid1</p>",
+        "<p style='visibility:hidden'>hid2</p>",
+        "<p style='opacity:0'>hid3</p>",
+        "<p style='font-size:0'>hid4</p>",
+        "<p style='position:absolute;left:-9999px'>hid5</p>",
+        "<p style='color:#fff'>hid6</p>",
+        "<div style='background:#123456'><span style='color:#123456'>hid7</span></div>",
+        "<!-- hid8 -->",
+        "<p class=c>hid9</p><style>.c{display:none}</style>",
+        "<p style='opacity:0'><b><i>hid10</i></b></p>",
+        "<p style='position:absolute;width:1px;height:1px;overflow:hidden'>hid11</p>",
+    ]
+    shown = (
+        "<div style='background:#123456'><span style='color:#fff'>white</span></div>"
+        "<div style='visibility:hidden'><p style='visibility:visible'>seen</p></div>"
+        "<div style='height:4000px'></div><p>far below</p>"
+        "<select><option>first<option>second</select>"
+    )
+    seen = browser.navigate(web.page("/hidden", "".join(hidden) + shown))
+    assert "hid" not in seen.content
+    assert seen.hidden_text_removed == len(hidden)
+    for text in ("white", "seen", "far below", "first", "second"):
+        assert text in seen.content
+
+
+def test_scripts_of_the_page_cannot_change_what_is_read(browser: Browser, web: Web) -> None:
+    body = """<p>visible</p><p style="display:none">hidden</p><script>
+    window.getComputedStyle = () => ({});
+    Element.prototype.checkVisibility = () => true;
+    Object.defineProperty(Element.prototype, 'outerHTML', {get: () => '<p>forged</p>'});
+    Document.prototype.importNode = () => document.body;
+    </script>"""
+    seen = browser.navigate(web.page("/forged", body))
+    assert seen.content == "visible"
+    assert seen.hidden_text_removed == 1
+
+
+def test_text_in_shadow_trees_is_read(browser: Browser, web: Web) -> None:
+    body = """<div id=host>slotted</div><script>
+    document.getElementById('host').attachShadow({mode: 'open'}).innerHTML =
+      '<h2>In the shadow</h2><slot></slot>';</script>"""
+    seen = browser.navigate(web.page("/shadow", body))
+    assert seen.content == "## In the shadow\n\nslotted"
+
+
+def test_the_tree_has_states_references_and_frames(browser: Browser, web: Web) -> None:
+    web.page("/inner", "<button onclick='this.textContent=\"pressed\"'>Inner</button>")
+    seen = browser.navigate(
+        web.page(
+            "/outer",
+            "<button>Save</button><input type=checkbox checked aria-label=Box>"
+            "<iframe src=/inner></iframe>",
+        )
+    )
+    lines = {line.strip() for line in seen.ax_tree.splitlines()}
+    assert any(line.startswith('- button "Save" [ref=') for line in lines)
+    assert any(line.startswith('- checkbox "Box" [checked] [ref=') for line in lines)
+    inner = next(line for line in lines if '"Inner"' in line)
+    reference = inner.partition("[ref=")[2].partition("]")[0]
+    assert reference.startswith("f")
+    assert '- button "pressed"' in browser.click(ref=reference).ax_tree
+
+
+def test_a_large_tree_is_cut_at_a_line(browser: Browser, web: Web) -> None:
+    links = "".join(f"<a href=/{at}>link {at}</a> " for at in range(20_000))
+    seen = browser.navigate(web.page("/links", links))
+    assert len(seen.ax_tree) <= 200_000
+    assert seen.ax_tree.endswith("\n")
+    assert seen.ax_tree_left_out > 100_000
+    assert "link 19999" in seen.content
+
+
+def test_a_full_page_is_shown_up_to_a_limit(browser: Browser, web: Web) -> None:
+    browser.navigate(web.page("/high", "<div style='height:3000px'>high</div>"))
+    width, height = size(browser.screenshot(full_page=True).screenshot)
+    assert width == 1280
+    assert 3000 <= height < 3100
+    browser.navigate(web.page("/higher", "<div style='height:30000px'>higher</div>"))
+    seen = browser.screenshot(full_page=True)
+    assert size(seen.screenshot) == (1280, 16_384)
+    assert any("16384 of them are shown" in note for note in seen.notes)
+
+
+def test_a_page_that_is_never_quiet_is_seen_soon(browser: Browser, web: Web) -> None:
+    arrived = threading.Event()
+
+    def endless(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("content-type", "image/png")
+        handler.end_headers()
+        arrived.set()
+        web.closing.wait(60)
+
+    web.pages["/endless.png"] = endless
+    body = """<h1>There</h1><img src=/endless.png><script>
+    setInterval(() => fetch('/poll'), 20); new WebSocket('ws://' + location.host + '/socket');
+    </script>"""
+    seen = browser.navigate(web.page("/busy", body))
+    assert arrived.is_set()
+    assert seen.error == ""
+    assert "# There" in seen.content
+    assert seen.screenshot.startswith(PNG)
+    browser.navigate("about:blank")
+
+
+def test_what_an_action_loads_is_waited_for(browser: Browser, web: Web) -> None:
+    body = """<p id=x>before</p><button onclick="fetch('/data').then(r => r.text())
+      .then(t => { document.getElementById('x').textContent = t })">Load</button>"""
+
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        web.closing.wait(0.3)
+        from tests.envs.browser.web import send
+
+        send(handler, "fetched", type="text/plain")
+
+    web.pages["/data"] = slow
+    browser.navigate(web.page("/load", body))
+    assert "fetched" in browser.click("button").content
+
+
+def test_bot_checks_are_reported(browser: Browser, web: Web) -> None:
+    body = "<h1>Verify you are human</h1><input type=checkbox aria-label='I am not a robot'>"
+    seen = browser.navigate(web.page("/check", body, "Just a moment..."))
+    assert seen.challenge
+    assert "[checked]" not in seen.ax_tree
+    web.page("/article", "<p>How sites verify you are human. " + "More text. " * 400 + "</p>")
+    assert not browser.navigate(web.url("/article")).challenge
+
+
+def test_it_is_used_from_threads_and_from_coroutines(browser: Browser, web: Web) -> None:
+    url = web.page("/anywhere", "<p>anywhere</p>")
+
+    async def in_a_loop() -> str:
+        return (await browser.async_navigate(url)).content
+
+    found = [browser.navigate(url).content, asyncio.run(in_a_loop())]
+    for _ in range(2):
+        thread = threading.Thread(target=lambda: found.append(browser.navigate(url).content))
+        thread.start()
+        thread.join()
+    assert found == ["anywhere"] * 4

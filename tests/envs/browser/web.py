@@ -1,0 +1,102 @@
+"""A small web server on this machine, with pages that a test gives it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+class Web(ThreadingHTTPServer):
+    """Serves `pages`: path → HTML, or a function that answers by itself."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.pages: dict[str, str | Answer] = {}
+        self.asked: list[str] = []
+        """`METHOD path` of all requests."""
+        self.bodies: dict[str, bytes] = {}
+        self.closing = threading.Event()
+        """Set at the end: answers that go on until then wait for it."""
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    @property
+    def place(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def url(self, path: str = "/") -> str:
+        return f"http://{self.place}{path}"
+
+    def page(self, path: str, body: str, title: str = "") -> str:
+        """Serve a page, and return its address."""
+        self.pages[path] = f"<!doctype html><title>{title}</title>{body}"
+        return self.url(path)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.0"
+    server: Web
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        self.server.asked.append(f"{self.command} {self.path}")
+        length = int(self.headers.get("content-length") or 0)
+        if length:
+            self.server.bodies[path] = self.rfile.read(length)
+        page = self.server.pages.get(path)
+        with suppress(OSError):
+            if page is None:
+                send(self, "<title>None</title><h1>Not found</h1>", status=404)
+            elif callable(page):
+                page(self)
+            else:
+                send(self, page)
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def send(
+    handler: BaseHTTPRequestHandler,
+    body: str | bytes,
+    status: int = 200,
+    type: str = "text/html; charset=utf-8",
+    **headers: str,
+) -> None:
+    data = body.encode() if isinstance(body, str) else body
+    handler.send_response(status)
+    handler.send_header("content-type", type)
+    handler.send_header("content-length", str(len(data)))
+    for name, value in headers.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
+    handler.wfile.write(data)
+
+
+def redirect(to: str) -> Answer:
+    return lambda handler: send(handler, b"", status=302, location=to)
+
+
+@contextmanager
+def serving() -> Iterator[Web]:
+    web = Web()
+    thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield web
+    finally:
+        web.closing.set()
+        web.shutdown()
+        thread.join()
+        web.server_close()
