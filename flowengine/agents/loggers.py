@@ -108,7 +108,7 @@ class LoggerManager:
             target: Name of the one that is now.
             **place: `execution`, `step`.
         """
-        text = f"{source} hands over to {target}"
+        text = f"hands over to {target}"
         self.log("agent_handoff", text, {"to": target}, agent=source, **place)
 
     def log_llm_call(

@@ -571,8 +571,8 @@ def test_a_run_that_no_model_answers_fails_with_its_error(bench: Bench) -> None:
         bench.run(Agent(name="A"), script)
 
     assert raised.value.error["type"] == "ModelError"
-    [retry] = [one for one in bench.events if one.event == "retry"]
-    assert "no such model" in retry.data["error"]
+    [told] = [one for one in bench.events if one.event == "note"]
+    assert "no such model" in told.data["error"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -45,6 +46,7 @@ def watch(
     if progress is None:
         progress = _progress(session)
     end = session.engine.subscribe(progress, output=output)
+    end_logs = _log_agents(session)
     try:
         with heard(), progress, nullcontext() if beside is None else beside(progress):
             try:
@@ -57,6 +59,7 @@ def watch(
         raise interrupted(session, progress.execution) from None
     finally:
         end()
+        end_logs()
     return result, progress
 
 
@@ -64,6 +67,15 @@ def interrupted(session: Session, execution: str) -> Interrupted:
     """Return the error that says that an execution was stopped, and where it is saved."""
     short = session.short(execution)
     return Interrupted(f"saved as {short}; to resume: {session.command('resume', short)}")
+
+
+def _log_agents(session: Session) -> Callable[[], object]:
+    """Log what agents do, if a level is given, and return what ends that."""
+    if session.arguments.log_level or os.environ.get("FLOWENGINE_LOG_LEVEL"):
+        from flowengine.cli.driving.agent_logs import log_agents
+
+        return log_agents(session)
+    return lambda: None
 
 
 def _progress(session: Session) -> Progress:

@@ -113,7 +113,7 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
         metavar="LEVEL",
         choices=["debug", "info", "warning", "error"],
         default=default,
-        help="show what steps log from this level on: debug, info, warning, error",
+        help="show what steps and agents log from this level on: debug, info, warning, error",
     )
 
 

@@ -1,0 +1,37 @@
+"""Log events of agents that a command drives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.agents.loggers import LoggerManager
+from flowengine.metachain.reporting import Reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowengine.cli.session import Session
+    from flowengine.engines.results import Update
+
+
+def log_agents(session: Session) -> Callable[[], object]:
+    """Log what agents do, at the level of `--log-level`, otherwise of `FLOWENGINE_LOG_LEVEL`.
+
+    Returns:
+        A function that ends it.
+    """
+    if session.arguments.log_level:
+        LoggerManager.set_logger(LoggerManager(session.arguments.log_level))
+    logger = LoggerManager.get_logger()
+    reporters: dict[str, Reporter] = {}
+
+    def tell(update: Update) -> None:
+        if update.step is None:
+            return
+        id = update.execution
+        if id not in reporters:
+            flow = session.flow_of(id).compiled
+            reporters[id] = Reporter(logger, flow, id, ends=True)
+        reporters[id](update)
+
+    return session.engine.subscribe(tell)
