@@ -13,6 +13,9 @@ from flowengine.agents.generated_flow import RETRY, TURNS, AgentSpec, agent_flow
 from flowengine.agents.generated_reductions import Reducer
 from flowengine.agents.opening import VARIABLE
 from flowengine.agents.served import Served
+from flowengine.agents.skill_tools import TOOLS as SKILL_TOOLS
+from flowengine.agents.skill_tools import offered, skill_tools
+from flowengine.agents.skills import skills_of
 from flowengine.agents.turns import HANDOFF
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import (
@@ -100,6 +103,8 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
     handoffs = [one for one in said.get("handoffs", []) if one in closure]
     environments = _environments(name, agent)
     tools = _tools(agent, list(closure), environments)
+    skills = skills_of(agent)
+    tools += skill_tools(agent, skills, list(closure))
     _check_used(agent, environments, tools)
     turns = said.get("max_turns", {})
     _check_choice(agent, tools, handoffs)
@@ -121,6 +126,7 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
         finish=said.get("finish", "answer"),
         context=_reducer(agent, environments),
         repeats=said.get("repeats", REPEATS),
+        extra={"skills": offered(skills)} if skills else {},
     )
 
 
@@ -235,6 +241,8 @@ def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
         hint = "say where it runs: 'shell: {argv: …, in: NAME}', an environment; or 'in: host'"
         agent.home.refuse("E407", message, loc, hint)
     hint = "give the tool another name"
+    if tool.name in SKILL_TOOLS and "skills" in agent.content:
+        agent.home.refuse("E103", f"agents are given {tool.name!r} by 'skills'", loc, hint)
     if tool.name in CASE_TOOLS:
         agent.home.refuse("E103", f"agents are given {tool.name!r} by 'finish'", loc, hint)
     if tool.name.startswith(HANDOFF):

@@ -24,6 +24,7 @@ from flowengine.agents.models.port import (
     ToolOffer,
 )
 from flowengine.agents.models.registry import SCRIPTED, resolve
+from flowengine.agents.skill_tools import told
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain, StepContext
 from flowengine.sdk.read_only import Joined, plain
@@ -75,7 +76,8 @@ class Turn:
         self.conversation = conversation
         # The list itself: a copy of it would take longer than all the rest of a long conversation.
         self.messages: list[Message] = dict.__getitem__(cast("dict[str, Any]", state), "messages")
-        self.instructions = instructions
+        skills = told(agent.get("skills", ()))
+        self.instructions = "\n\n".join(filter(None, (instructions, skills)))
         self.settings = settings
         self.number: int = state["turns"] - state["begun"] + 1
         self.answers = self.number >= agent["max_turns"] and agent["last"] == "answer"

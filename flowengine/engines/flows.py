@@ -6,6 +6,7 @@ import os
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.flow.source_digest import source_digest
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.shapes import Sound
 
@@ -156,7 +157,7 @@ def load_cached(store: Store, path: str) -> LoadedFlow:
     found = store.find_source(key)
     if found is not None:
         hash, sources, warnings = found
-        if all(_digest(source) == digest for source, digest in sources):
+        if all(source_digest(source) == digest for source, digest in sources):
             with Sound(f"flow {hash}"):
                 return LoadedFlow(unpack(store.get_flow(hash)), hash, unpack(warnings))
     flow, sources = _compile(path)
@@ -199,17 +200,3 @@ def _compiler() -> str:
                 newest = max(newest, entry.stat().st_mtime_ns)
                 count += 1
     return f"{newest} {count}"
-
-
-def _digest(path: str) -> str | None:
-    """Return the SHA-256 of a file, or None if it cannot be read."""
-    try:  # `hashlib` loads OpenSSL, which takes longer than reading all files of a flow
-        from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        from hashlib import sha256
-    try:
-        with open(path, "rb") as file:
-            digest: str = sha256(file.read()).hexdigest()
-    except OSError:
-        return None
-    return digest

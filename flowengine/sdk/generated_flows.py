@@ -86,6 +86,25 @@ class Declarations(Protocol):
             loc: Where it is named.
         """
 
+    def folders(
+        self, pattern: str, marked: str, largest: int, loc: Loc
+    ) -> Mapping[str, Mapping[str, bytes]]:
+        """Return the folders that a path or glob means; what is wrong with one is reported.
+
+        The flow is compiled again when something in them changes. Names that begin with a dot are
+        left out.
+
+        Args:
+            pattern: Relative to the flow file.
+            marked: A file that a folder has to have; of a glob, others are passed over.
+            largest: Bytes of all files of a folder.
+            loc: Where it is named.
+
+        Returns:
+            By the path of the folder, relative to the flow file: the content of its files by their
+            relative paths.
+        """
+
     def refuse(self, code: str, message: str, loc: Loc, hint: str | None = None) -> None:
         """Report an error.
 

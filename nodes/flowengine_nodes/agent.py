@@ -181,6 +181,45 @@ class Reduction(StepKind):
         return await reduce(context, task, input)
 
 
+class AgentSkill(StepKind):
+    """Reads a skill of an agent, or copies its files to where the agent's commands run."""
+
+    places = ("generated",)
+    effect = "idempotent"
+    takes_arguments = True
+    constants = ("does", "skills")
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of what the generated flow says."""
+        return {"type": "object", "properties": {"does": {}, "skills": {"type": "object"}}}
+
+    @classmethod
+    def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
+        """Return what it is given: the name of a skill, and perhaps one of its files."""
+        properties: dict[str, Plain] = {"name": {"enum": [*configuration["skills"]]}}
+        if configuration["does"] == "read":
+            properties["path"] = {"type": "string"}
+        return CallSignature({"type": "object", "properties": properties, "required": ["name"]})
+
+    @classmethod
+    def label(cls, task: Mapping[str, Plain]) -> str:
+        """Return what it does."""
+        return str(task.get("does", ""))
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        """Return the text of a file, or where the files were copied to."""
+        from flowengine.agents import skill_tools, skills
+
+        name = input["args"]["name"]
+        files = task["skills"][name]
+        if task["does"] == "read":
+            return skill_tools.read_skill(files, name, input["args"].get("path", skills.SKILL))
+        return await skill_tools.copy_skill(files, name, context.resources[skill_tools.ENVIRONMENT])
+
+
 class Turn(StepKind):
     """Asks a model once, for one turn of an agent."""
 

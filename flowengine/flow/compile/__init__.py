@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from os import PathLike, fspath
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from flowengine.flow.compile.compilation import Compilation
 from flowengine.flow.loading.files import Files
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Origin, render
 from flowengine.flow.source.yaml_source import read, read_text
+from flowengine.flow.source_digest import source_digest
 from flowengine.flow.structural_hash import structural_hash
 from flowengine.kernel.graph.specs import CompiledFlow
 
@@ -119,7 +119,8 @@ def compile_source(source: Origin, folder: str, path: str | None = None) -> Comp
     if compilation is None or files.diagnostics.errors:
         raise FlowFileError(render(found, files.sources), found)
     flow = compilation.link()
-    sources = [(path, _digest(path)) for path in dict.fromkeys([*files.paths, *compilation.read])]
+    paths = dict.fromkeys([*files.paths, *compilation.read])
+    sources = [(path, source_digest(path) or "") for path in paths]
     return Compiled(flow, structural_hash(flow), found, sources)
 
 
@@ -131,7 +132,3 @@ def _checked(source: Origin, folder: str, path: str | None) -> tuple[Compilation
     if compilation is not None:
         compilation.check()
     return compilation, files
-
-
-def _digest(path: str) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -33,7 +33,7 @@ class Compilation:
         self.files = files
         self.first = first
         self.read: dict[str, None] = {}
-        """Python files that were read."""
+        """What was read besides flow files: Python files, texts, folders."""
         self._parts: dict[Definition, Compiler] = {}
         """In the order in which they were begun."""
         self._at_work: set[Definition] = set()

@@ -25,6 +25,12 @@ from flowengine.flow.compile.offered_environments import (
     taken,
     taken_by_brought,
 )
+from flowengine.flow.compile.read_folders import (
+    UnreadableFolder,
+    find_folders,
+    glob_root,
+    read_folder,
+)
 from flowengine.flow.compile.tool_servers import check_offered
 from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.loading.load import load_generated
@@ -214,6 +220,33 @@ class FileDeclarations:
             return ""
         self.program.read[full] = None
         return found
+
+    def folders(
+        self, pattern: str, marked: str, largest: int, loc: Loc
+    ) -> dict[str, dict[str, bytes]]:
+        """Return the folders that a path or glob means, with their files."""
+        read = self.program.read
+        is_glob = not GLOB.isdisjoint(pattern)
+        if is_glob:
+            read[glob_root(self.file.folder, pattern)] = None
+        found: dict[str, dict[str, bytes]] = {}
+        for folder in find_folders(self.file.folder, pattern):
+            shown = os.path.relpath(folder, self.file.folder)
+            if not os.path.isfile(os.path.join(folder, marked)):
+                read[folder] = None
+                continue
+            try:
+                found[shown], sources = read_folder(folder, largest)
+            except UnreadableFolder as error:
+                self.refuse("E401", error.message, loc, error.hint)
+                found[shown] = {}
+            else:
+                read.update(dict.fromkeys(sources))
+        if not found:
+            what = "no folder that fits" if is_glob else "no folder"
+            message = f"there is {what} {pattern!r} with a file {marked!r}"
+            self.refuse("E401", message, loc, "give the path of a folder, relative to this file")
+        return {shown: files for shown, files in found.items() if files}
 
 
 def looking_at(file: File, program: Program) -> tuple[DeclarationScope, Environments]:

@@ -133,6 +133,12 @@ class Agent(Part):
         description="Tools that it may call, as names or globs.",
         examples=[["search", "github.get_*"]],
     )
+    skills: list[Text] = Field(
+        default_factory=list,
+        description="Folders with a `SKILL.md`, as paths or globs relative to the flow file. It is "
+        "told their names and descriptions, and reads the rest when it needs it.",
+        examples=[["./skills/*"]],
+    )
     handoffs: list[AgentName] = Field(
         default_factory=list,
         description="Agents that it may hand the conversation over to.",

@@ -1,0 +1,163 @@
+"""What an agent with skills is told of them, and the tools by which it uses them.
+
+One tool reads their texts. Another, for agents that can run programs anyway, copies their files to
+where these run.
+"""
+
+from __future__ import annotations
+
+import base64
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowengine.agents.agent_tool import AgentTool
+from flowengine.agents.skills import SKILL, Skill
+from flowengine.sdk import Plain, ToolError
+from flowengine.sdk.generated_flows import Declared
+
+SHOWN = 100_000
+"""Characters of a file that a model is shown at once."""
+READ, COPY = "read_skill", "copy_skill"
+TOOLS = (READ, COPY)
+FOLDER = "skills"
+"""Where its files are copied to."""
+ENVIRONMENT = "shell"
+"""Under which name `copy_skill` finds its environment."""
+RUN_PROGRAMS = ("shell", "bash", "docker")
+"""Kinds of environments that run programs."""
+
+
+def offered(skills: Sequence[Skill]) -> list[Plain]:
+    """Return what a turn knows of skills."""
+    return [{"name": one.name, "description": one.description} for one in skills]
+
+
+def told(skills: Sequence[Mapping[str, str]]) -> str:
+    """Return what a model is told of the skills that there are."""
+    if not skills:
+        return ""
+    lines = [f"- {one['name']}: {one['description']}" for one in skills]
+    head = f"There are skills: instructions for particular tasks. Call {READ} before such a task."
+    return "\n".join([head, *lines])
+
+
+def skill_tools(agent: Declared, skills: Sequence[Skill], agents: Sequence[str]) -> list[AgentTool]:
+    """Return the tools by which an agent reads its skills and, if it can run them, copies files."""
+    if not skills:
+        return []
+    adapter: Mapping[str, Plain] = {"agents": [*agents], "limit": SHOWN}
+    constants: Plain = {one.name: _constants(one) for one in skills}
+    names: Plain = {"enum": [one.name for one in skills]}
+    path = {"type": "string", "default": SKILL, "description": "A file that the skill speaks of."}
+    tools = [
+        AgentTool(
+            READ,
+            "Reads a skill, or one of its files.",
+            _arguments({"name": names, "path": path}),
+            {"agent_skill": {"does": "read", "skills": constants}},
+            parallel=True,
+            adapter=adapter,
+        )
+    ]
+    place = _place(agent)
+    brings_files = any(len(one.files) > 1 for one in skills)
+    if place is not None and brings_files:
+        tools.append(
+            AgentTool(
+                COPY,
+                "Copies the files of a skill to where commands run. Gives their folder there.",
+                _arguments({"name": names}),
+                {
+                    "agent_skill": {"does": "copy", "skills": constants},
+                    "environments": {ENVIRONMENT: place},
+                },
+                adapter=adapter,
+            )
+        )
+    return tools
+
+
+def _arguments(properties: dict[str, Plain]) -> dict[str, Plain]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": ["name"],
+        "additionalProperties": False,
+    }
+
+
+def _place(agent: Declared) -> Plain | None:
+    """Return the first environment of the agent that runs programs."""
+    for use in agent.content.get("environments", {}).values():
+        [name] = use
+        found = agent.home.find("environments", name, (*agent.loc, "environments"))
+        if found is not None and found.content.get("kind") in RUN_PROGRAMS:
+            return {**use}
+    return None
+
+
+def _constants(skill: Skill) -> dict[str, Plain]:
+    """Return the files of a skill as constants of a step: text, or `{base64}`."""
+    return {path: _as_constant(content) for path, content in skill.files.items()}
+
+
+def _as_constant(content: bytes) -> Plain:
+    try:
+        return content.decode().replace("${{", "$${{")  # nothing evaluates a constant
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}
+
+
+# What the tools do
+
+
+def read_skill(files: Mapping[str, Plain], name: str, path: str) -> str:
+    """Return the text of a file of a skill; with that of `SKILL.md` the names of the others.
+
+    Args:
+        files: Those of the skill, as constants.
+        name: Of the skill.
+        path: Of the file, relative to the skill.
+
+    Raises:
+        ToolError: There is no such file, or it is no text.
+    """
+    path = posixpath.normpath(path)
+    found = files.get(path)
+    if found is None:
+        there = ", ".join(files)
+        raise ToolError(f"the skill {name!r} has no file {path!r}; it has {there}", retryable=False)
+    content = content_of(found)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        size = len(content)
+        raise ToolError(f"{path!r} is no text: it has {size} bytes", retryable=False) from None
+    others = [one for one in files if one != SKILL]
+    if path != SKILL or not others:
+        return text
+    return f"{text.rstrip()}\n\nFiles of this skill: {', '.join(others)}\n"
+
+
+async def copy_skill(files: Mapping[str, Plain], name: str, resource: Any) -> dict[str, Plain]:
+    """Copy the files of a skill to an environment, and return where they are there.
+
+    Args:
+        files: Those of the skill, as constants.
+        name: Of the skill.
+        resource: What commands run in.
+    """
+    folder = posixpath.join(FOLDER, name)
+    for path, content in files.items():
+        data = content_of(content)
+        mode = 0o755 if data.startswith(b"#!") else 0o644
+        await resource.async_put(posixpath.join(folder, path), data, mode)
+    return {"folder": folder, "files": list(files)}
+
+
+def content_of(constant: Plain) -> bytes:
+    """Return the content of a file that is a constant."""
+    if isinstance(constant, Mapping):
+        return base64.b64decode(str(constant["base64"]))
+    return str(constant).replace("$${{", "${{").encode()

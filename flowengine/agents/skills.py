@@ -1,0 +1,159 @@
+"""Skills: folders with instructions for a particular task, in the open Agent Skills format.
+
+A skill is a folder with a file `SKILL.md`: front matter with `name` and `description`, then text.
+Its content is part of the compiled flow. A model is told names and descriptions; it reads the rest
+by a tool when it needs it (`skill_tools.py`). A skill brings text and files and nothing else: no
+tool, no environment, no right.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flowengine.sdk.generated_flows import Declared, Loc
+
+SKILL = "SKILL.md"
+LARGEST = 4 * 1024 * 1024
+"""Bytes of all files of a skill."""
+LARGEST_FRONT = 64 * 1024
+"""Characters of its front matter."""
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_LONGEST_NAME = 64
+_LONGEST_DESCRIPTION = 1024
+
+
+class Malformed(Exception):
+    """A `SKILL.md` is not as it has to be.
+
+    Args:
+        line: Of the file.
+        message: What is wrong.
+        hint: What to do.
+    """
+
+    def __init__(self, line: int, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.line = line
+        self.message = message
+        self.hint = hint
+
+
+class Front(NamedTuple):
+    """What a `SKILL.md` says of its skill, and its text."""
+
+    name: str
+    description: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Skill:
+    """A skill."""
+
+    name: str
+    description: str
+    """In one line."""
+    files: Mapping[str, bytes]
+    """By relative path; of `SKILL.md` the text below the front matter."""
+
+
+def skills_of(agent: Declared) -> list[Skill]:
+    """Return the skills of an agent, in the order of their paths; what is wrong is reported."""
+    found: dict[str, Skill] = {}
+    for place, pattern in enumerate(agent.content.get("skills", [])):
+        loc: Loc = (*agent.loc, "skills", place)
+        for folder, files in agent.home.folders(pattern, SKILL, LARGEST, loc).items():
+            skill = _read(agent, folder, files, loc)
+            if skill is None:
+                continue
+            if skill.name in found and skill != found[skill.name]:
+                message = f"two skills are called {skill.name!r}"
+                agent.home.refuse("E105", message, loc, "rename one, and its folder")
+            found[skill.name] = skill
+    return list(found.values())
+
+
+def _read(agent: Declared, folder: str, files: Mapping[str, bytes], loc: Loc) -> Skill | None:
+    try:
+        front = read_front(files[SKILL], posixpath.basename(folder))
+    except Malformed as error:
+        path = posixpath.join(folder, SKILL)
+        agent.home.refuse("E103", f"{path}:{error.line}: {error.message}", loc, error.hint)
+        return None
+    return Skill(front.name, front.description, {**files, SKILL: front.text.encode()})
+
+
+def read_front(data: bytes, folder: str) -> Front:
+    """Read a `SKILL.md`.
+
+    Args:
+        data: Its content.
+        folder: The name of its folder, which is the skill's.
+
+    Raises:
+        Malformed: It is not in the format.
+    """
+    try:
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise Malformed(line, "it is not text in UTF-8", "save it as UTF-8") from None
+    begin = "begin the file with '---', a line 'name: …', a line 'description: …', and '---'"
+    if not text.startswith("---\n"):
+        raise Malformed(1, "there is no front matter", begin)
+    end = re.search(r"^---[ \t]*$", text[4 : 4 + LARGEST_FRONT], re.MULTILINE)
+    if end is None:
+        raise Malformed(1, "the front matter has no end", "end it by a line '---'")
+    fields, lines = _fields(text[4 : 4 + end.start()])
+    name = _checked_name(fields, lines, folder)
+    return Front(name, _checked_description(fields, lines), text[4 + end.end() :].lstrip("\n"))
+
+
+def _fields(text: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the fields of a front matter, and their lines in the file."""
+    import yaml
+
+    try:
+        node = yaml.compose(text, yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = 2 if mark is None else mark.line + 2
+        problem = getattr(error, "problem", None) or "it cannot be read"
+        hint = "quote a text that has ': ' or begins with a special character"
+        raise Malformed(line, f"the front matter is not YAML: {problem}", hint) from None
+    if not isinstance(data, dict):
+        raise Malformed(2, "the front matter is no mapping", "write 'name: …', 'description: …'")
+    assert isinstance(node, yaml.MappingNode)
+    return data, {str(key.value): key.start_mark.line + 2 for key, _ in node.value}
+
+
+def _checked_name(fields: Mapping[str, Any], lines: Mapping[str, int], folder: str) -> str:
+    name = fields.get("name")
+    line = lines.get("name", 1)
+    if not isinstance(name, str):
+        raise Malformed(line, "'name' is missing or no text", f"write 'name: {folder}'")
+    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+        hint = f"take lower-case letters, digits and single hyphens, {_LONGEST_NAME} at most"
+        raise Malformed(line, f"{name[:_LONGEST_NAME]!r} cannot be the name of a skill", hint)
+    if name != folder:
+        message = f"the name is {name!r}, and the folder is called {folder!r}"
+        raise Malformed(line, message, "give both the same name")
+    return name
+
+
+def _checked_description(fields: Mapping[str, Any], lines: Mapping[str, int]) -> str:
+    said = fields.get("description")
+    line = lines.get("description", 1)
+    hint = "say in a sentence what the skill does, and when to use it"
+    if not isinstance(said, str) or not said.strip():
+        raise Malformed(line, "'description' is missing or no text", hint)
+    if len(said) > _LONGEST_DESCRIPTION:
+        message = f"'description' has more than {_LONGEST_DESCRIPTION} characters"
+        raise Malformed(line, message, "move the details below the front matter")
+    return " ".join("".join(c if c.isprintable() else " " for c in said).split())

@@ -1,0 +1,93 @@
+"""Folders that become part of a flow, as those of skills: found by a path or glob, read whole."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+
+LEFT_OUT = "__pycache__"
+"""What programs leave behind; names that begin with a dot are left out, too."""
+
+
+class UnreadableFolder(Exception):
+    """A folder cannot be taken over.
+
+    Args:
+        message: What is wrong, with the path as the author knows it.
+        hint: What to do.
+    """
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+def find_folders(base: str, pattern: str) -> list[str]:
+    """Return the folders that a path or glob means, absolute and sorted.
+
+    Args:
+        base: The folder that it is relative to.
+        pattern: The path or glob.
+    """
+    found = glob.glob(os.path.join(glob.escape(base), pattern))
+    paths = {os.path.normpath(path) for path in found if os.path.isdir(path)}
+    return sorted(path for path in paths if not os.path.basename(path).startswith("."))
+
+
+def glob_root(base: str, pattern: str) -> str:
+    """Return the folder in which a glob looks: what is new there may fit it."""
+    parts = []
+    for part in pattern.split("/"):
+        if glob.has_magic(part):
+            break
+        parts.append(part)
+    return os.path.normpath(os.path.join(base, *parts))
+
+
+def read_folder(folder: str, largest: int) -> tuple[dict[str, bytes], list[str]]:
+    """Return the files of a folder by relative path, and all files and folders that were read.
+
+    Args:
+        folder: Absolute path.
+        largest: Bytes of all files together.
+
+    Raises:
+        UnreadableFolder: Something cannot be read, leads out of the folder, or is too large.
+    """
+    root = os.path.realpath(folder)
+    found: dict[str, bytes] = {}
+    read = [folder]
+    size = 0
+    for path in _paths(folder, read):
+        name = os.path.relpath(path, folder)
+        if not os.path.realpath(path).startswith(root + os.sep):
+            raise UnreadableFolder(f"{path!r} leads out of its folder", "copy the file into it")
+        if not os.path.isfile(path):
+            raise UnreadableFolder(f"{path!r} is no file", "remove it")
+        try:
+            with open(path, "rb") as file:
+                found[name] = file.read(largest - size + 1)
+        except OSError as error:
+            message = f"{path!r} cannot be read: {error.strerror}"
+            raise UnreadableFolder(message, "make it readable") from None
+        size += len(found[name])
+        if size > largest:
+            message = f"{folder!r} has more than {largest} bytes"
+            raise UnreadableFolder(message, "leave out what is not needed")
+        read.append(path)
+    return found, read
+
+
+def _paths(folder: str, read: list[str]) -> Iterator[str]:
+    for here, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not _is_left_out(name))
+        read.extend(os.path.join(here, name) for name in folders)
+        for name in sorted(files):
+            if not _is_left_out(name):
+                yield os.path.join(here, name)
+
+
+def _is_left_out(name: str) -> bool:
+    return name.startswith(".") or name == LEFT_OUT

@@ -1,0 +1,25 @@
+"""The digest of what a flow was compiled from: it tells whether a file or folder has changed."""
+
+from __future__ import annotations
+
+import os
+
+
+def source_digest(path: str) -> str | None:
+    """Return the SHA-256 of a file, or of the names in a folder; None if it cannot be read."""
+    try:  # `hashlib` loads OpenSSL, which takes longer than reading all files of a flow
+        from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        from hashlib import sha256
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except IsADirectoryError:
+        try:
+            data = "\0".join(sorted(os.listdir(path))).encode("utf-8", "surrogateescape")
+        except OSError:
+            return None
+    except OSError:
+        return None
+    digest: str = sha256(data).hexdigest()
+    return digest
