@@ -199,7 +199,9 @@ class Task:
             kind = registry.kind(self._kind_name)
             configuration = kind.configuration()
             self._configured_keys = frozenset(configuration.get("properties", ()))
-            if self._configured_keys and kind.session is None:  # of a session: checked with that
+            # Constants were checked with the file, the configuration of a session is with that.
+            is_fixed = self._configured_keys <= {*kind.constants}
+            if not is_fixed and kind.session is None:
                 self._configuration = shared(configuration)
             self._kind = kind
         return self._kind
