@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from flowengine.agents.agent_tool import AgentTool
 from flowengine.agents.endings import CASE_TOOLS, REPEATS
+from flowengine.agents.generated_checks import GIVEN, Check
 from flowengine.agents.generated_flow import RETRY, TURNS, AgentSpec, agent_flow
 from flowengine.agents.generated_reductions import Reducer
 from flowengine.agents.opening import VARIABLE
@@ -125,6 +126,7 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
         settings=said.get("settings", {}),
         finish=said.get("finish", "answer"),
         context=_reducer(agent, environments),
+        checks=_checks(agent, environments),
         repeats=said.get("repeats", REPEATS),
         extra={"skills": offered(skills)} if skills else {},
     )
@@ -172,6 +174,30 @@ def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -
         message = f"{tool.name!r} takes no 'messages': it cannot summarize a conversation"
         agent.home.refuse("E401", message, loc, hint)
     return Reducer(most, tool=_tool(tool, []), arguments=names)
+
+
+def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[Check]:
+    """Return the tools that check what an agent is asked, and its answers."""
+    found: list[Check] = []
+    for place, said in enumerate(agent.content.get("checks", [])):
+        when: Literal["before", "after"] = "before" if "before" in said else "after"
+        loc: Loc = (*agent.loc, "checks", place, when)
+        needed = "prompt" if when == "before" else "answer"
+        if when not in said:  # which was reported
+            continue
+        for one in agent.home.tools(said[when], loc, environments)[:1]:
+            names = _arguments(one)
+            if needed not in names:
+                hint = f"give it an argument {needed!r}"
+                message = f"{one.name!r} takes no {needed!r}: it cannot check one"
+                agent.home.refuse("E401", message, loc, hint)
+            if any(check.tool.name == one.name and check.when == when for check in found):
+                agent.home.refuse("E105", f"{one.name!r} checks this twice", loc, "name it once")
+                continue
+            tells = said.get("then", "end" if when == "before" else "tell") == "tell"
+            known = [name for name in GIVEN if name in names and name in ("prompt", needed)]
+            found.append(Check(_tool(one, []), when, tells, known))
+    return found
 
 
 def _arguments(tool: DeclaredTool) -> list[str]:

@@ -10,13 +10,14 @@ runs is in the outputs of these steps, so it is in the journal; the state is wha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowengine.agents import generated_reductions
+from flowengine.agents import generated_checks, generated_reductions
 from flowengine.agents.agent_tool import AgentTool
 from flowengine.agents.endings import REPEATS
+from flowengine.agents.generated_checks import ANSWERED, Around, Check
 from flowengine.agents.generated_reductions import MEASURED, Reducer
 from flowengine.agents.served import offered, wanted
 from flowengine.sdk import Plain
@@ -87,6 +88,7 @@ class AgentSpec:
     settings: Mapping[str, Plain] = field(default_factory=dict)
     finish: str = "answer"
     context: Reducer | None = None
+    checks: Sequence[Check] = ()
     repeats: int = REPEATS
     reaches: Sequence[str] = ()
     """Agents that a tool of it may hand over to, besides the `handoffs` that it is offered."""
@@ -126,6 +128,7 @@ class _Writer:
     ) -> None:
         self.agents = agents
         self.turn = turn
+        self.by_name = {one.name: one for one in agents}
         self.execute_tools = execute_tools
         self.marks: dict[str, Mark] = {}
         self._ids = {OFFER, OFFER_AGAIN, *(agent.name for agent in agents)}
@@ -171,6 +174,7 @@ class _Writer:
                 "last": {"type": "object", "default": {"tokens": 0, "cost_usd": None}},
                 **generated_reductions.STATE,
                 **renewed,
+                **generated_checks.STATE,
             },
             "outputs": {
                 "output": {"value": ANSWER},
@@ -220,7 +224,7 @@ class _Writer:
             "effect": "idempotent",
             "retry": dict(RETRY),
             "set": {"offer": "${{ output.offer }}", "renewed": "${{ state.changed }}"},
-            "next": {"first": [*self._to_active(), {"else": self.agents[0].name}]},
+            "next": {"first": self._to_active(lambda one: one.name)},
         }
 
     def _models(self) -> dict[str, Plain]:
@@ -241,16 +245,21 @@ class _Writer:
             found[one.name] = wanted(steps, [t.name for t in one.tools if t.served is None])
         return found
 
-    def _to_active(self) -> list[Plain]:
-        """Return the edges to the agent that is active, but for the first."""
-        return [
-            {"when": f"${{{{ state.active == {json.dumps(one.name)} }}}}", "to": one.name}
+    def _to_active(self, begin: Callable[[AgentSpec], str]) -> list[Plain]:
+        """Return the edges to the agent that is active.
+
+        Args:
+            begin: Returns the step of an agent that comes first.
+        """
+        ways: list[Plain] = [
+            {"when": f"${{{{ state.active == {json.dumps(one.name)} }}}}", "to": begin(one)}
             for one in self.agents[1:]
         ]
+        return [*ways, {"else": begin(self.agents[0])}]
 
     def _first(self) -> Plain:
         """Return what comes first: the first agent, or in a chat without a message the person."""
-        first = self.agents[0].name
+        first = self._begin(self.agents[0])
         if self.person is None:
             return {"to": first}
         return {"first": [{"when": "${{ size(state.messages) == 0 }}", "to": self.person},
@@ -263,8 +272,8 @@ class _Writer:
             f"size(state.messages) == 0 ? {HELLO!r} : {STOPPED!r}"
         )
         ways: list[Plain] = [{"when": "${{ state.end.outcome != '' }}", "to": "end"}]
-        ways += self._to_active()
-        says = [""] * len(ways)
+        ways += self._to_active(self._begin)
+        says = [""] * (len(ways) - 1)
         self.marks[id] = Mark(says="asks a person", ways=["nothing more", *says])
         ended = json.dumps({**NO_END, "outcome": "resolved"}).replace("null", "state.text")
         return {
@@ -279,9 +288,20 @@ class _Writer:
                 "end": f"${{{{ output == '' ? {ended} : {NOTHING} }}}}",
                 "text": "${{ output == '' ? state.text : '' }}",
                 "idle": 0,
+                "refused": 0,
             },
-            "next": {"first": [*ways, {"else": self.agents[0].name}]},
+            "next": {"first": ways},
         }
+
+    def _begin(self, agent: AgentSpec) -> str:
+        """Return where an agent's work begins: with its checks of what is asked, if it has some."""
+        return generated_checks.first(agent.name, agent.checks, "before", agent.name)
+
+    def _answered(self, agent: AgentSpec) -> dict[str, tuple[str, str]]:
+        """Return where an answer leads: to the checks of it. Empty: there are none."""
+        end = self._end(agent)
+        to = generated_checks.first(agent.name, agent.checks, "after", end)
+        return {} if to == end else {"answers": (ANSWERED, to)}
 
     def _end(self, agent: AgentSpec) -> str:
         """Return where an agent's work leads when it is done: to the end, or to the person."""
@@ -299,18 +319,24 @@ class _Writer:
             )
             self.marks |= marks
             yield from steps
+        if agent.checks:
+            around = Around(agent.name, self._end(agent), self.over, NO_END, self._spent())
+            steps, marks = generated_checks.steps(agent.checks, around)
+            self.marks |= marks
+            yield from steps
 
     def _turn(self, agent: AgentSpec, calls: str) -> Plain:
         says = f"model {agent.model}" if agent.model else "model"
-        self.marks[agent.name] = Mark(told=True, says=says, ways=("calls", "answers", "goes on"))
+        done = (f"state.end.outcome != '' || {self.over}", self._end(agent))
+        leads = {
+            "calls": ("size(output.calls) > 0", calls if self.execute_tools else "end"),
+            **({**self._answered(agent), "ends": done} if agent.checks else {"answers": done}),
+        }
+        self.marks[agent.name] = Mark(told=True, says=says, ways=[*leads, "goes on"])
         ways: list[Plain] = [
-            {"when": "${{ size(output.calls) > 0 }}", "to": calls if self.execute_tools else "end"},
-            {
-                "when": f"${{{{ state.end.outcome != '' || {self.over} }}}}",
-                "to": self._end(agent),
-            },
-            {"else": agent.name},
+            {"when": f"${{{{ {when} }}}}", "to": to} for when, to in leads.values()
         ]
+        ways.append({"else": agent.name})
         step: dict[str, Plain] = {
             "id": agent.name,
             "join": {"need": "each"},
@@ -337,6 +363,8 @@ class _Writer:
         if any(one.context is not None for one in self.agents):
             step["set"] |= {"measured": MEASURED}
         reduces = [] if agent.context is None else [generated_reductions.handler(agent.name)]
+        if self._answered(agent):
+            step["set"]["text"] = ""  # no text is given that was not checked
         step["on_error"] = [self._spent(), *reduces, *self._fallbacks(agent)]
         return step
 
@@ -392,13 +420,15 @@ class _Writer:
             ends = {"ends": (f"{done} || {spent}", to)}
         else:
             ends = {"ends": (spent, "end"), "answers": (done, to)}
+        if checked := self._answered(agent):
+            ends = {**checked, **{f"{name} ": way for name, way in ends.items()}}
         ways: list[Plain] = [
             {"when": f"${{{{ {when} }}}}", "to": way} for when, way in ends.values()
         ]
         handoffs: list[Plain] = [
             {
                 "when": f"${{{{ output.exists(e, e.handoff == {json.dumps(other)}) }}}}",
-                "to": other,
+                "to": self._begin(self.by_name[other]),
             }
             for other in self._targets(agent)
             if other != agent.name

@@ -145,7 +145,8 @@ class StepKind:
     secrets: ClassVar[Collection[str]] = ()
     """Keys of the configuration that may name secrets; elsewhere they are refused."""
     synonyms: ClassVar[Sequence[Synonym]] = ()
-    """Words from elsewhere, for hints about unknown keys."""
+    """Words from elsewhere, for hints about unknown keys and, of a kind that generates flows,
+    unknown arguments."""
     meters: ClassVar[Mapping[str, Meter] | None] = None
     """What an attempt uses of budgets instead of one of `tool_calls`: `tokens`, `cost_usd` (US
     dollars), or nothing. None: it is a tool call."""
@@ -183,6 +184,15 @@ class StepKind:
         `x-main` names the property that a bare value stands for, as `script` in `run: make test`.
         """
         return {"type": "object"}
+
+    @classmethod
+    def synonym(cls, word: str) -> Synonym | None:
+        """Return what a word from elsewhere means.
+
+        Args:
+            word: In place of a key.
+        """
+        return next((one for one in cls.synonyms if word in one.words.split()), None)
 
     @classmethod
     def output(cls) -> dict[str, Plain]:

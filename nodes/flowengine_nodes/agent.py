@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from flowengine.sdk import CallSignature, Meter, Plain, StepContext, StepKind
+from flowengine.sdk import CallSignature, Meter, Plain, StepContext, StepKind, Synonym
 
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
@@ -31,6 +31,13 @@ class Agent(StepKind):
     places: ClassVar[tuple[Place, ...]] = ("step", "tool")
     takes_arguments = True
     constants: ClassVar[Collection[str]] = ("name", "chat")
+    synonyms = (
+        Synonym(
+            "session session_id thread thread_id conversation conversation_id memory",
+            "a conversation that goes on is an execution that waits for its next message: write "
+            "'agent: {name: NAME, chat: true}'. What an earlier step found is given in 'context'",
+        ),
+    )
     outcomes = ("resolved",)
     raises: ClassVar[Mapping[str, str]] = {
         "not_resolved": "NotResolved",

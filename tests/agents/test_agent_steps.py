@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flowengine.errors import FlowFileError
 from tests.agents.flows import Case, call, flow, told
 
 ADDER = """
@@ -356,3 +357,12 @@ outputs: {answer: "${{ steps.ask.output }}"}
     [offer, _] = case.model.requests[0].tools
     assert offer.description == "Add to n."
     assert offer.parameters["properties"] == {"a": {"type": "integer", "description": "how much"}}
+
+
+@pytest.mark.parametrize("word", ["session", "thread_id", "memory"])
+def test_a_word_for_sessions_is_told_what_to_write(tmp_path: Path, word: str) -> None:
+    steps = f"steps:\n  - {{id: ask, agent: first, with: {{prompt: hi, {word}: s}}}}\n"
+    case = Case(tmp_path, flow(ADDER, steps), [])
+
+    with pytest.raises(FlowFileError, match="chat: true"):
+        case.run()

@@ -65,7 +65,8 @@ def check_arguments(
         elif argument in properties:
             _check_argument(report, properties[argument], typed, place, f"{name}.{argument}")
         elif schema.get("additionalProperties") is False:
-            hint = did_you_mean(argument, free) or _takes(free)
+            foreign = callee.step_kind.synonym(argument)
+            hint = foreign.hint if foreign else did_you_mean(argument, free) or _takes(free)
             message = f"{name!r} takes no argument {argument!r}"
             report.at("E402", message, place, hint, key=True)
     missing = [one for one in schema.get("required", []) if one not in given and one not in bound]

@@ -109,6 +109,31 @@ class ContextWindow(Part):
     )
 
 
+class Check(Part):
+    """A tool that checks what an agent is asked, or its answer, and raises what is wrong."""
+
+    NOUN = "a check"
+    RULES = (OneOf(("before", "after")),)
+
+    before: Text | None = Field(
+        default=None,
+        description="The tool that checks what the agent is asked: it gets `prompt`.",
+        examples=["on_topic"],
+    )
+    after: Text | None = Field(
+        default=None,
+        description="The tool that checks the answer: it gets `answer` and, if it takes one, "
+        "`prompt`.",
+        examples=["cites_sources"],
+    )
+    then: Literal["tell", "end"] | None = Field(
+        default=None,
+        description="What is done with what it raises: `tell` the model, or `end` the step as "
+        "`not_resolved`. Default: `end` before, `tell` after.",
+        examples=["end"],
+    )
+
+
 class Agent(Part):
     """A model with instructions and tools."""
 
@@ -192,6 +217,11 @@ class Agent(Part):
         default=None,
         description="What happens when the conversation no longer fits the model; it fails.",
         examples=[{"max_tokens": 50_000, "reduce": "summarize"}],
+    )
+    checks: list[Check] = Field(
+        default_factory=list,
+        description="Tools that check what the agent is asked, and its answer, in this order.",
+        examples=[[{"before": "on_topic"}, {"after": "cites_sources"}]],
     )
     finish: Literal["answer", "tools"] = Field(
         default="answer",

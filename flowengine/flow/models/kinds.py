@@ -87,9 +87,7 @@ def idempotent_if(name: str) -> str:
 
 def synonym_of(kind: str, word: str) -> Synonym | None:
     """Return which key of a step kind's configuration a word from elsewhere means."""
-    return next(
-        (one for one in registry.kind_class(kind).synonyms if word in one.words.split()), None
-    )
+    return registry.kind_class(kind).synonym(word)
 
 
 def configuration(name: str) -> dict[str, Any]:

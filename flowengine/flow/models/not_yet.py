@@ -30,7 +30,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Budget", "then"): NotYet(
         "continuing with cheaper models, which comes with agents", _is_fallback
     ),
-    ("Agent", "checks"): NotYet("checks of prompts and answers"),
     ("Case", "agents"): AGENTS,
     ("Start", "schedule"): NotYet("starting on a schedule"),
     ("Start", "timezone"): NotYet("starting on a schedule"),

@@ -1,0 +1,143 @@
+"""The steps of a generated flow in which tools check what an agent is asked, and what it answers.
+
+    ─► AGENT.before.TOOL ─► … ─► AGENT ─► … ─► AGENT.after.TOOL ─► … ─► the end
+                                   ▲                  │
+                                   └── what it raises ┘
+
+A check passes by returning. What it raises is told to the model, or ends the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from flowengine.agents.agent_tool import AgentTool
+from flowengine.agents.endings import IDLE
+from flowengine.sdk import Plain
+from flowengine.sdk.generated_flows import Mark
+
+STATE: Mapping[str, Plain] = {"refused": {"type": "integer", "default": 0}}
+"""How many answers checks have refused."""
+ANSWERED = "state.end.outcome == 'resolved' || state.end.value != null"
+"""Whether there is an answer."""
+GIVEN: Mapping[str, Plain] = {
+    "prompt": "${{ state.asked < 0 ? '' : state.messages[state.asked].content }}",
+    "answer": "${{ state.end.value }}",
+}
+"""What a check may take."""
+_AS_TEXT = "${{ type(state.end.value) == string ? state.end.value : json(state.end.value) }}"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A tool that checks."""
+
+    tool: AgentTool
+    when: Literal["before", "after"]
+    tells: bool
+    """Whether the model is told what the check raises; else that ends the step."""
+    arguments: Sequence[str]
+    """What it takes of `GIVEN`."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a check needs to know of the flow around it."""
+
+    agent: str
+    end: str
+    """Where the agent's work leads when it is done."""
+    over: str
+    """The condition that no turn is left."""
+    no_end: Mapping[str, Plain]
+    spent: Plain
+    """The handler of a budget that has nothing left."""
+
+
+def first(agent: str, checks: Sequence[Check], when: str, then: str) -> str:
+    """Return the step that comes first: the first check, or what follows if there is none."""
+    found = [one for one in checks if one.when == when]
+    return _id(agent, found[0]) if found else then
+
+
+def steps(checks: Sequence[Check], around: Around) -> tuple[list[Plain], dict[str, Mark]]:
+    """Return the steps of an agent's checks, and their marks.
+
+    Args:
+        checks: In the order in which they are made.
+        around: The flow around them.
+    """
+    found: list[Plain] = []
+    marks: dict[str, Mark] = {}
+    for when, then in (("before", around.agent), ("after", around.end)):
+        chain = [one for one in checks if one.when == when]
+        ids = [_id(around.agent, one) for one in chain]
+        for check, id, to in zip(chain, ids, [*ids[1:], then], strict=False):
+            found.append(_step(check, id, to, around))
+            marks[id] = Mark(caller=around.agent, says=f"checks with {check.tool.name}")
+    return found, marks
+
+
+def _step(check: Check, id: str, to: str, around: Around) -> Plain:
+    before = check.when == "before"
+    step: dict[str, Plain] = {
+        "id": id,
+        "join": {"need": "each"},
+        **check.tool.action,
+        "with": {name: GIVEN[name] for name in check.arguments},
+        "on_error": [around.spent, *(_before if before else _after)(check, to, around)],
+        "next": {"to": to},
+    }
+    if not before and to == around.end:
+        step["set"] = {"text": _AS_TEXT}
+    return step
+
+
+def _before(check: Check, to: str, around: Around) -> list[Plain]:
+    """Return what happens when a check of the prompt raises."""
+    if not check.tells:
+        return [_ends(around, _reason(check, "what was asked"))]
+    told = "'A check of what was asked says: ' + error.type + ': ' + error.message"
+    return [{"set": {"messages": _message(told)}, "next": to}]
+
+
+def _after(check: Check, to: str, around: Around) -> list[Plain]:
+    """Return what happens when a check of the answer raises."""
+    reason = _reason(check, "the answer")
+    if not check.tells:
+        return [_ends(around, reason)]
+    told = (
+        "'A check refused your answer: ' + error.type + ': ' + error.message + '\\nAnswer again.'"
+    )
+    over = {"end": {**around.no_end, "reason": reason}, "text": ""}
+    again: Plain = {
+        "messages": _message(told),
+        "end": dict(around.no_end),
+        "text": "",
+        "refused": "${{ state.refused + 1 }}",
+    }
+    reason = f"{IDLE + 1} times, the last time as {reason}"
+    return [
+        {"when": f"${{{{ {around.over} }}}}", "set": over, "next": around.end},
+        {"when": f"${{{{ state.refused < {IDLE} }}}}", "set": again, "next": around.agent},
+        _ends(around, reason, no_progress=True),
+    ]
+
+
+def _ends(around: Around, reason: str, *, no_progress: bool = False) -> Plain:
+    end = {**around.no_end, "outcome": "not_resolved", "reason": reason, "no_progress": no_progress}
+    return {"set": {"end": end, "text": ""}, "next": "end"}
+
+
+def _reason(check: Check, what: str) -> str:
+    return f"{check.tool.name} refused {what}: ${{{{ error.type }}}}: ${{{{ error.message }}}}"
+
+
+def _message(told: str) -> str:
+    return f"${{{{ [{{'role': 'user', 'content': {told}}}] }}}}"
+
+
+def _id(agent: str, check: Check) -> str:
+    return f"{agent}.{check.when}.{check.tool.name}"
