@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 _PREFIX = "_flow_"
 _OWN_NAMES = re.compile(rf"\b{_PREFIX}[0-9a-f]{{16}}\.")
@@ -61,6 +61,35 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
     if not callable(found):
         raise FunctionNotFound(f"module '{module_name}' has no function '{name}'")
     return found  # type: ignore[no-any-return]
+
+
+class ModuleSource(NamedTuple):
+    """The source of a module."""
+
+    text: str | None
+    """None: there is none, or it cannot be read."""
+    is_imported: bool
+    """Whether this process has imported the module: then it runs what the source was."""
+
+
+def module_source(function: str, folder: str | None) -> ModuleSource:
+    """Return the source of the module of a function; nothing is imported.
+
+    Args:
+        function: `package.module:function`.
+        folder: Folder of the flow file: modules there come first.
+    """
+    name = function.partition(":")[0]
+    spec = find_module(name, folder)
+    if spec is None or spec.origin is None:
+        return ModuleSource(None, False)
+    own = f"{_package(folder)}.{name}" if folder else name
+    is_imported = own in sys.modules or _running(name, folder) is not None
+    try:
+        with open(spec.origin, encoding="utf-8", errors="replace") as file:
+            return ModuleSource(file.read(), is_imported)
+    except OSError:
+        return ModuleSource(None, is_imported)
 
 
 def _import(name: str) -> ModuleType:

@@ -50,6 +50,8 @@ class WaitInfo(TypedDict, total=False):
     """Which policy wants it to be asked about."""
     difference: str
     """What has changed of the tool since the call was approved: a unified diff."""
+    source: str
+    """Digest of the text of the tool when it was asked about."""
     bound: list[str]
     """Arguments that the flow fixes; nobody can change them."""
     returns: dict[str, Any]

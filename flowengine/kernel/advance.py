@@ -40,6 +40,7 @@ from flowengine.kernel.tokens import joins
 from flowengine.kernel.waiting import (
     approval_ownership,
     budget_questions,
+    call_questions,
     listeners,
     permissions,
     waits,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import (
         Asked,
         CutOff,
+        Described,
         Event,
         Failed,
         Lost,
@@ -191,6 +193,12 @@ def _asked(m: Machine, event: Asked) -> None:
         cut_attempts.ended(m, event["unit"], event["attempt"], "failed", None)
 
 
+def _described(m: Machine, event: Described) -> None:
+    wait = m.state["waits"].get(event["wait"])
+    if wait is not None and "asks" in wait:
+        call_questions.describe(m, wait, event)
+
+
 def _cut(m: Machine, event: CutOff) -> None:
     unit = _running(m, event["unit"], event["attempt"])
     if unit is not None:
@@ -239,6 +247,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "failed": _failed,
     "lost": _lost,
     "asked": _asked,
+    "described": _described,
     "cut": _cut,
     "timer": timers.fire,
     "decided": decisions.decide,

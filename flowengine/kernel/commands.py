@@ -57,7 +57,8 @@ class OpenWait(NamedTuple):
     `edit`, `form`, `choices` (list of `{id, label, counts_as, comment}`), `assignees`, `exclude`,
     `need`, `votes`, `batch`, `attachments`, `due` (ms), `on_expire`, `signals` (list of
     `{signal, key}`), `environment` (name of what is opened if it is approved); of a call `tool`,
-    `version`, `digest` of the call, `bound` (arguments that the flow fixes), `returns`.
+    `version`, `digest` of the call, `bound` (arguments that the flow fixes), `returns`, `rule`,
+    `difference`, and what `described` has told.
     """
 
     record: dict[str, Plain]

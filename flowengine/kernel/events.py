@@ -108,6 +108,20 @@ class Asked(TypedDict):
     """What has changed of the tool since the call was approved."""
 
 
+class Described(TypedDict):
+    """What only the engine knows of a call that people are asked about."""
+
+    type: Literal["described"]
+    at: int
+    wait: int
+    source: NotRequired[str]
+    """Digest of the text of the tool: a yes is for just this."""
+    preview: NotRequired[str]
+    """What the call would do, as its tool says."""
+    note: NotRequired[str]
+    """Why there is no preview."""
+
+
 class CutOff(TypedDict):
     """A process died while an attempt ran: whether it acted is open."""
 
@@ -291,6 +305,7 @@ Event = (
     | Failed
     | Lost
     | Asked
+    | Described
     | CutOff
     | TimerFired
     | Decided

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.printable import printable
+    from flowengine.python_modules import ModuleSource
     from flowengine.sdk.context import (
         Artifacts,
         Command,
@@ -119,6 +120,7 @@ __all__ = [
     "ToolError",
     "ValidationError",
     "import_function",
+    "module_source",
     "printable",
     "quick",
 ]
@@ -182,6 +184,21 @@ def quick(function: _Function) -> _Function:
     """
     function.__flowengine_quick__ = True  # type: ignore[attr-defined]
     return function
+
+
+def module_source(function: str, folder: str | None) -> ModuleSource:
+    """Return the source of the module of a function; nothing is imported.
+
+    Args:
+        function: `package.module:function`.
+        folder: Folder of the flow file.
+
+    Returns:
+        Its text, if it can be read, and whether this process has imported the module.
+    """
+    from flowengine import python_modules
+
+    return python_modules.module_source(function, folder)
 
 
 def import_function(function: str, folder: str | None) -> Callable[..., Any]:

@@ -341,6 +341,20 @@ class StepKind:
             labels: Of the execution.
         """
 
+    def source(self, task: Mapping[str, Plain]) -> str | None:
+        """Return the text of what `execute` would call now, in this process. Default: none.
+
+        A call that people approve is of just this text. If it is another one when the call is about
+        to be made, they are asked again, with the difference. Nothing may be executed here.
+
+        Args:
+            task: The constant part of the step's configuration.
+
+        Returns:
+            For example the source of a module; None: there is none, or it cannot be read.
+        """
+        return None
+
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether `execute` uses `context.resources`; may take its time. Default: no.
 

@@ -74,6 +74,9 @@ class Unused:
     def pure(self, step: int) -> None:
         """Return None: no attempt runs before its turn."""
 
+    def source(self, step: int) -> None:
+        """Return None: what a script plays stays what it is."""
+
     async def attempt(self, execution: ExecutionContext, run: Run) -> None:
         """Is never called."""
         raise NotImplementedError

@@ -13,7 +13,14 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from flowengine.sdk import CallSignature, Plain, StepContext, StepKind, import_function
+from flowengine.sdk import (
+    CallSignature,
+    Plain,
+    StepContext,
+    StepKind,
+    import_function,
+    module_source,
+)
 from flowengine.sdk.python_functions.plain_hints import INJECTED, all_plain
 
 _COROUTINE = 0x80 | 0x100
@@ -82,6 +89,8 @@ class Python(StepKind):
 
     def __init__(self) -> None:
         self._functions: dict[tuple[str, str | None], Function] = {}
+        self._sources: dict[tuple[str, str | None], str | None] = {}
+        """Those of modules that this process has imported: it runs what they were then."""
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
@@ -123,6 +132,16 @@ class Python(StepKind):
     def label(cls, task: Mapping[str, Plain]) -> str:
         """Return the function."""
         return str(task.get("function", ""))
+
+    def source(self, task: Mapping[str, Plain]) -> str | None:
+        """Return the source of the function's module, as it would run."""
+        key = (task["function"], task.get("folder"))
+        if key in self._sources:
+            return self._sources[key]
+        found = module_source(*key)
+        if found.is_imported:
+            self._sources[key] = found.text
+        return found.text
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether the function takes the context, or all resources."""
@@ -189,6 +208,7 @@ class Python(StepKind):
         function = self._functions.get(key)
         if function is None or function.is_replaced:
             function = self._functions[key] = look_at(import_function(*key), task.get("floats"))
+            self.source(task)  # the file may change, and what was imported stays
         return function
 
 

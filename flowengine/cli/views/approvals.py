@@ -107,9 +107,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
     if wait.get("need", 1) > 1:
         yield _fact("votes", f"{len(wait.get('votes', []))} of {wait['need']}")
     if wait.get("body"):
-        yield ""
-        yield from (f"  | {line}".rstrip() for line in str(wait["body"]).rstrip().split("\n"))
-        yield ""
+        yield from _quoted(wait["body"])
     yield from _subject(wait)
     if is_open:
         yield from _form(wait.get("form", {}))
@@ -154,6 +152,9 @@ def _subject(wait: WaitInfo) -> Iterator[str]:
         yield _fact("call", f"{wait['tool']}, sha256 {wait['digest'][:16]}")
         if "rule" in wait:
             yield _fact("asked by", wait["rule"])
+        if "difference" in wait:
+            yield _fact("changed", "the tool has changed since the call was approved")
+            yield from _quoted(wait["difference"])
     if "subject" not in wait:
         return
     subject, edit = wait["subject"], wait.get("edit") or []
@@ -165,6 +166,13 @@ def _subject(wait: WaitInfo) -> Iterator[str]:
         may = "  (may be edited)" if edit is True or name in edit else ""
         may = "  (fixed by the flow)" if name in bound else may
         yield _fact(name, f"{_shown(value)}{may}")
+
+
+def _quoted(text: str) -> Iterator[str]:
+    """Yield a text of several lines, set off from what is around it."""
+    yield ""
+    yield from (f"  | {line}".rstrip() for line in str(text).rstrip().split("\n"))
+    yield ""
 
 
 def _shown(value: Any) -> str:

@@ -169,6 +169,8 @@ def _title(wait: WaitInfo) -> str:
 
 
 def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
+    if "difference" in wait:
+        yield "changed", "the tool has changed since the call was approved"
     if wait.get("assignees"):
         yield "assignees", clean(", ".join(wait["assignees"]))
     if "claimed_by" in wait:

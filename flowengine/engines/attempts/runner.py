@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowengine import registry
 from flowengine.engines.attempts.printed import Printed
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ class Runner:
             The value of the `succeeded` event: plain data, no secret in it; and its packed form.
         """
         return await self._task(run.step).attempt(execution, run, environments, printed, patience)
+
+    def source(self, step: int) -> str | None:
+        """Return the text of what a step calls, if its kind knows one; see `StepKind.source`."""
+        spec = self._flow["steps"][step]
+        return registry.kind(spec["kind"]).source(spec.get("task", {}))
 
     def printed(self, step: int, follower: Follower | None) -> Printed:
         """Return what takes the output of an attempt.

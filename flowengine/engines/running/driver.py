@@ -280,9 +280,13 @@ class Driver:
         return execution.ended or not execution.timers.stays(until)
 
     def _consults(self, execution: Execution) -> bool:
-        """Return whether somebody in this process may answer what has just been asked."""
-        asked = any(isinstance(command, Consult) for command in execution.commands)
-        return asked and (self.host.may_consult() or self.host.policies.there())
+        """Return whether this process has to do with a question that has just been asked."""
+        asked = [command for command in execution.commands if isinstance(command, Consult)]
+        if not asked:
+            return False
+        if any(command.environment is None for command in asked):
+            return True  # something is to be told of the call, or a rule answers
+        return self.host.may_consult()
 
     def _stays_for_lock(self, execution: Execution) -> bool:
         """Return whether to stay for a lock that others have, as for a time that is near."""
@@ -414,7 +418,10 @@ class Driver:
         elif isinstance(command, Consult):
             if command.environment is None and self._answered(execution, command):
                 self.read_inbox(execution)
-            elif self.host.may_consult():
+                return
+            if command.environment is None:
+                self._describe(execution, command)
+            if self.host.may_consult():
                 self.consult(execution, command)
             else:
                 self.look(execution)  # it stayed for an answer, and may rest now
@@ -432,6 +439,14 @@ class Driver:
         from flowengine.engines.running.gate import answer
 
         return answer(self.host, execution, asked)
+
+    def _describe(self, execution: Execution, asked: Consult) -> None:
+        """Tell what only the engine knows of a call that people are asked about."""
+        from flowengine.engines.running.call_descriptions import described
+
+        event = described(execution, asked.wait, asked.step, self.host.clock.now())
+        if event is not None:
+            self.post(execution, event)
 
     def _deliver(self) -> None:
         """Take what executions have sent to whom it is for; those that are driven here read it."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
+from flowengine.engines.running.call_descriptions import difference
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
@@ -59,15 +60,20 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     if said is not None and said.do == "deny":
         message = f"{tool!r} was not called: {said.rule} refuses it"
         return _refused(host, run, tool, said.rule, message)
+    changed = None
+    if run.approved is not None and "source" in run.approved:
+        changed = difference(host, execution, run.step, run.approved["source"])
     version = version_of(step, offered)
-    if _stands(said, run, version, step):
+    if changed is None and _stands(said, run, version, step):
         return None
     event: dict[str, Any] = {
         "type": "asked", "at": host.clock.now(), "unit": run.unit, "attempt": run.attempt,
         "tool": tool, "version": version, "subject": subject,
     }  # fmt: skip
-    if said is not None:
+    if said is not None and said.do == "ask":
         event["rule"] = said.rule
+    if changed is not None:
+        event["difference"] = changed
     return event  # type: ignore[return-value] # built key by key
 
 

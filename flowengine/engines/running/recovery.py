@@ -37,6 +37,10 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
         end_marked(execution.id)  # a second attempt must not meet the first
     for unit, attempt in left:
         execution.queue.append({"type": "cut", "at": now, "unit": unit, "attempt": attempt})
+    if any("digest" in record for record in execution.waits.values()):
+        from flowengine.engines.running.call_descriptions import undescribed
+
+        execution.queue.extend(undescribed(execution, now))
     timers = execution.timers.due(now)
     fired = 0
     for at, message in _in_order(execution, inbox):

@@ -24,10 +24,10 @@ from flowengine.kernel.view import RESPOND, edited
 from flowengine.kernel.waiting import answers
 from flowengine.kernel.waiting.approvals import fill_in
 from flowengine.kernel.waiting.shared_questions import Need, new_question
-from flowengine.kernel.waiting.waits import close_wait
+from flowengine.kernel.waiting.waits import close_wait, show
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import Asked
+    from flowengine.kernel.events import Asked, Described
     from flowengine.kernel.state.records import Unit, Wait
 
 CALL = "call"
@@ -181,6 +181,15 @@ def _ask(
     return wait
 
 
+def describe(m: Machine, wait: Wait, event: Described) -> None:
+    """Add to a question what the engine knows of the call."""
+    told: dict[str, Any] = {**event}
+    for key in ("source", "preview", "note"):
+        if key in told:
+            wait["record"][key] = told[key]
+    show(m, wait)
+
+
 def _editable(asked: dict[str, Plain], args: dict[str, Plain]) -> list[str] | None:
     """Return the arguments that whoever approves may change: never those that the flow fixes."""
     said = asked["edit"]
@@ -202,8 +211,10 @@ def _shown(value: Plain) -> Plain:
 def approved(m: Machine, wait: Wait, decision: dict[str, Any]) -> dict[str, Plain]:
     """Return what is kept of a yes to a call: the version of the tool, and what runs."""
     [number] = wait["units"]
+    record = wait["record"]
     args = edited(m.state["units"][number]["args"], decision.get("edits") or {})
-    return {"version": wait["record"]["version"], "args": args}
+    kept = {"version": record["version"], "args": args}
+    return {**kept, "source": record["source"]} if "source" in record else kept
 
 
 def arguments(m: Machine, unit: Unit, names: Names) -> Plain:
