@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowengine.sdk import CallSignature, Plain, StepContext, StepKind, Tool
-from flowengine_nodes import code_tools, file_tools
-from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
+from flowengine_nodes import code_tools, document_tools, file_tools
+from flowengine_nodes.tool_schemas import TEXT, record
 
 if TYPE_CHECKING:
     from flowengine.sdk.step_kind import Effect, Place
-
-LARGEST_DOCUMENT = 64 * 1024 * 1024
 
 
 class Std(StepKind):
@@ -95,29 +92,11 @@ class Std(StepKind):
             return at_once(context, input)
         args: dict[str, Any] = {**input["args"], **input.get("bind", {})}
         tool = task["tool"]
-        if tool == "read_document":
-            return await _read_document(context, **args)
-        tools = file_tools if tool in file_tools.TOOLS else code_tools
-        return await tools.call(context, tool, args)
+        for tools in (file_tools, document_tools):
+            if tool in tools.TOOLS:
+                return await tools.call(context, tool, args)
+        return await code_tools.call(context, tool, args)
 
-
-async def _read_document(context: StepContext, path: str) -> Plain:
-    """Convert a document, in the environment that reads documents.
-
-    Args:
-        context: The attempt.
-        path: The file.
-
-    Returns:
-        `{format, title, markdown, parts, tables, notes, truncated, size, sha256}`.
-    """
-    folder = file_tools.working_folder(context)
-    data = await context.on_thread(lambda: folder.read(path, LARGEST_DOCUMENT))
-    document = await context.resources["documents"].async_read(data, posixpath.basename(path))
-    return dict(document.as_data())
-
-
-_PART: dict[str, Plain] = {"kind": TEXT, "number": WHOLE, "name": TEXT, "start": WHOLE}
 
 _TOOLS: dict[str, Tool] = {
     "print": {
@@ -132,26 +111,7 @@ _TOOLS: dict[str, Tool] = {
         "returns": {},
         "effect": "idempotent",
     },
-    "read_document": {
-        "description": "Reads a PDF, Word, PowerPoint, Excel, HTML, EPUB, mail, notebook, CSV or "
-        "text file below the working folder as Markdown.",
-        "args": record({"path": TEXT}, ["path"]),
-        "returns": record(
-            {
-                "format": TEXT,
-                "title": TEXT,
-                "markdown": TEXT,
-                "parts": listed(record(_PART)),
-                "tables": listed(listed(listed(TEXT))),
-                "notes": listed(TEXT),
-                "truncated": FLAG,
-                "size": WHOLE,
-                "sha256": TEXT,
-            }
-        ),
-        "effect": "idempotent",
-        "environment": "documents",
-    },
+    **document_tools.TOOLS,
     **file_tools.TOOLS,
     **code_tools.TOOLS,
 }

@@ -173,8 +173,8 @@ def test_a_glob_gives_nobody_a_shell(tmp_path: Path) -> None:
     case.run()
 
     assert case.offered(0) == [
-        *("std.print", "std.read_document", "std.glob", "std.read_file", "std.write_file"),
-        *("std.edit_file", "std.search_files"),
+        *("std.print", "std.read_document", "std.visit_page", "std.glob", "std.read_file"),
+        *("std.write_file", "std.edit_file", "std.search_files"),
     ]
 
 

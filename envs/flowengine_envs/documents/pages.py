@@ -80,6 +80,13 @@ class Pages:
         """Return the number of the page on which a character stands."""
         return bisect_right(self._starts, offset)
 
+    def page_with(self, searched: str, number: int) -> int | None:
+        """Return the first page, from one on and then from the start, on which a text begins."""
+        found = _search(self.text, _parts(searched), self._starts[number - 1])
+        if found is None:
+            found = _search(self.text, _parts(searched), 0)
+        return None if found is None else self.page_of(found)
+
     def find(self, searched: str) -> int | None:
         """Search from the current page on, and from the start if it is not found there.
 

@@ -86,6 +86,11 @@ class Rules:
             denied=tuple(map(Destination.of, deny or ())),
         )
 
+    @property
+    def allows_anything(self) -> bool:
+        """Whether there is anything at all that may be reached."""
+        return self.any or self.public or bool(self.allowed)
+
     def denies(self, host: str, port: int) -> bool:
         """Return whether a host, or an address of one, is denied."""
         return any(each.denies(host, port) for each in self.denied)

@@ -18,8 +18,10 @@ from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable, LimitExceeded, StepError, ValidationError
 from flowengine.sdk.environments import Sandbox
 from flowengine.testing.environment_conformance import CHECKS, Case, Check
+from flowengine_envs.documents.conversion import Unreadable, checked
 from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.provider import Documents, DocumentsProvider, Unreadable, _checked
+from flowengine_envs.documents.provider import DocumentsProvider
+from flowengine_envs.documents.reader import Documents
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
@@ -182,7 +184,7 @@ def test_no_process_is_left(reader: Documents) -> None:
 )  # fmt: skip
 def test_an_answer_is_not_believed(answer: bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
-        _checked(answer)
+        checked(answer)
 
 
 def test_a_missing_library_is_told_with_the_command(

@@ -13,7 +13,9 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable, HttpError, LimitExceeded, Timeout
-from flowengine_envs.documents.provider import Documents, DocumentsProvider, Unreadable
+from flowengine_envs.documents.conversion import Unreadable
+from flowengine_envs.documents.provider import DocumentsProvider
+from flowengine_envs.documents.reader import Documents
 from flowengine_envs.documents.visits import destination, looks_like_host
 from flowengine_envs.network.connections import UrlRefused
 from flowengine_envs.sandboxes.namespace import Namespace
@@ -217,12 +219,22 @@ def test_limits_of_downloads(site: Site, tmp_path: Path) -> None:
             reader.visit("http://127.0.0.1:1/")
 
 
-@pytest.mark.parametrize("network", ["none", ["example.org"]])
-def test_the_policy_says_what_is_fetched(network: Any, site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ({"network": "none"}, "declare it with policy: {network: public}"),
+        ({}, "declare it with policy: {network: public}"),
+        ({"network": ["example.org"]}, "not allowed by policy.network"),
+        ({"network": "public"}, "not public: loopback"),
+    ],
+)
+def test_the_policy_says_what_is_fetched(
+    policy: Any, told: str, site: Site, tmp_path: Path
+) -> None:
     before = site.connections
     with (
-        opened(DocumentsProvider(), Namespace, tmp_path, policy={"network": network}) as reader,
-        pytest.raises(UrlRefused, match="not allowed by"),
+        opened(DocumentsProvider(), Namespace, tmp_path, policy=policy) as reader,
+        pytest.raises(UrlRefused, match=told),
     ):
         reader.visit(site.url())
     assert site.connections == before

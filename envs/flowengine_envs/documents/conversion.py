@@ -1,0 +1,170 @@
+"""Files become Markdown, each in a process of its own, in a sandbox without a network."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from flowengine.sdk import LimitExceeded, StepError, ValidationError
+from flowengine.sdk.environments import awaitable, blocking
+from flowengine_envs.call_limits import TIMEOUT
+from flowengine_envs.documents import document as documents
+from flowengine_envs.documents import libraries
+from flowengine_envs.documents.document import MIB, Document, LimitReached, Limits
+from flowengine_envs.documents.worker import START
+from flowengine_envs.results import CommandResult, last_line
+from flowengine_envs.supervised import Supervised
+
+MEMORY = 1024 * MIB
+"""Bytes that a conversion may take, where the spec says nothing."""
+FAULTS = {
+    cls.__name__
+    for cls in (
+        documents.Unreadable,
+        documents.NoSuchFile,
+        documents.UnsupportedFormat,
+        documents.Damaged,
+        documents.PasswordRequired,
+        documents.WrongPassword,
+    )
+}
+"""Types of errors, by which flows handle them."""
+
+
+class Unreadable(StepError):
+    """A file cannot be read; handlers see why by its type: `Damaged`, `UnsupportedFormat`."""
+
+    type = "Unreadable"
+
+
+class Conversion(Supervised):
+    """Converts files of its workspace, bytes, and files of the host."""
+
+    async def _read(
+        self,
+        source: str | bytes,
+        name: str = "",
+        media_type: str = "",
+        password: str = "",
+        base: str = "",
+        timeout: float | None = None,
+    ) -> Document:
+        """Convert a document.
+
+        Args:
+            source: A path below the workspace or a mounted folder, or the bytes of a file.
+            name: The name of the file, if the path does not say it.
+            media_type: The type that a server declares for it.
+            password: Of an encrypted PDF.
+            base: The address of a page, against which its links are resolved.
+            timeout: Seconds; default: the spec's, or 30; the spec's is the most.
+
+        Returns:
+            The document.
+
+        Raises:
+            Unreadable: It cannot be read; the message says why.
+            LimitExceeded: It takes more than it may; the message names the limit.
+            EnvironmentLost: The sandbox has ended.
+        """
+        if not isinstance(source, str | bytes):
+            raise ValidationError(f"{self.name}: a document is a path or bytes, not {source!r:.50}")
+        return await self._converted(source, name, media_type, password, base, timeout)
+
+    read = blocking(_read)
+    async_read = awaitable(_read)
+
+    async def _converted(
+        self,
+        source: str | bytes | Path,
+        name: str = "",
+        media_type: str = "",
+        password: str = "",
+        base: str = "",
+        timeout: float | None = None,
+    ) -> Document:
+        """Convert a path of the workspace, bytes, or a file of the host."""
+        path, data = (source, b"") if isinstance(source, str) else (None, source)
+        name = name or posixpath.basename(path or "")
+        limits = self._of_file()
+        if isinstance(data, bytes) and len(data) > limits.bytes:
+            reached = LimitReached("bytes", limits.bytes, f"the file has {len(data):,} bytes")
+            raise exceeded(name, str(reached), reached.limit, reached.allowed)
+        options = {
+            "search_path": libraries.search_path(),
+            "limits": asdict(limits),
+            "memory": self._memory,
+            "path": None if path is None else posixpath.join(self.workdir, path),
+            "roots": [self.workdir, *self.request.mounts],
+            "name": name,
+            "media_type": media_type,
+            "password": password,
+            "base": base,
+        }
+        kills = self.sandbox.memory_kills()
+        argv = [self.interpreter or sys.executable, "-I", "-c", START, json.dumps(options)]
+        result, told = await self._program(argv, None, timeout, None, data, None, result=True)
+        if self.sandbox.memory_kills() > kills:
+            raise self._out_of_memory(name)
+        if result.timed_out:
+            seconds = self.call_limits.seconds(timeout) or TIMEOUT
+            raise exceeded(name, self.call_limits.too_long(timeout), "time", seconds)
+        return self._document(name, result, told)
+
+    @property
+    def _memory(self) -> int:
+        return int(self.limits.memory or MEMORY)
+
+    def _of_file(self) -> Limits:
+        config = self.request.config
+        named = {name: getattr(config, name) for name in asdict(Limits())}
+        return replace(Limits(), **named)
+
+    def _out_of_memory(self, name: str) -> LimitExceeded:
+        told = "reading it takes more memory than it may: limits.memory"
+        return exceeded(name, f"{told} is {self._memory:,} bytes", "memory", self._memory)
+
+    def _document(self, name: str, result: CommandResult, told: bytes) -> Document:
+        """Return what the process answered; nothing in it is believed without a look."""
+        try:
+            answer = checked(told)
+        except ValueError:
+            said = f": {last_line(result)}" if result.stderr.strip() else ""
+            how = f"the process that read it ended with {result.exit_code}{said}"
+            raise Unreadable(_about(name, how), type="Damaged", retryable=False) from None
+        if isinstance(answer, Document):
+            return answer
+        message, kind = str(answer.get("message", "")), str(answer.get("type", ""))
+        if kind == "MemoryError":
+            raise self._out_of_memory(name)
+        if kind == "LimitReached":
+            raise exceeded(name, message, str(answer.get("limit")), answer.get("allowed"))
+        raise Unreadable(
+            _about(name, message), type=kind if kind in FAULTS else "Damaged", retryable=False
+        )
+
+
+def checked(told: bytes) -> Document | Mapping[str, Any]:
+    """Return a document, or what is told of an error; `ValueError` for anything else."""
+    from pydantic import TypeAdapter
+
+    answer = json.loads(told)
+    if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+        return dict(answer["error"])
+    document = answer.get("document") if isinstance(answer, dict) else None
+    found: Document = TypeAdapter(Document).validate_python(document, strict=None)
+    return found
+
+
+def _about(name: str, message: str) -> str:
+    return f"{name}: {message}" if name else message
+
+
+def exceeded(name: str, message: str, limit: str, allowed: Any) -> LimitExceeded:
+    data = {"limit": limit, "value": allowed}
+    return LimitExceeded(_about(name, message), data=data, retryable=False)

@@ -1,0 +1,43 @@
+"""One page of a document, as a model is shown it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flowengine_envs.documents.visits import Visit
+from flowengine_envs.untrusted import marked, one_line
+
+_NOTES = 10
+
+
+class Page(NamedTuple):
+    """A page of a document."""
+
+    visit: Visit
+    number: int
+    pages: int
+    text: str
+    searched: str = ""
+    found: bool = False
+    """Whether what was searched for is on this page."""
+
+    def told(self, remark: str = "") -> str:
+        """Return it for a model: what the project says of it, and in a marked block what it says.
+
+        Args:
+            remark: What else is to be known of it.
+        """
+        visit, document = self.visit, self.visit.document
+        status = f" ({visit.status})" if visit.status else ""
+        lines = [f"Address: {one_line(visit.address)}{status}", remark]
+        if visit.file:
+            lines.append(f"File: kept as {visit.file}")
+        if self.searched:
+            told = "is on this page" if self.found else "was not found"
+            lines.append(f"Search: {one_line(self.searched, 100)!r} {told}")
+        lines.append(f"Page {self.number} of {self.pages} ({document.format})")
+        head = [f"Title: {one_line(document.title)}"] if document.title else []
+        notes = [*dict.fromkeys(one_line(note) for note in document.notes)]
+        head += [f"Note: {note}" for note in notes[:_NOTES]]
+        said = "\n".join(head) + "\n\n" * bool(head) + (self.text or "(empty)")
+        return "\n".join([*filter(None, lines), marked(said, visit.address)])

@@ -1,0 +1,221 @@
+"""Documents by their addresses: pages of the web, files and folders of the workspace."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import posixpath
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
+
+from flowengine.sdk import EnvironmentFailure, EnvironmentLost, LimitExceeded, NotAFile
+from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
+from flowengine.sdk.scratch import scratch_folder
+from flowengine_envs.channel import Channel
+from flowengine_envs.documents import downloads
+from flowengine_envs.documents.conversion import Conversion, Unreadable, exceeded
+from flowengine_envs.documents.document import Document
+from flowengine_envs.documents.file_names import unused
+from flowengine_envs.documents.page_text import Page
+from flowengine_envs.documents.pages import Pages
+from flowengine_envs.documents.visits import Visit, destination, listing, looks_like_host
+from flowengine_envs.network.connections import Network, UrlRefused
+from flowengine_envs.network.http import Client, TooLarge
+from flowengine_envs.network.rules import Rules
+from flowengine_envs.network.urls import Url, read_url
+
+_NOT_KEPT = frozenset({"html", "text"})
+"""Formats of pages: what is downloaded in another one is kept as a file."""
+_RECENT = 4
+"""Documents that are kept to read their next pages."""
+LINES = 1_024
+CHARACTERS = 8_000
+"""Of a page, where nobody says otherwise: about as much as a model is shown of a tool's result."""
+
+
+class Documents(Conversion):
+    """Reads documents; the files it is given last as long as its workspace.
+
+    Args:
+        request: What was asked for.
+        sandbox: The open sandbox; it has no network.
+        channel: The connection to its supervisor.
+        rules: What may be downloaded.
+    """
+
+    def __init__(self, request: Request, sandbox: Sandbox, channel: Channel, rules: Rules) -> None:
+        super().__init__(request, sandbox, channel)
+        self._rules = rules
+        self._client = Client(Network(rules))
+        self._downloads = str(request.config.downloads)
+        self._keeping = asyncio.Lock()
+        self._recent: OrderedDict[str, tuple[Visit, Pages]] = OrderedDict()
+
+    async def _visit(
+        self,
+        address: str,
+        headers: Mapping[str, str] | None = None,
+        password: str = "",
+        timeout: float | None = None,
+    ) -> Visit:
+        """Open a page of the web, a file or a folder of the workspace.
+
+        Args:
+            address: `https://...`, a path, or the name of a host.
+            headers: What is sent to the server of this address, and to no other.
+            password: Of an encrypted PDF.
+            timeout: Seconds for the conversion; default: the spec's, or 30; the spec's is the most.
+
+        Returns:
+            What was found. An answer of a server with an error is a page, too.
+
+        Raises:
+            UrlRefused: It may not be reached.
+            HttpError: There is no answer.
+            Timeout: There is none in time.
+            Unreadable: It cannot be read. A download is kept, and the error's `data` has its path.
+            LimitExceeded: It takes more than it may.
+            EnvironmentLost: The sandbox has ended.
+        """
+        found = destination(address, [str(self.workspace), self.workdir])
+        if isinstance(found, str):
+            seen = await self._visit_path(found, password, timeout)
+            if seen is not None:
+                return seen
+            found = read_url(found)
+        if not self._rules.allows_anything:
+            raise UrlRefused(
+                f"{found}: {self.name} may fetch nothing: declare it with policy: "
+                "{network: public} or the hosts that it may reach"
+            )
+        with scratch_folder() as folder:
+            path = folder / "download"
+            download = await self._download(found, path, headers)
+            if not download.size:
+                empty = Document("text", size=0, sha256=download.sha256, notes=download.notes)
+                return Visit(empty, str(download.url), download.reason)
+            return await self._read_download(download, path, password, timeout)
+
+    visit = blocking(_visit)
+    async_visit = awaitable(_visit)
+
+    async def _page(
+        self,
+        source: str | bytes,
+        page: int = 1,
+        find: str = "",
+        name: str = "",
+        address: str = "",
+        lines: int = LINES,
+        characters: int = CHARACTERS,
+    ) -> Page:
+        """Return one page of a document.
+
+        A document stays as it is while its pages are read: only its first page looks anew.
+
+        Args:
+            source: An address as `visit` takes it, or the bytes of a file.
+            page: Its number, from 1.
+            find: The page that has this text is returned: this one or the next, from the start
+                again if none has.
+            name: The name of the file, if there are only bytes.
+            address: Where these are from, to be shown.
+            lines: Lines of a page.
+            characters: Characters of a page.
+
+        Returns:
+            The page; the same one if the text is not found.
+
+        Raises:
+            Unreadable: There is no such page, or what `visit` raises.
+        """
+        key = f"{lines} {characters} {source if isinstance(source, str) else _digest(source)}"
+        known = self._recent.get(key) if page > 1 or find or isinstance(source, bytes) else None
+        if known is None:
+            if isinstance(source, bytes):
+                visit = Visit(await self._converted(source, name), address or name)
+            else:
+                visit = await self._visit(source)
+            known = visit, Pages(visit.document.markdown, lines, characters)
+        visit, pages = known
+        self._recent[key] = known
+        self._recent.move_to_end(key)
+        while len(self._recent) > _RECENT:
+            self._recent.popitem(last=False)
+        if not 1 <= page <= len(pages):
+            told = f"{visit.address}: there is no page {page}: pages are 1 to {len(pages)}"
+            raise Unreadable(told, type="NoSuchPage", retryable=False)
+        found = pages.page_with(find, page) if find else None
+        number = found or page
+        return Page(visit, number, len(pages), pages.content(number), find, bool(found))
+
+    @staticmethod
+    def is_host(address: str) -> bool:
+        """Return whether an address without a scheme begins with the name of a host."""
+        return looks_like_host(address)
+
+    page = blocking(_page)
+    async_page = awaitable(_page)
+
+    async def _visit_path(self, path: str, password: str, timeout: float | None) -> Visit | None:
+        """Return what a path leads to; None: there is nothing, and it is the name of a host."""
+        try:
+            return Visit(listing(path, await self.entries(path or ".", deep=False)), path or ".")
+        except EnvironmentFailure as error:
+            if isinstance(error, EnvironmentLost):
+                raise
+        try:
+            return Visit(await self._converted(path, password=password, timeout=timeout), path)
+        except Unreadable as error:
+            if error.name == "NoSuchFile" and looks_like_host(path):
+                return None
+            raise
+
+    async def _download(
+        self, url: Url, to: Path, headers: Mapping[str, str] | None
+    ) -> downloads.Download:
+        limits = downloads.Limits(self.request.config.bytes, self.limits.time or downloads.SECONDS)
+        try:
+            return await downloads.Downloader(self._client, limits).get(url, to, headers)
+        except TooLarge as error:
+            raise exceeded(str(url), str(error), "bytes", error.limit) from None
+
+    async def _read_download(
+        self, found: downloads.Download, path: Path, password: str, timeout: float | None
+    ) -> Visit:
+        """Convert a download, and keep it unless it is a page or text."""
+        base, failed = str(found.url), found.status >= HTTPStatus.BAD_REQUEST
+        kept, unreadable = "", None
+        try:
+            document = await self._converted(
+                path, found.name, found.media_type, password, base, timeout
+            )
+        except (Unreadable, LimitExceeded) as error:
+            document, unreadable = Document("unknown", notes=[error.message]), error
+        if not failed and document.format not in _NOT_KEPT:
+            kept = await self._keep(path, found.name)
+        if unreadable is not None and not failed:
+            told = f"{base}: {unreadable.message}; the file is kept as '{kept}'"
+            data = {**(unreadable.data or {}), "file": kept}
+            kind = type(unreadable)
+            raise kind(told, data=data, type=unreadable.name, retryable=False)
+        document.notes[:0] = found.notes
+        return Visit(document, base, found.reason, kept)
+
+    async def _keep(self, path: Path, name: str) -> str:
+        """Keep a download in the workspace under a name that nothing has."""
+        async with self._keeping:
+            used: set[str] = set()
+            with suppress(NotAFile):
+                here = await self.entries(self._downloads, deep=False)
+                used = {posixpath.basename(each["path"]) for each in here}
+            kept = f"{self._downloads}/{unused(name, used)}"
+            await self.write_file(kept, path, 0o644)
+        return kept
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

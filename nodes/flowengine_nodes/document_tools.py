@@ -1,0 +1,177 @@
+"""`std` tools that read documents: files of the working folder, and pages of the web."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+from flowengine.sdk import HttpError, Plain, StepContext, Tool, ToolError, ValidationError
+from flowengine_nodes.file_tools import working_folder
+from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
+
+LARGEST = 64 * 1024 * 1024
+DOCUMENTS = "documents"
+"""The kind of environment that reads documents, and the name of the one that is used."""
+
+
+async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
+    """Call one of these tools.
+
+    Args:
+        context: The attempt.
+        tool: Its name.
+        args: Its arguments.
+    """
+    if tool == "visit_page":
+        return await _visit_page(context, **args)
+    return await _read_document(context, **args)
+
+
+async def _read_document(
+    context: StepContext,
+    path: str = "",
+    url: str = "",
+    page: int | None = None,
+    find: str = "",
+) -> Plain:
+    """Convert a document, in the environment that reads documents.
+
+    Returns:
+        The document; with `page` or `find`, the Markdown of one page of it.
+
+    Raises:
+        ValidationError: There is neither a path nor an address, or both.
+        HttpError: The server answers with an error.
+    """
+    if bool(path) is bool(url):
+        raise ValidationError("std.read_document takes either 'path' or 'url'")
+    resource = context.resources[DOCUMENTS]
+    source = url or await _bytes(context, path)
+    if page is None and not find and not url:
+        document = await resource.async_read(source, posixpath.basename(path))
+        return {**document.as_data(), **_whole(path, "")}
+    if page is None and not find:
+        visit = await resource.async_visit(url)
+        _judge(visit)
+        return {**visit.document.as_data(), **_whole(visit.address, visit.status)}
+    found = await resource.async_page(source, page or 1, find, posixpath.basename(path))
+    _judge(found.visit)
+    return {
+        **found.visit.document.as_data(),
+        **_whole(found.visit.address if url else path, found.visit.status),
+        "markdown": found.text,
+        "parts": [],
+        "tables": [],
+        "page": found.number,
+        "pages": found.pages,
+        "found": found.found,
+    }
+
+
+def _whole(address: str, status: str) -> dict[str, Plain]:
+    return {"address": address, "status": status, "page": 1, "pages": 1, "found": False}
+
+
+def _judge(visit: Any) -> None:
+    """Refuse the page of an error: a flow that asks for a report does not mean that one."""
+    if not visit.succeeded:
+        status = int(visit.status.split()[0])
+        raise HttpError(
+            f"{visit.address}: status {visit.status}",
+            data={"status": status, "body": visit.document.markdown[:10_000]},
+            retryable=status >= 500 or status == 429,
+        )
+
+
+async def _visit_page(context: StepContext, address: str, page: int = 1, find: str = "") -> Plain:
+    """Return a page as a model is shown it."""
+    resource = context.resources[DOCUMENTS]
+    source: str | bytes = address
+    if "://" not in address:
+        folder = working_folder(context)
+        try:
+            source = await context.on_thread(lambda: folder.read(address, LARGEST))
+        except ToolError as error:
+            listed = await context.on_thread(lambda: _listing(folder, address))
+            if listed is not None:
+                source = listed
+            elif not resource.is_host(address):
+                raise error
+    found = await resource.async_page(source, page, find, posixpath.basename(address), address)
+    return found.told()
+
+
+def _listing(folder: Any, path: str) -> bytes | None:
+    """Return what is in a folder as Markdown; None: it is none."""
+    try:
+        entries = folder.glob(path or ".", "*")
+    except ToolError:
+        return None
+    return "\n".join(f"- {entry}" for entry in entries).encode() or None
+
+
+async def _bytes(context: StepContext, path: str) -> bytes:
+    folder = working_folder(context)
+    return await context.on_thread(lambda: folder.read(path, LARGEST))
+
+
+_PART: dict[str, Plain] = {"kind": TEXT, "number": WHOLE, "name": TEXT, "start": WHOLE}
+_PAGE: dict[str, Plain] = {**WHOLE, "minimum": 1}
+_FIND: dict[str, Plain] = {
+    **TEXT,
+    "description": "Text to look for: its page is returned. Case does not count, * is any text.",
+}
+
+TOOLS: dict[str, Tool] = {
+    "read_document": {
+        "description": "Reads a PDF, Word, PowerPoint, Excel, HTML, EPUB, mail, notebook, CSV or "
+        "text file, below the working folder or on the web, as Markdown: all of it, or one page.",
+        "args": record(
+            {
+                "path": TEXT,
+                "url": TEXT,
+                "page": {**_PAGE, "description": "Number of the page, from 1."},
+                "find": _FIND,
+            },
+            [],
+        ),
+        "returns": record(
+            {
+                "format": TEXT,
+                "title": TEXT,
+                "markdown": TEXT,
+                "parts": listed(record(_PART)),
+                "tables": listed(listed(listed(TEXT))),
+                "notes": listed(TEXT),
+                "truncated": FLAG,
+                "size": WHOLE,
+                "sha256": TEXT,
+                "address": TEXT,
+                "status": TEXT,
+                "page": WHOLE,
+                "pages": WHOLE,
+                "found": FLAG,
+            }
+        ),
+        "effect": "idempotent",
+        "environment": DOCUMENTS,
+    },
+    "visit_page": {
+        "description": "Opens a page of the web, a document or a file, and shows one page of it "
+        "as Markdown. Read on with the next page, or look for a text.",
+        "args": record(
+            {
+                "address": {
+                    **TEXT,
+                    "description": "https://... or a path below the working folder.",
+                },
+                "page": {**_PAGE, "default": 1},
+                "find": _FIND,
+            },
+            ["address"],
+        ),
+        "returns": TEXT,
+        "effect": "idempotent",
+        "environment": DOCUMENTS,
+    },
+}
