@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from flowengine.cli.commands import chat as assistant
 from tests.cli.conftest import PROGRAM, CommandLine, Done
 from tests.cli.test_terminal import Terminal
 
@@ -45,14 +48,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def chat(folder: Path, said: str, *words: str) -> Done:
+def chat(folder: Path, said: str, *words: str, env: Mapping[str, str] | None = None) -> Done:
     """Talk through pipes: each line of `said` is typed when it is asked for."""
-    env = {name: os.environ[name] for name in ("PATH", "XDG_STATE_HOME") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "XDG_STATE_HOME") if name in os.environ}
     done = subprocess.run(
         [PROGRAM, "chat", *words],
         cwd=folder,
         input=said,
-        env=env | {"HOME": str(folder)},
+        env={**kept, "HOME": str(folder), **(env or {})},
         capture_output=True,
         text=True,
         check=False,
@@ -153,8 +156,7 @@ def test_answers_arrive_on_a_terminal_and_ctrl_d_leaves(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message", "code"),
     [
-        ([], "give a file with agents, or --resume ID", 2),
-        (["talk.yaml", "--resume", "x"], "give a file with agents, or --resume ID", 2),
+        (["talk.yaml", "--resume", "x"], "give a file with agents, or --resume ID, not both", 2),
         (["talk.yaml", "--agent", "helpr"], "declares no agent 'helpr'", 3),
         (["none.yaml"], "none.yaml", 9),
         (["plain.yaml"], "declares no agents", 3),
@@ -172,3 +174,90 @@ def test_what_cannot_be_talked_to(folder: Path, words: list[str], message: str, 
 
     assert message in done.err
     assert (done.code, done.out) == (code, "")
+
+
+CREW = """\
+- calls: [{name: transfer_to_coder}]
+- calls: [{name: std.run_python, arguments: {code: "n = 6 * 7\\nn"}}]
+- text: It is 42.
+- calls:
+    - {name: std.run_python, arguments: {code: "n + 1"}}
+    - {name: write_file, arguments: {path: n.txt, text: "43"}}
+- text: It is 43.
+"""
+PROBE = """\
+def probe(code_env, file_env, workspace):
+    return [f"{type(one).__name__} {id(one)}" for one in (code_env, file_env, workspace)]
+"""
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Path:
+    (tmp_path / "crew.yaml").write_text(CREW)
+    return tmp_path
+
+
+def test_without_a_file_the_assistant_answers(crew: Path, flowengine: CommandLine) -> None:
+    said = "\n   \nwhat is 6 times 7?\nand one more, in a file?\napprove\n\n"
+
+    done = chat(crew, said, "--model", "scripted/crew.yaml")
+
+    assert done.code == 0
+    assert done.out == "What can I do for you?\nIt is 42.\nIt is 43.\n"
+    opened = [line.split() for line in done.err.splitlines() if line.endswith("ready")]
+    assert sorted(opened) == [["code_env", "ready"], ["file_env", "ready"], ["workspace", "ready"]]
+    assert '"value": 43' in done.err  # names last from message to message
+    assert (crew / "n.txt").read_text() == "43"
+    record = flowengine("--json", "show", flowengine.newest()).json()
+    assert (record["flow"], record["labels"]) == ("assistant", {"model": "scripted/crew.yaml"})
+
+
+def test_environments_of_the_assistant_are_one_object_each(crew: Path) -> None:
+    built_in = Path(assistant.ASSISTANT).read_text()
+    (crew / "probes.py").write_text(PROBE)
+    (crew / "probed.yaml").write_text(
+        built_in.replace("tools:\n", 'tools:\n  probe: {python: "probes:probe"}\n', 1)
+        .replace("write_file, edit_file]", "write_file, edit_file, probe]")
+        .replace(
+            "environments: [code_env, workspace]", "environments: [code_env, file_env, workspace]"
+        )
+    )
+    script = """\
+    - calls: [{name: transfer_to_coder}]
+    - calls: [{name: probe}]
+    - text: so
+    - calls: [{name: probe}]
+    - text: so
+    """
+    (crew / "probed.json").write_text(textwrap.dedent(script))
+
+    done = chat(crew, "one\ntwo\n", "probed.yaml", "--model", "scripted/probed.json")
+
+    first, second = [line for line in done.err.splitlines() if "PythonSandbox" in line]
+    assert first.partition("[")[2] == second.partition("[")[2]
+    assert "Documents" in first
+    assert "Folder" in first
+
+
+@pytest.mark.parametrize(
+    ("variable", "said", "model"),
+    [
+        ("scripted/crew.yaml", (), "scripted/crew.yaml"),
+        ("scripted/none.yaml", ("--model", "scripted/crew.yaml"), "scripted/crew.yaml"),
+        (None, (), "openai/gpt-4o"),
+    ],
+)
+def test_the_model_of_the_assistant(
+    crew: Path,
+    flowengine: CommandLine,
+    variable: str | None,
+    said: tuple[str, ...],
+    model: str,
+) -> None:
+    more = {} if variable is None else {"FLOWENGINE_MODEL": variable}
+
+    chat(crew, "", *said, env=more)
+
+    execution = flowengine("--json", "show", flowengine.newest(), "--all").json()
+    [offer] = [one for one in execution["steps"] if one["address"].endswith("_offer")]
+    assert offer["output"]["offer"]["models"]["triage"] == [model]

@@ -1,11 +1,13 @@
-"""`flowengine chat`: talk with an agent of a flow file."""
+"""`flowengine chat`: talk with an agent of a flow file, or with the built-in assistant."""
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import flowengine
 from flowengine.cli.commands.run import tell_host_steps
 from flowengine.cli.driving.dialogue import drive_and_ask
 from flowengine.cli.parsing import arguments as read
@@ -17,8 +19,12 @@ from flowengine.errors import UsageError
 if TYPE_CHECKING:
     from flowengine.engines.results import Result
 
-HELP = "talk with an agent of a flow file; the conversation is kept and can be resumed"
+ASSISTANT = os.path.join(os.path.dirname(flowengine.__file__), "agents", "assistant.yaml")
+"""The flow file of the assistant."""
+VARIABLE = "FLOWENGINE_MODEL"
+HELP = "talk with an agent of a flow file, or with the built-in assistant; the conversation is kept"
 EXAMPLE = """\
+flowengine chat
 flowengine chat support.yaml
 flowengine chat support.yaml --agent billing --model openai/gpt-4o
 flowengine chat --resume 01k8xq7mf4jb"""
@@ -26,7 +32,12 @@ flowengine chat --resume 01k8xq7mf4jb"""
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", nargs="?", help="a file that declares agents")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="a file that declares agents; default: the built-in assistant",
+    )
     parser.add_argument("--agent", metavar="NAME", help="which of its agents")
     parser.add_argument("--resume", metavar="ID", help="an earlier conversation")
     read.add_model(parser)
@@ -50,11 +61,16 @@ def run(arguments: Namespace) -> int:
         The exit code: 0 also where it was left open.
 
     Raises:
-        UsageError: Neither a file nor a conversation is given, or both.
+        UsageError: Both a file and a conversation are given.
     """
-    if (arguments.file is None) == (arguments.resume is None):
-        raise UsageError("give a file with agents, or --resume ID", hint="see: flowengine list")
-    labels = read.model_labels(arguments.model)
+    if arguments.file is not None and arguments.resume is not None:
+        hint = "a conversation that is resumed has its flow already"
+        raise UsageError("give a file with agents, or --resume ID, not both", hint=hint)
+    model = arguments.model
+    if arguments.file is None and arguments.resume is None:
+        arguments.file = ASSISTANT
+        model = model or os.environ.get(VARIABLE) or None  # its file names one, too
+    labels = read.model_labels(model)
     with Session(arguments, make=arguments.file) as session:
         from flowengine.cli.driving.chat import Chat, Talk, cost
 

@@ -21,6 +21,7 @@ from flowengine.cli.terminal.output import (
     paint,
 )
 from flowengine.errors import Conflict, NotFound
+from flowengine.kernel.graph.compiled import OPENING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from flowengine.cli.session import Session
     from flowengine.engines.infos import WaitInfo
     from flowengine.kernel.commands import Observation
+    from flowengine.kernel.graph.specs import StepSpec
 
 HELP = """\
 /tools   the tools of the agents
@@ -43,6 +45,7 @@ class Talk(Progress):
         super().__init__(session)
         self.shown = ""
         """What was said since the person's last message."""
+        self._open: set[str] = set()
         self._replies = Arriving(self._write, self._end_line, self._broke_off)
 
     def __exit__(self, *_: object) -> None:
@@ -66,11 +69,22 @@ class Talk(Progress):
             self.line(f"  {paint(f'{clean(step.address)} {step.status}', 'yellow')} {told}")
             return
         spec = self._flow(execution).compiled["steps"][step.step]
+        if spec["kind"] == OPENING and step.status == "succeeded":
+            self._opened(spec)
+            return
         if step.status == "succeeded" and "teller" in spec and spec["kind"] != "agent_turn":
             from flowengine import registry
 
             told = registry.summary(spec["teller"], step.output) or ""
             self.line(paint(f"  {clean(spec['id'])}  {one_line(told, 100)}", "dim"))
+
+    def _opened(self, spec: StepSpec) -> None:
+        """Say once which environments are open from the start."""
+        named: Any = spec["input"]
+        for name in named[1]["environments"][1]:
+            if name not in self._open:
+                self._open.add(name)
+                self.line(paint(f"  {clean(name)}  ready", "dim"))
 
     def _output(self, address: str, stream: str, text: str) -> None:
         if stream == "stdout":
