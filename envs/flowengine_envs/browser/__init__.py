@@ -8,7 +8,7 @@
 | `actions` | what can be done on a page, as data |
 | `elements` | finds the element that an action names |
 | `observation` | what there is to see after an action |
-| `page_text` | the text of a page that people can see |
+| `page_text`, `page_tree` | the text that people can see, and the accessibility tree |
 | `downloads` | files that pages offer |
 | `markdown`, `markdown_worker` | turn HTML into Markdown, in a process of its own |
 | `driver`, `first_process` | Playwright's driver and Chromium inside the sandbox |

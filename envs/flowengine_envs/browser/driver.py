@@ -155,7 +155,6 @@ async def start_driver(sandbox: Sandbox, interpreter: str | None) -> Driver:
         "LANG": "C.UTF-8",
         "PW_LANG_NAME": "python",
         "PW_LANG_NAME_VERSION": f"{sys.version_info.major}.{sys.version_info.minor}",
-        "PW_TEST_SCREENSHOT_NO_FONTS_READY": "1",  # a font that never arrives holds up nothing
         **sandbox.variables,
     }
     return Driver(await sandbox.start(_command(interpreter, START, options), env=env))

@@ -15,6 +15,7 @@ from flowengine_envs.browser.elements import told
 from flowengine_envs.browser.markdown import Markdown
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.page_text import PageText
+from flowengine_envs.browser.page_tree import Tree, read_tree
 
 if TYPE_CHECKING:
     from flowengine_envs.browser.configuration import BrowserConfig
@@ -25,6 +26,7 @@ ANSWER = 5.0
 """Seconds within which a page answers whose scripts let it."""
 PART = 20.0
 """Seconds for each part of an observation; they are taken at the same time."""
+_SPARE = 1.0
 HIGHEST = 16_384
 """Pixels of the height of a screenshot: more than that Chromium does not draw."""
 _NOTHING = PageText("", 0, False, "", 0, [])
@@ -61,12 +63,14 @@ async def observe(
         return WebObservation("", url, b"", "", stuck)
     page, tree, picture = await asyncio.gather(
         _part(tab.read(PART)),
-        _part(tab.page.aria_snapshot(mode="ai", timeout=PART * 1000)),
+        _part(read_tree(tab.page, PART)),
         _part(_picture(tab, full_page=False)),
     )
     missing = {"text": page, "accessibility tree": tree, "screenshot": picture}
     errors = [f"{of}: {why.reason}" for of, why in missing.items() if isinstance(why, _Missing)]
     url, notes = shown_url(tab.page.url), []
+    if isinstance(tree, Tree) and tree.left_out:
+        notes.append(f"Frames that do not answer are not in the tree: {tree.left_out}.")
     text = page if isinstance(page, PageText) else _NOTHING
     if full_page:
         picture = await _part(_picture(tab, full_page=True, height=text.height))
@@ -75,7 +79,7 @@ async def observe(
     found = await _markdown(converter, text, url, config.characters)
     if found.error:
         errors.append(f"text: {found.error}")
-    shown = tree if isinstance(tree, str) else ""
+    shown = tree.text if isinstance(tree, Tree) else ""
     return WebObservation(
         content=found.text,
         url=url,
@@ -113,7 +117,7 @@ async def _markdown(converter: Converter, text: PageText, url: str, most: int) -
 async def _part(work: Awaitable[Any]) -> Any:
     """Return a part of an observation, or why there is none."""
     try:
-        async with asyncio.timeout(PART):
+        async with asyncio.timeout(PART + _SPARE):
             return await work
     except TimeoutError:
         return _Missing(f"there is none after {PART:g} s")
@@ -122,14 +126,11 @@ async def _part(work: Awaitable[Any]) -> Any:
 
 
 async def _picture(tab: TabState, *, full_page: bool, height: int = 0) -> bytes:
-    page = tab.page
-    size = page.viewport_size
-    bound = PART * 1000
+    size = tab.page.viewport_size
     if not full_page or size is None:
-        return await page.screenshot(timeout=bound)
+        return await tab.picture()
     high = min(max(height, size["height"]), HIGHEST)
-    clip = {"x": 0, "y": 0, "width": size["width"], "height": high}
-    return await page.screenshot(full_page=True, clip=clip, timeout=bound)  # type: ignore[arg-type]
+    return await tab.picture((size["width"], high))
 
 
 def _cut(tree: str, most: int) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, Page
+    from playwright.async_api import CDPSession
 
 LARGEST = 16 * 1024 * 1024
 """Characters of HTML that are read of a page."""
@@ -29,11 +29,10 @@ class PageText(NamedTuple):
     """Addresses of the first frames in it."""
 
 
-async def read_page(page: Page, session: CDPSession, seconds: float) -> PageText:
+async def read_page(session: CDPSession, seconds: float) -> PageText:
     """Read a page.
 
     Args:
-        page: The page.
         session: Its DevTools session.
         seconds: How long a script of the page may keep it from answering.
 

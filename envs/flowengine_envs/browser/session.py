@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64decode
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,9 +86,24 @@ class TabState:
 
     async def read(self, seconds: float) -> PageText:
         """Return what the page holds."""
+        return await read_page(await self._devtools(), seconds)
+
+    async def picture(self, size: tuple[int, int] | None = None) -> bytes:
+        """Return a PNG of the window, or of this much of the page.
+
+        Playwright's own would wait for all frames, of which one may never answer.
+        """
+        asked: dict[str, Any] = {"format": "png"}
+        if size is not None:
+            clip = {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
+            asked |= {"captureBeyondViewport": True, "clip": clip}
+        answer = await (await self._devtools()).send("Page.captureScreenshot", asked)
+        return b64decode(answer["data"])
+
+    async def _devtools(self) -> CDPSession:
         if self._session is None:
             self._session = await self.page.context.new_cdp_session(self.page)
-        return await read_page(self.page, self._session, seconds)
+        return self._session
 
     async def answers(self, seconds: float) -> bool:
         """Return whether scripts of the page let it answer within this time."""

@@ -35,7 +35,7 @@ def browser(web: Web, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brow
     folder = tmp_path_factory.mktemp("browser")
     asked = {
         "config": {"navigation_timeout": 10, "action_timeout": 3, "downloads": "2MB", "tabs": 5},
-        "policy": {"network": [web.place]},
+        "policy": {"network": [web.place, f"localhost:{web.port}"]},
     }
     with opened(BrowserProvider(), Namespace, folder, **asked) as browser:
         yield browser

@@ -125,6 +125,17 @@ def test_the_tree_has_states_references_and_frames(browser: Browser, web: Web) -
     assert '- button "pressed"' in browser.click(ref=reference).ax_tree
 
 
+def test_a_frame_that_never_answers_is_left_out(browser: Browser, web: Web) -> None:
+    web.page("/loop", "<p>advertisement</p><script>for (;;) {}</script>")
+    other = web.url("/loop").replace("127.0.0.1", "localhost")  # another site: its own process
+    seen = browser.navigate(web.page("/around", f"<button>Save</button><iframe src={other}>"))
+    assert '- button "Save"' in seen.ax_tree
+    assert "Save" in seen.content
+    assert seen.screenshot.startswith(PNG)
+    assert "Frames that do not answer are not in the tree: 1." in seen.notes
+    assert browser.click("button").error == ""
+
+
 def test_a_large_tree_is_cut_at_a_line(browser: Browser, web: Web) -> None:
     links = "".join(f"<a href=/{at}>link {at}</a> " for at in range(20_000))
     seen = browser.navigate(web.page("/links", links))
