@@ -207,6 +207,7 @@ class CountingStore(SqliteStore):
         for append in appends:
             self.written += sum(len(body) for _at, body in append.events)
             self.written += len(append.snapshot[1]) if append.snapshot else 0
+            self.written += sum(len(part.items) for part in append.lists)
         return super().commit(appends)
 
 

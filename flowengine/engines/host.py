@@ -193,7 +193,8 @@ class Host:
             lambda text, parts: self.tell(Update(id, "warning", {"text": text, **parts})),
             self.settings.strict,
         )
-        return Execution(id, linked, context, epoch, self.flows)
+        read = partial(self.store.events, id)
+        return Execution(id, linked, context, epoch, self.flows, read)
 
     def stored(self, id: str, epoch: int) -> Execution:
         """Return an execution as stored.

@@ -1,5 +1,8 @@
 """How events and snapshots become bytes, and what may come out of bytes again.
 
+Items of lists that snapshots leave out may have places instead of texts: which bytes of which event
+of the same execution a text is (`pack_items`).
+
 Stored data is data only: None, bool, int of 64 bits, float, str, bytes, list, and dict whose keys
 are text (or, in snapshots, ints). Reading creates nothing else, whatever the bytes are, imports
 nothing and calls nothing. An event is one msgpack value; a snapshot is one byte that says how the
@@ -12,21 +15,27 @@ or a misplaced page is reported as damage and not replayed.
 from __future__ import annotations
 
 from binascii import crc32 as checksum
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
 
 from flowengine.errors import InputError, StoreError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
 __all__ = [
     "MAX_DEPTH",
     "MAX_SIZE",
+    "Place",
     "checksum",
     "pack",
     "pack_copied",
+    "pack_items",
     "pack_result",
     "pack_snapshot",
     "unpack",
+    "unpack_items",
     "unpack_snapshot",
 ]
 
@@ -41,9 +50,24 @@ _DEFLATED = b"\x01"
 _EVENT = 1024
 """Bytes that an event has room for in addition to its value."""
 
+_PLACE = 1
+"""The extension type of a place."""
+SHORTEST = 128
+"""Characters of a text that may be replaced by a place."""
+
 _SUCCEEDED = b"\x85\xa4type\xa9succeeded\xa2at"
 
 _packer = msgpack.Packer(use_bin_type=True, strict_types=True)
+
+
+class Place(NamedTuple):
+    """Where a text is in the journal."""
+
+    event: int
+    start: int
+    """The first byte."""
+    length: int
+    """In bytes."""
 
 
 def pack(value: Any, before: bytes = b"") -> bytes:
@@ -119,11 +143,12 @@ def pack_result(at: int, unit: int, attempt: int, packed: bytes) -> bytes:
     )
 
 
-def unpack(packed: bytes) -> Any:
+def unpack(packed: bytes, extension: Callable[[int, bytes], Any] | None = None) -> Any:
     """Return the plain data that `pack` encoded.
 
     Args:
         packed: Any bytes at all; they are not trusted.
+        extension: Reads what is of an extension type; None: nothing may be.
 
     Returns:
         Plain data.
@@ -140,10 +165,68 @@ def unpack(packed: bytes) -> Any:
             use_list=True,
             strict_map_key=False,  # the keys of a state are ints in part
             timestamp=2,  # never written; this way it is an int, not an object
-            ext_hook=_refuse_extension,
+            ext_hook=extension or _refuse_extension,
         )
     except (ValueError, TypeError, RecursionError, MemoryError) as error:
         raise StoreError(_unreadable(str(error) or type(error).__name__)) from None
+
+
+def pack_items(items: Sequence[Any], places: Callable[[], Mapping[str, Place]]) -> bytes:
+    """Return items of a list as bytes, with places instead of long texts that have one.
+
+    Args:
+        items: Plain data.
+        places: Returns the places of texts; asked once there is a long one.
+    """
+    found: Mapping[str, Place] | None = None
+
+    def placed(value: Any) -> Any:
+        nonlocal found
+        kind = type(value)
+        if kind is dict:
+            return {key: placed(one) for key, one in value.items()}
+        if kind is list:
+            return [placed(one) for one in value]
+        if kind is str and len(value) >= SHORTEST:
+            if found is None:
+                found = places()
+            place = found.get(value)
+            return value if place is None else msgpack.ExtType(_PLACE, _packer.pack([*place]))
+        return value
+
+    return pack([placed(item) for item in items])
+
+
+def unpack_items(packed: bytes, text: Callable[[Place], Any]) -> list[Any]:
+    """Return the items that `pack_items` encoded.
+
+    Args:
+        packed: Any bytes at all; they are not trusted.
+        text: Returns what stands at a place.
+
+    Returns:
+        Plain data.
+
+    Raises:
+        StoreError: They are not items, or exceed a limit.
+    """
+
+    def placed(code: int, data: bytes) -> Any:
+        if code != _PLACE:
+            _refuse_extension(code, data)
+        return text(_place(data))
+
+    items = unpack(packed, placed)
+    if type(items) is not list:
+        raise StoreError(_unreadable("items of a list are a list"))
+    return items
+
+
+def _place(data: bytes) -> Place:
+    place = unpack(data)
+    if type(place) is not list or [type(one) for one in place] != [int, int, int]:
+        raise ValueError("a place is three numbers")
+    return Place(*place)
 
 
 def pack_snapshot(state: Any) -> bytes:

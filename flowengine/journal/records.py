@@ -125,6 +125,16 @@ class Claimed(NamedTuple):
     """Whether it is granted."""
 
 
+class ListPart(NamedTuple):
+    """Items of a list that a snapshot leaves out, as it only grows."""
+
+    name: str
+    first: int
+    """The place of the first item in its list."""
+    items: bytes
+    """The packed items; empty: the list is no more."""
+
+
 class Append(NamedTuple):
     """What one execution adds to its journal and index, all or nothing."""
 
@@ -161,6 +171,9 @@ class Append(NamedTuple):
     forms: Sequence[str] = ()
     """Hashes of flows that its journal needs in addition to the one that it runs; they are kept
     with it."""
+    lists: Sequence[ListPart] = ()
+    """Parts of the lists that `snapshot` leaves out. `first` is the number of items that are there
+    already, or 0: then the part replaces all of them."""
 
     @property
     def at(self) -> int:
@@ -204,6 +217,8 @@ class Loaded(NamedTuple):
     """(number of events it includes, packed state)."""
     tail: list[Entry]
     """The events after the snapshot, or all of them."""
+    lists: Sequence[ListPart] = ()
+    """The lists that belong to the snapshot: all their parts, in order."""
 
 
 class Message(NamedTuple):

@@ -1,7 +1,8 @@
 """The port of the store: what an engine may ask of the place where executions live.
 
 A store keeps, for each execution, an append-only list of events (the journal, which is the truth),
-at most one snapshot (a shortcut for loading), and an index of what lists show: status, waits, keys.
+at most one snapshot (a shortcut for loading) with the lists that it leaves out, and an index of
+what people see in lists: status, waits, keys.
 It knows no kernel and no flow: events, snapshots, outputs and compiled flows are bytes to it.
 
 Rules that every implementation keeps, and that `flowengine.testing.store_conformance` checks:

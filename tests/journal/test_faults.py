@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.errors import NotFound, StoreError
-from flowengine.journal.records import Append, Head, NewExecution, Vote
+from flowengine.journal.records import Append, Head, ListPart, NewExecution, Vote
 from flowengine.journal.sqlite import database, schema
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import Store
@@ -62,7 +62,8 @@ def fill(path: Path) -> None:
     for seq in range(1, COUNT):
         append(store, seq)
     store.send("e1", b"message", 1, "m1")
-    store.commit([Append("e1", 0, COUNT, snapshot=(COUNT // 2, b"state" * 100))])
+    lists = [ListPart("log", 0, b"items" * 20)]
+    store.commit([Append("e1", 0, COUNT, snapshot=(COUNT // 2, b"state" * 100), lists=lists)])
     store.close()
     assert not path.with_name("s.db-wal").exists()
 
@@ -349,7 +350,7 @@ def read_all(store: Store) -> list[object]:
     loaded = store.load("e1")
     events = store.events("e1")
     rest = [store.inbox("e1"), store.wait(wait_id("e1", 0)), store.executions(), store.waits()]
-    return [loaded.snapshot, loaded.tail, events, *rest]
+    return [loaded.snapshot, loaded.lists, loaded.tail, events, *rest]
 
 
 def test_altered_bytes_never_give_another_history(path: Path, tmp_path: Path) -> None:
@@ -409,11 +410,20 @@ def test_a_missing_event_is_named(path: Path) -> None:
     store.close()
 
 
-def test_without_a_sound_snapshot_the_whole_journal_is_read(path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE snapshots SET state = x'00'",
+        "UPDATE lists SET items = x'00'",
+        "UPDATE lists SET first = 1",
+        "UPDATE lists SET name = 'other'",
+    ],
+)
+def test_without_a_sound_snapshot_the_whole_journal_is_read(path: Path, change: str) -> None:
     """The journal is the truth; the snapshot is only a shortcut."""
     fill(path)
     connection = sqlite3.connect(path)
-    connection.execute("UPDATE snapshots SET state = ?", (b"other",))
+    connection.execute(change)
     connection.commit()
     connection.close()
     store = SqliteStore(path)

@@ -23,6 +23,7 @@ from flowengine.journal.records import (
     ClosedWait,
     ExecutionFilter,
     Head,
+    ListPart,
     NewExecution,
     Owner,
     Sent,
@@ -146,7 +147,20 @@ class StoresAgree(RuleBasedStateMachine):
             "keys": some(signals),
             "taken": some(st.integers(1, 9)),
             "release": data.draw(st.integers(0, 9)) == 0,
+            **self.draw_snapshot(data),
         }
+
+    def draw_snapshot(self, data: st.DataObject) -> dict[str, Any]:
+        if data.draw(st.booleans()):
+            return {}
+        part = st.builds(
+            ListPart,
+            st.sampled_from(["a", "b"]),
+            st.sampled_from([0, 3, 5]),
+            st.sampled_from([b"", b"items"]),
+        )
+        lists = st.lists(part, max_size=2)
+        return {"snapshot": (data.draw(st.integers(0, 3)), b"state"), "lists": data.draw(lists)}
 
     @rule(owner=owners, more=st.sampled_from([0, 1, 2, 50]))
     def renew(self, owner: str, more: int) -> None:

@@ -10,6 +10,7 @@ import gc
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.executions.growing_lists import GrowingLists
 from flowengine.engines.executions.shared_locks import claim_of, claims_in
 from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.engines.executions.timers import Timers
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.attempts.serialization import Kept
+    from flowengine.engines.executions.growing_lists import Read
     from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
-    from flowengine.journal.records import Loaded
+    from flowengine.journal.records import ListPart, Loaded
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event, Upgraded
     from flowengine.kernel.state.records import State
@@ -100,6 +102,7 @@ class Execution:
         "_head",
         "_ids",
         "_left",
+        "_lists",
         "_loaded",
         "_messages",
         "_moved",
@@ -130,9 +133,16 @@ class Execution:
     )  # fmt: skip
 
     def __init__(
-        self, id: str, linked: LinkedFlow, context: ExecutionContext, epoch: int, flows: LinkedFlows
+        self,
+        id: str,
+        linked: LinkedFlow,
+        context: ExecutionContext,
+        epoch: int,
+        flows: LinkedFlows,
+        read: Read,
     ) -> None:
         self._flows = flows
+        self._lists = GrowingLists(read)
         self.id = id
         self.linked = linked
         self.context = context
@@ -187,6 +197,8 @@ class Execution:
         self._new = new
         self._forms = forms
         self._events = [(event["at"], pack(event)) for event in past]
+        for number, (_, packed) in enumerate(self._events if self.linked.grows else ()):
+            self._lists.add_event(number, packed)
         self.put_back(state)
         self._enter_workdir()
 
@@ -202,9 +214,11 @@ class Execution:
     def _load(self, loaded: Loaded) -> None:
         self.state, self.seq = new_state(), 0
         self._snapshot = self._tail = 0
+        self._lists.forget()
         if loaded.snapshot is not None:
             self.seq, packed = loaded.snapshot
             self.state = _unpacked(packed)
+            self._lists.join(self.state, loaded.lists)
             check_state(self.state, new_state(), f"the snapshot of execution {self.id}")
             self._snapshot = len(packed)
         self._ids = self.state["last"]
@@ -217,6 +231,8 @@ class Execution:
                 break
             advance(graph, self.state, event)
             self._tail += len(entry.payload)
+            if self.linked.grows:
+                self._lists.add_event(entry.seq, entry.payload)
         self.seq += len(loaded.tail)
         self._head = (loaded.record.status, loaded.record.due)
         self.queue.clear()
@@ -320,6 +336,8 @@ class Execution:
         if "reduced" in event:  # what reducers of the user have given now is part of it
             packed = pack(event)
         self._tail += len(packed)
+        if self.linked.grows:
+            self._lists.add_event(self.seq + len(self._events), packed)
         self._events.append((event["at"], packed))
         for command in commands:
             if type(command) is Run:
@@ -364,7 +382,7 @@ class Execution:
         self.seq = seq + len(events)
         unchanged = not release and self._head[0] == "running" == self.state["status"]
         head = None if unchanged else self._changed_head(release)
-        snapshot = self._due_snapshot()
+        snapshot, lists = self._due_snapshot()
         listed = self._opened or self._closed or self._taken or self._sent or self._claims
         if not (head or snapshot or release or listed):
             return Append(self.id, self.epoch, seq, events)  # most steps of most flows
@@ -386,6 +404,7 @@ class Execution:
             release,
             self._moved,
             self._forms,
+            lists,
         )
         self._new, self._opened, self._closed = None, {}, []
         self._taken, self._sent, self._claims = [], [], []
@@ -393,15 +412,19 @@ class Execution:
         self._rewritten = False
         return append
 
-    def _due_snapshot(self) -> tuple[int, bytes] | None:
-        """Return a snapshot, if what came since the last one has outgrown it."""
+    def _due_snapshot(self) -> tuple[tuple[int, bytes] | None, Sequence[ListPart]]:
+        """Return a snapshot and what is new of its lists, if what came since has outgrown it."""
         last = self.state["last"]
         tail = self._tail + BYTES_PER_ID * (last - self._ids)
         if not self._rewritten and (tail < SMALLEST_TAIL or tail < 2 * self._snapshot):
-            return None
-        packed = pack_snapshot(self.state)
+            return None, ()
+        state: Mapping[str, Any] = self.state
+        lists: Sequence[ListPart] = ()
+        if self.linked.grows:
+            state, lists = self._lists.split(self.linked.graph, self.state)
+        packed = pack_snapshot(state)
         self._snapshot, self._tail, self._ids = len(packed), 0, last
-        return self.seq, packed
+        return (self.seq, packed), lists
 
     def takes(self, message: int) -> bool:
         """Note that the next commit takes a message of the inbox; False if one did before."""

@@ -41,6 +41,13 @@ class LinkedFlow:
 
         return Runner(self.compiled)
 
+    @cached_property
+    def grows(self) -> bool:
+        """Return whether its state has lists that only grow."""
+        from flowengine.engines.executions.growing_lists import grows
+
+        return grows(self.graph)
+
     def look_ahead(self, labels: Mapping[str, str], bodies: Set[int] | None = None) -> None:
         """Let step kinds load on a thread what steps will need.
 

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from flowengine.journal.encoding import unpack
-from flowengine.journal.records import ENDED, Entry, ExecutionRecord, Head, Vote, Wait
+from flowengine.journal.records import ENDED, Entry, ExecutionRecord, Head, ListPart, Vote, Wait
 
 
 class Journal:
     """An execution with all that belongs to it."""
 
-    __slots__ = ("artifacts", "entries", "epoch", "forms", "keys", "number", "owner", "record",
-                 "snapshot")  # fmt: skip
+    __slots__ = ("artifacts", "entries", "epoch", "forms", "keys", "lists", "number", "owner",
+                 "record", "snapshot")  # fmt: skip
 
     def __init__(self, number: int, record: ExecutionRecord, owner: str | None) -> None:
         self.number = number
         self.record = record
         self.entries: list[Entry] = []
         self.snapshot: tuple[int, bytes] | None = None
+        self.lists: dict[str, list[ListPart]] = {}
         self.owner = owner
         self.epoch = 0 if owner is None else 1
         self.keys: set[tuple[str, str, int | None]] = set()
         """(signal, key, number of the wait that listens or None for the whole execution)."""
         self.artifacts: set[str] = set()
         self.forms: set[str] = set()
+
+    def add_to_list(self, part: ListPart) -> None:
+        """Add a part to a list, or put it in the place of the list."""
+        kept = [one for one in self.lists.pop(part.name, ()) if one.first < part.first]
+        if kept or part.items:
+            self.lists[part.name] = [*kept, part] if part.items else kept
 
     def set_head(self, head: Head) -> None:
         """Write what lists show of it."""

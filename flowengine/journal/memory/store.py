@@ -223,6 +223,8 @@ class MemoryStore(Store):
             journal.record = journal.record._replace(hash=hash, version=version)
         journal.forms |= set(append.forms)
         journal.snapshot = append.snapshot or journal.snapshot
+        for part in append.lists:
+            journal.add_to_list(part)
         if append.release:
             journal.owner = None
             journal.epoch += 1
@@ -281,7 +283,8 @@ class MemoryStore(Store):
         with self._lock:
             journal = self._journal(id)
             first = journal.snapshot[0] if journal.snapshot else 0
-            return Loaded(journal.record, journal.snapshot, journal.entries[first:])
+            lists = [part for _, parts in sorted(journal.lists.items()) for part in parts]
+            return Loaded(journal.record, journal.snapshot, journal.entries[first:], lists)
 
     def events(self, id: str, since: int = 0, limit: int | None = None) -> list[Entry]:
         since = max(since, 0)

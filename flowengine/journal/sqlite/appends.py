@@ -7,7 +7,7 @@ that the transaction holds from its start, so that nobody can take the lease in 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.journal.encoding import checksum, pack
@@ -17,12 +17,13 @@ from flowengine.journal.records import (
     Beginning,
     ClosedWait,
     Head,
+    ListPart,
     NewExecution,
     Plain,
 )
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.claims import end_claims, rejected, write_claims
-from flowengine.journal.sqlite.rows import event_row, read_execution, read_wait
+from flowengine.journal.sqlite.rows import event_row, list_sum, read_execution, read_wait
 from flowengine.kernel.notation.ids import wait_id
 
 ANYONE = ""
@@ -210,8 +211,23 @@ def _write_index(connection: sqlite3.Connection, number: int, append: Append) ->
     for hash in append.forms:
         connection.execute(queries.KEEP_FORM, (number, hash))
     if append.snapshot is not None:
-        seq, state = append.snapshot
-        connection.execute(queries.SET_SNAPSHOT, (number, seq, checksum(state, seq), state))
+        _set_snapshot(connection, number, append.snapshot, append.lists)
+
+
+def _set_snapshot(
+    connection: sqlite3.Connection,
+    number: int,
+    snapshot: tuple[int, bytes],
+    lists: Sequence[ListPart],
+) -> None:
+    """Replace the snapshot, and write what is new of the lists that it leaves out."""
+    seq, state = snapshot
+    connection.execute(queries.SET_SNAPSHOT, (number, seq, checksum(state, seq), state))
+    for part in lists:
+        connection.execute(queries.CUT_LIST, (number, part.name, part.first))
+        if part.items:
+            row = (number, part.name, part.first, list_sum(part), part.items)
+            connection.execute(queries.ADD_TO_LIST, row)
 
 
 def _open_wait(

@@ -69,6 +69,12 @@ WHERE number = ?"""
 SET_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (execution, seq, sum, state) VALUES (?, ?, ?, ?)"
 """The newest snapshot, in the place of the one before."""
 
+CUT_LIST = "DELETE FROM lists WHERE execution = ? AND name = ? AND first >= ?"
+"""What is replaced of a list."""
+
+ADD_TO_LIST = "INSERT INTO lists (execution, name, first, sum, items) VALUES (?, ?, ?, ?, ?)"
+"""Items of a list that a snapshot leaves out."""
+
 SET_FLOW = "UPDATE executions SET hash = ?, version = ? WHERE number = ?"
 """An execution was moved to another version of its flow."""
 
@@ -285,6 +291,9 @@ EXECUTION = f"SELECT number, {EXECUTION_COLUMNS}, outputs, error FROM executions
 SNAPSHOT = "SELECT seq, sum, state FROM snapshots WHERE execution = ?"
 """The newest snapshot."""
 
+LISTS = "SELECT name, first, sum, items FROM lists WHERE execution = ? ORDER BY name, first"
+"""The lists that it leaves out."""
+
 EVENTS = """
 SELECT id & 0xffffffff, at, sum, payload FROM events WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"""
 """Events of one execution, in order."""
@@ -316,6 +325,7 @@ PRUNE = (
     AND sender = (SELECT id FROM executions WHERE number = :number)""",
     "DELETE FROM events WHERE id >= :number << 32 AND id < (:number + 1) << 32",
     "DELETE FROM snapshots WHERE execution = :number",
+    "DELETE FROM lists WHERE execution = :number",
     "DELETE FROM votes WHERE wait IN (SELECT number FROM waits WHERE execution = :number)",
     "DELETE FROM assignees WHERE wait IN (SELECT number FROM waits WHERE execution = :number)",
     "DELETE FROM waits WHERE execution = :number",

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import checksum
-from flowengine.journal.records import Entry, ExecutionRecord, Owner, Wait
+from flowengine.journal.records import Entry, ExecutionRecord, ListPart, Owner, Wait
 from flowengine.journal.shapes import DAMAGE_HINT, unpack_labels, unpack_wait
 
 
@@ -36,6 +36,18 @@ def event_row(number: int, seq: int, event: tuple[int, bytes]) -> tuple[int, int
 def _event_sum(seq: int, at: int, payload: bytes) -> int:
     """Return a checksum over an event, its place and its time."""
     return checksum(payload, (seq ^ at * 31) & 0xFFFFFFFF)
+
+
+def list_sum(part: ListPart) -> int:
+    """Return a checksum over items of a list, and their place."""
+    return checksum(part.items, checksum(part.name.encode(), part.first & 0xFFFFFFFF))
+
+
+def read_lists(rows: Iterable[Sequence[Any]]) -> list[ListPart] | None:
+    """Return parts of lists from rows of `queries.LISTS`; None if one of them is damaged."""
+    read = [(ListPart(name, first, items), total) for name, first, total, items in rows]
+    sound = all(list_sum(part) == total for part, total in read)
+    return [part for part, _ in read] if sound else None
 
 
 def read_execution(row: Sequence[Any]) -> ExecutionRecord:

@@ -108,7 +108,14 @@ _VERSION_2 = (
         execution INTEGER, hash TEXT, PRIMARY KEY (execution, hash)) WITHOUT ROWID""",
 )
 
-MIGRATIONS = (_VERSION_1, _VERSION_2)
+_VERSION_3 = (
+    # Items of lists that only grow, which snapshots leave out.
+    """CREATE TABLE lists (
+        execution INTEGER NOT NULL, name TEXT NOT NULL, first INTEGER NOT NULL,
+        sum INTEGER NOT NULL, items BLOB NOT NULL, UNIQUE (execution, name, first))""",
+)
+
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3)
 """`MIGRATIONS[n]` makes version n + 1 of version n."""
 
 

@@ -44,6 +44,7 @@ from flowengine.journal.sqlite.rows import (
     read_events,
     read_execution,
     read_holder,
+    read_lists,
     read_wait,
 )
 from flowengine.journal.store import Store
@@ -197,14 +198,15 @@ class SqliteStore(Store):
         with self._database.reading() as connection:
             row = _find_execution(connection, id)
             number = row[0]
-            snapshot = None
+            snapshot, lists = None, None
             kept = connection.execute(queries.SNAPSHOT, (number,)).fetchone()
             # The journal is the truth: without a sound snapshot all of it is read.
             if kept is not None and checksum(kept[2], kept[0]) == kept[1]:
-                snapshot = kept[0], kept[2]
+                lists = read_lists(connection.execute(queries.LISTS, (number,)))
+                snapshot = None if lists is None else (kept[0], kept[2])
             first = snapshot[0] if snapshot else 0
             tail = _read_journal(connection, number, id, first, None)
-        return Loaded(read_execution(row[1:]), snapshot, tail)
+        return Loaded(read_execution(row[1:]), snapshot, tail, lists or [])
 
     def events(self, id: str, since: int = 0, limit: int | None = None) -> list[Entry]:
         with self._database.reading() as connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from flowengine.errors import Conflict, InputError, NotFound, StoreError
-from flowengine.journal.records import Append, Entry, Head, NewExecution
+from flowengine.journal.records import Append, Entry, Head, ListPart, NewExecution
 from flowengine.journal.store import Store
 from flowengine.testing.store_conformance.making import (
     FLOW,
@@ -129,6 +129,32 @@ def check_loads_start_at_the_snapshot(store: Store) -> None:
     same(loaded.record, store.execution("e1"), "the record")
     same(len(store.events("e1")), 3, "the journal itself")
     raises(NotFound, lambda: store.load("e9"), "a load of no execution")
+
+
+@checks
+def check_lists_belong_to_the_snapshot(store: Store) -> None:
+    """What snapshots leave out is kept in parts; a part of another beginning replaces the list."""
+    new_execution(store, "e1")
+    new_execution(store, "e2")
+    a, b, more = ListPart("a", 0, b"1"), ListPart("b", 0, b"2"), ListPart("a", 3, b"345")
+    append_event(store, "e1", 1, snapshot=(1, b"one"), lists=[b, a])
+    append_event(store, "e2", 1, snapshot=(1, b"other"), lists=[ListPart("a", 0, b"of e2")])
+    append_event(store, "e1", 2, snapshot=(2, b"two"), lists=[more])
+    append_event(store, "e1", 3)
+    loaded = store.load("e1")
+    same([*loaded.lists], [a, more, b], "all parts, by name and place")
+    same(loaded.snapshot, (2, b"two"), "the snapshot")
+
+    new = ListPart("a", 0, b"new")
+    append_event(store, "e1", 4, snapshot=(4, b"four"), lists=[new, ListPart("b", 0, b"")])
+
+    same([*store.load("e1").lists], [new], "one list replaced, the other gone")
+    same([*store.load("e2").lists], [ListPart("a", 0, b"of e2")], "those of others")
+    append_event(store, "e1", 5, head=Head("succeeded", 9))
+    store.prune(9)
+    new_execution(store, "e1")
+    append_event(store, "e1", 1, snapshot=(1, b"again"))
+    same([*store.load("e1").lists], [], "lists of one that was pruned")
 
 
 @checks

@@ -1,0 +1,209 @@
+"""Lists of the state that only grow, such as the messages of a conversation, in snapshots.
+
+A snapshot leaves them out. What is new of them is written beside it, once: so a snapshot costs in
+proportion to what changed, however long they are. Their texts are mostly in an event already, and
+then only the place of the text is written.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import is_
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flowengine.errors import StoreError
+from flowengine.journal.encoding import SHORTEST, Place, pack_items, unpack, unpack_items
+from flowengine.journal.records import ListPart
+from flowengine.kernel.view import View, state_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from flowengine.journal.records import Entry
+    from flowengine.kernel import Graph
+    from flowengine.kernel.state.records import State
+
+LEFT_OUT = "lists"
+"""The key of a packed state that names the lists it leaves out, each with its length."""
+_SHARE = 8
+"""A place saves nothing in an event that is more than so many times larger than the text: all of
+the event is read for it."""
+_GAP = 8
+"""Events that are read although no text of them is wanted, where that saves a query."""
+
+
+class Read(Protocol):
+    """Reads events of an execution."""
+
+    def __call__(self, since: int, limit: int) -> list[Entry]:
+        """Return at most so many events from a number on."""
+
+
+class GrowingLists:
+    """What the store has of the growing lists of one execution.
+
+    Args:
+        read: Reads its events.
+    """
+
+    __slots__ = ("_events", "_read", "_stored")
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._stored: dict[str, list[Any]] = {}
+        """Each list as it is in the store."""
+        self._events: list[tuple[int, bytes]] = []
+        """Those since the last snapshot."""
+
+    def add_event(self, number: int, packed: bytes) -> None:
+        """Note an event since the last snapshot."""
+        self._events.append((number, packed))
+
+    def split(self, graph: Graph, state: State) -> tuple[dict[str, Any], list[ListPart]]:
+        """Return a state without its growing lists, and what the store does not have of them."""
+        found = dict(_growing(graph, state))
+        parts = [ListPart(name, 0, b"") for name in self._stored if name not in found]
+        for name, items in found.items():
+            stored = self._stored.get(name, [])
+            first = len(stored) if _begins_with(items, stored) else 0
+            if first < len(items) or first < len(stored):
+                new = pack_items(items[first:], self._places) if first < len(items) else b""
+                parts.append(ListPart(name, first, new))
+        self._stored = found
+        self._events.clear()
+        return _without(state, found), parts
+
+    def join(self, state: Any, parts: Sequence[ListPart]) -> None:
+        """Put the lists that a state leaves out into it again.
+
+        Args:
+            state: As `split` returned it; changed in place.
+            parts: All parts that the store has.
+        """
+        lengths: Mapping[str, int] = state.pop(LEFT_OUT, {})
+        texts = self._texts(parts) if lengths else {}
+        for name, of_list in groupby(parts, key=lambda part: part.name):
+            if name not in lengths:
+                continue  # left by a snapshot that was damaged
+            items: list[Any] = []
+            for part in of_list:
+                if part.first != len(items):
+                    raise ValueError(f"a part of {name} begins at {part.first}")
+                items += _unpacked(part, texts.__getitem__)
+            if len(items) != lengths[name]:
+                raise ValueError(f"{name} has {len(items)} items in place of {lengths[name]}")
+            cells, key = _cells(state, name)
+            cells[key][0] = items
+            self._stored[name] = items
+        if missing := lengths.keys() - self._stored.keys():
+            raise ValueError(f"{min(missing)} is missing")
+
+    def forget(self) -> None:
+        """Forget what the store has: it is read again."""
+        self._stored, self._events = {}, []
+
+    def _places(self) -> dict[str, Place]:
+        """Return where long texts of the events since the last snapshot are."""
+        found: dict[str, Place] = {}
+        for number, packed in self._events:
+            if len(packed) < SHORTEST:
+                continue
+            for text in _long_texts(unpack(packed)):
+                encoded = text.encode()
+                if len(encoded) * _SHARE >= len(packed):
+                    place = Place(number, packed.find(encoded), len(encoded))
+                    found.setdefault(text, place)
+        return found
+
+    def _texts(self, parts: Sequence[ListPart]) -> dict[Place, str]:
+        """Return the texts of all places in parts."""
+        places: dict[Place, str] = {}
+        for part in parts:
+            _unpacked(part, lambda place: places.setdefault(place, ""))
+        if not places:
+            return places
+        events = dict(self._events_of(sorted({place.event for place in places})))
+        for place in places:
+            encoded = events[place.event][place.start : place.start + place.length]
+            if place.start < 0 or len(encoded) != place.length:
+                raise ValueError(f"{place} is not in event {place.event}")
+            places[place] = encoded.decode()
+        return places
+
+    def _events_of(self, numbers: list[int]) -> Iterator[tuple[int, bytes]]:
+        """Yield events, with those that are read along with them."""
+        since = before = numbers[0]
+        for number in [*numbers[1:], None]:
+            if number is None or number > before + _GAP:
+                for entry in self._read(since, before + 1 - since):
+                    yield entry.seq, entry.payload
+                since = before if number is None else number
+            before = before if number is None else number
+
+
+def grows(graph: Graph) -> bool:
+    """Return whether a flow has lists that only grow."""
+    return any(_appended(flow.state) for flow in graph.flows)
+
+
+def _appended(declared: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return [key for key, spec in declared.items() if spec.get("reducer") == "append"]
+
+
+def _growing(graph: Graph, state: State) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the name and the items of each list that only grows."""
+    view = View(graph, state)
+    for frame in (0, *state.get("frames", ())):
+        cells = view.vars_of(frame)
+        for key in _appended(view.flow_of(frame).state):
+            if key in cells and type(cells[key][0]) is list and cells[key][0]:
+                yield state_name(frame, key), cells[key][0]
+
+
+def _without(state: State, lists: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """Return a state without lists; what it shares with the state is not changed."""
+    found: dict[str, Any] = {**state}
+    if not lists:
+        return found
+    found[LEFT_OUT] = {name: len(items) for name, items in lists.items()}
+    found["vars"] = dict(state["vars"])
+    if "frames" in state:
+        found["frames"] = {
+            number: {**frame, "vars": dict(frame["vars"])}
+            for number, frame in state["frames"].items()
+        }
+    for name in lists:
+        cells, key = _cells(found, name)
+        cells[key] = [None, *cells[key][1:]]
+    return found
+
+
+def _cells(state: Mapping[str, Any], name: str) -> tuple[dict[str, list[Any]], str]:
+    """Return the cells among which a key is, and the key, from the name of the key."""
+    frame, slash, key = name.partition("/")
+    return (state["frames"][int(frame)]["vars"], key) if slash else (state["vars"], name)
+
+
+def _unpacked(part: ListPart, text: Callable[[Place], str]) -> list[Any]:
+    try:
+        return unpack_items(part.items, text)
+    except StoreError as error:  # whoever loads says of which execution
+        raise ValueError(f"{part.name} from item {part.first} on: {error.message}") from None
+
+
+def _begins_with(items: list[Any], stored: list[Any]) -> bool:
+    """Return whether the first items are those that are stored: the same objects, never changed."""
+    return len(stored) <= len(items) and all(map(is_, stored, items))
+
+
+def _long_texts(value: Any) -> Iterator[str]:
+    open_parts = [value]
+    while open_parts:
+        part = open_parts.pop()
+        if type(part) is str:
+            if len(part) >= SHORTEST:
+                yield part
+        elif type(part) is dict:
+            open_parts.extend(part.values())
+        elif type(part) is list:
+            open_parts.extend(part)

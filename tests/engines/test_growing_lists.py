@@ -1,0 +1,221 @@
+"""Lists that only grow are written once, beside the snapshots, and come back as they were."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowengine import Engine
+from flowengine.engines.executions import execution as executions
+from flowengine.engines.executions.replay import read, state_at
+from flowengine.errors import StoreError
+from flowengine.journal.encoding import Place, pack, pack_items, unpack_items
+from flowengine.journal.records import ListPart
+from flowengine.journal.sqlite.rows import list_sum
+
+MODULE = '''
+def say(number: int) -> dict:
+    """Return a message with a long text, a short one and other things."""
+    text = f"{number} é " * 60
+    return {"text": text, "short": f"{number}", "parts": [{"text": text + "!"}, None, 1.5, True]}
+'''
+FLOW = """
+flowengine: 1
+id: f
+inputs: {rounds: {type: integer}}
+state:
+  log: {type: array, default: [], reducer: append}
+  none: {type: array, default: [], reducer: append}
+steps:
+  - id: grow
+    python: say:say
+    effect: pure
+    with: {number: "${{ round.number }}"}
+    loop: {until: "${{ round.number >= inputs.rounds }}", max: 1000}
+    set: {log: "${{ [output, {'made': 'here ' + output.short}] }}"}
+  - {id: inside, flow: inner, with: {rounds: "${{ inputs.rounds }}"}}
+  - {id: sure, approval: Sure?, set: {log: "${{ output.choice }}"}}
+outputs: {size: "${{ size(state.log) }}", inner: "${{ steps.inside.output.size }}"}
+flows:
+  inner:
+    inputs: {rounds: {type: integer}}
+    state: {log: {type: array, default: [], reducer: append}}
+    steps:
+      - id: more
+        python: say:say
+        effect: pure
+        with: {number: "${{ 1000 + round.number }}"}
+        loop: {until: "${{ round.number >= inputs.rounds }}", max: 1000}
+        set: {log: "${{ output }}"}
+      - {id: ask, approval: More?}
+    outputs: {size: "${{ size(state.log) }}"}
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """An engine that takes snapshots often, so that lists come in many parts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(executions, "SMALLEST_TAIL", 4000)
+    Path("say.py").write_text(MODULE)
+    Path("f.yaml").write_text(FLOW)
+    with Engine("store") as engine:
+        yield engine
+
+
+def wait_of(engine: Engine, id: str) -> str:
+    (wait,) = engine.waits(execution=id).items
+    return str(wait["id"])
+
+
+def expect_same_state(engine: Engine, id: str) -> Any:
+    """Compare the state from the snapshot with that from the whole journal."""
+    found = engine._host.stored(id, 0)
+    journal = read(engine.store, id)
+    _, whole = state_at(engine._host.flows, found.linked.hash, journal, len(journal))
+    assert found.state == whole
+    assert pack(found.state) == pack(whole)
+    return found.state
+
+
+def test_a_state_is_the_same_from_its_snapshot_and_from_the_journal(engine: Engine) -> None:
+    id = engine.run("f.yaml", {"rounds": 40}).execution
+    loaded = engine.store.load(id)
+    assert len([part for part in loaded.lists if part.name == "log"]) > 3
+    assert len({part.name for part in loaded.lists}) == 2
+    assert expect_same_state(engine, id)["vars"]["log"][0][-1] == {"made": "here 40"}
+
+    engine.approve(wait_of(engine, id))
+
+    expect_same_state(engine, id)
+    result = engine.approve(wait_of(engine, id)).result
+    assert result is not None
+    assert result.outputs == {"size": 81, "inner": 40}
+    expect_same_state(engine, id)
+
+
+def test_texts_that_the_journal_has_are_not_written_again(engine: Engine) -> None:
+    id = engine.run("f.yaml", {"rounds": 40}).execution
+
+    lists = b"".join(part.items for part in engine.store.load(id).lists)
+
+    assert len(lists) < sum(len(one.payload) for one in engine.store.events(id)) / 4
+    assert b"here 40" in lists
+    assert "40 é 40 é".encode() not in lists
+
+
+def test_a_fork_has_lists_of_its_own(engine: Engine) -> None:
+    id = engine.run("f.yaml", {"rounds": 30}).execution
+
+    fork = engine.fork(id, at="inside/ask").execution
+
+    assert engine.store.load(fork).lists
+    expect_same_state(engine, fork)
+    engine.approve(wait_of(engine, fork))
+    expect_same_state(engine, fork)
+    expect_same_state(engine, id)
+
+
+def test_who_goes_back_writes_lists_anew(engine: Engine) -> None:
+    text = FLOW.replace("sure, approval: Sure?,", "sure, call: no, on_error: fail,")
+    Path("f.yaml").write_text(
+        text.replace("output.choice", "output").replace(
+            "steps:\n  - id: grow", 'tools: {no: {python: "no:no"}}\nsteps:\n  - id: grow', 1
+        )
+    )
+    Path("no.py").write_text("def no() -> str:\n    raise ValueError('no')\n")
+    id = engine.run("f.yaml", {"rounds": 30}).execution
+    engine.approve(wait_of(engine, id))
+    assert engine.result(id).status == "failed"
+
+    engine.retry(id)
+
+    expect_same_state(engine, id)
+
+
+def test_a_list_that_is_set_from_outside_is_written_anew(engine: Engine) -> None:
+    id = engine.run("f.yaml", {"rounds": 30}).execution
+    engine.approve(wait_of(engine, id))
+
+    fork = engine.fork(id, at="sure", set={"log": ["one", "x" * 5000]}).execution
+
+    assert expect_same_state(engine, fork)["vars"]["log"][0] == ["one", "x" * 5000]
+
+
+WRONG: dict[str, Any] = {
+    "no list": {},
+    "too few": [],
+    "an event that is not there": [Place(10_000, 0, 3)],
+    "a place outside": [Place(2, 10**9, 3)],
+    "a negative place": [Place(2, -3, 3)],
+    "half a letter": [Place(2, 0, 1)],
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_damage_is_named(engine: Engine, what: str) -> None:
+    id = engine.run("f.yaml", {"rounds": 30}).execution
+    *_, last = (part for part in engine.store.load(id).lists if part.name == "log")
+    wrong = WRONG[what]
+    if isinstance(wrong, list):
+        texts = [str(number) * 200 for number, _ in enumerate(wrong)]
+        places = dict(zip(texts, wrong, strict=True))
+        part = last._replace(items=pack_items(texts, lambda: places))
+    else:
+        part = last._replace(items=pack(wrong))
+    with closing(sqlite3.connect("store/flowengine.db")) as database, database:
+        database.execute(
+            "UPDATE lists SET items = ?, sum = ? WHERE name = 'log' AND first = ?",
+            (part.items, list_sum(part), part.first),
+        )
+
+    with pytest.raises(StoreError, match=id):
+        engine._host.stored(id, 0)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["a", "ü" * 130, "b" * 200]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=10,
+)
+
+
+@given(st.lists(values))
+def test_items_come_back_from_their_bytes(items: list[Any]) -> None:
+    places = {"ü" * 130: Place(3, 1, 260)}
+    texts = {place: text for text, place in places.items()}
+
+    packed = pack_items(items, lambda: places)
+
+    assert unpack_items(packed, texts.__getitem__) == items
+    assert "ü".encode() not in packed or "ü" in str(items).replace("ü" * 130, "")
+
+
+@given(st.binary())
+def test_bytes_of_others_are_items_or_an_error(packed: bytes) -> None:
+    try:
+        items = unpack_items(packed, lambda place: "")
+    except StoreError:
+        return
+    assert isinstance(items, list)
+
+
+def test_no_other_extension_is_read() -> None:
+    with pytest.raises(StoreError, match="extension type 2"):
+        unpack_items(b"\x91\xd4\x02\x00", lambda place: "")
+
+
+def test_a_part_names_its_list() -> None:
+    part = ListPart("log", 0, b"x")
+
+    assert (
+        len({list_sum(part), list_sum(part._replace(name="b")), list_sum(part._replace(first=1))})
+        == 3
+    )
