@@ -15,15 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import advance, conditions, environments, flows, graphs, limits
-from flowengine import Conflict, Engine, LoadedFlow
-from flowengine.journal.records import Append
-from flowengine.journal.sqlite.store import SqliteStore
+from benchmarks.counting import CountingStore
+from flowengine import Engine, LoadedFlow
 from flowengine.journal.store import Durability
 
 ROUNDS = 5
@@ -196,19 +195,6 @@ def linear(folder: Path) -> Iterator[Figure]:
     yield Figure(
         "chain of 10,000 steps against 2,500", f"{long * 100:.0f} us each", long / short, 4 * 1.5
     )
-
-
-class CountingStore(SqliteStore):
-    """A store that counts the bytes it is given to write: events and snapshots."""
-
-    written = 0
-
-    def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
-        for append in appends:
-            self.written += sum(len(body) for _at, body in append.events)
-            self.written += len(append.snapshot[1]) if append.snapshot else 0
-            self.written += sum(len(part.items) for part in append.lists)
-        return super().commit(appends)
 
 
 def growing(folder: Path) -> Iterator[Figure]:
@@ -433,6 +419,75 @@ def model_calls(folder: Path) -> Iterator[Figure]:
             yield Figure(f"ms that the port adds to {what}", said, (ours - theirs) * 1000, 5)
 
 
+def agent_turns(folder: Path) -> Iterator[Figure]:
+    """A conversation of 5,000 messages of a kilobyte, with a model that answers at once."""
+    from benchmarks import agents
+
+    store = CountingStore(folder / "flowengine.db", durability="process")
+    long = agents.conversation(folder, store, 2500)
+    told = f"{long.late * 1000:.2f} ms, at the beginning {long.early * 1000:.2f}"
+    yield Figure("a turn after 2,500 turns", told, long.late / long.early, 1.2)
+    told = f"{store.written / 1e6:.1f} MB for {long.messages / 1e6:.1f} MB"
+    yield Figure("  bytes given to the store", told, store.written / long.messages, 2.0)
+    with Engine(folder, workdir=folder) as engine:
+        took = timed(lambda: engine.show(long.execution), time.process_time)
+        yield Figure("  seconds to show it", "s", took, 0.5)
+        took = timed(lambda: engine.resume(long.execution), time.process_time)
+        yield Figure("  seconds to load it", "s", took, 0.5)
+
+
+def agent_calls(folder: Path) -> Iterator[Figure]:
+    """What the engine adds to calls of models and of tools; needs the packages of `model_calls`."""
+    from benchmarks import agents, models
+
+    one, more = alternating(
+        partial(agents.calls_in_reply, folder, 1), partial(agents.calls_in_reply, folder, 9)
+    )
+    added = (more - one) / 8 * 1000
+    yield Figure("ms that a call of a tool takes in a turn", "ms", added, 1)
+    turns = 20
+    with models.double(folder, agents.wire_replies(turns)) as url:
+        agents.by_litellm(url, turns, 1)
+        for count in (1, 100):
+            rounds = range(3 if count == 1 else 1)
+            pairs = [
+                (
+                    agents.on_the_wire(folder, url, turns, count),
+                    agents.by_litellm(url, turns, count),
+                )
+                for _ in rounds
+            ]
+            ours, theirs = (min(one.processor for one in each) for each in zip(*pairs, strict=True))
+            told = f"{ours * 1000:.1f} ms, litellm alone {theirs * 1000:.1f}"
+            what = f"{count} agents at once" if count > 1 else "one agent"
+            yield Figure(
+                f"ms that the engine adds to a turn, {what}", told, (ours - theirs) * 1000, 5
+            )
+
+
+def side_by_side(folder: Path) -> Iterator[Figure]:
+    """Agents of other libraries on the same double; `benchmarks/peer_agents.py` says how."""
+    from benchmarks import agents, models
+
+    python = os.environ.get("PEERS")
+    if python is None:
+        print("side_by_side: skipped, PEERS names no interpreter (see benchmarks/peer_agents.py)")
+        return
+    for turns in (20, 200):
+        with models.double(folder, agents.wire_replies(turns)) as url:
+            ours = agents.on_the_wire(folder, url, turns)
+            for name in ("langgraph", "pydantic_ai"):
+                theirs = agents.by_peer(python, name, url, turns)
+                told = f"{ours.took * 1000:.1f} ms, theirs {theirs.took * 1000:.1f}"
+                what = f"a turn of {turns}, against {name}"
+                yield Figure(what, told, ours.took / theirs.took, 1)
+                if theirs.written:
+                    told = f"{ours.written / 1e6:.2f} MB, theirs {theirs.written / 1e6:.2f}"
+                    yield Figure(
+                        "  bytes given to the store", told, ours.written / theirs.written, 1
+                    )
+
+
 def reading_documents(folder: Path) -> Iterator[Figure]:
     """Our converters against markitdown, on the same files."""
     from benchmarks import documents
@@ -473,6 +528,9 @@ ALL = {
         step_with_environment,
         model_calls,
         tool_calls,
+        agent_turns,
+        agent_calls,
+        side_by_side,
         reading_documents,
         in_a_sandbox,
         in_a_container,

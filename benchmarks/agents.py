@@ -10,13 +10,15 @@ import asyncio
 import base64
 import json
 import random
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flowengine
+from benchmarks.counting import CountingStore
 from flowengine import Engine
 from flowengine.agents.models import (
     Message,
@@ -26,11 +28,13 @@ from flowengine.agents.models import (
     register,
     unregister,
 )
+from flowengine.agents.models.library import load
 from flowengine.agents.models.port import Listener
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
-from flowengine.journal.sqlite.store import SqliteStore
 
 MODEL = "double/kilobyte"
+_LOOP = asyncio.new_event_loop()
+"""The one in which the library is called by itself: it leaves tasks in each."""
 _TOOLS = '''\
 import base64
 import random
@@ -40,6 +44,7 @@ def look(number: int) -> str:
     """Return a kilobyte of text that hardly compresses."""
     return base64.b64encode(random.randbytes(750)).decode()
 '''
+_LOOK = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
 _FLOW = """\
 flowengine: 1
 id: agent
@@ -79,13 +84,11 @@ class Double:
     Args:
         replies: How many it gives to a conversation, the last one included.
         calls: How many calls there are in each.
-        pause: How long each takes (s).
     """
 
-    def __init__(self, replies: int, calls: int = 1, pause: float = 0) -> None:
+    def __init__(self, replies: int, calls: int = 1) -> None:
         self.replies = replies
         self.calls = calls
-        self.pause = pause
         self.asked: list[float] = []
         """Processor time at each request."""
         self.messages: list[Message] = []
@@ -94,7 +97,6 @@ class Double:
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
         """Answer."""
         self.asked.append(time.process_time())
-        await asyncio.sleep(self.pause)
         turn = (len(request.messages) - 2) // (1 + self.calls)
         sent = SentReply(base64.b64encode(random.randbytes(600)).decode())
         if turn + 1 < self.replies:
@@ -135,7 +137,7 @@ class Conversation(NamedTuple):
     store: Path
 
 
-def conversation(folder: Path, store: SqliteStore, turns: int) -> Conversation:
+def conversation(folder: Path, store: CountingStore, turns: int) -> Conversation:
     """Run an agent for so many turns."""
     flow = agent(folder)
     with answering(Double(turns)) as double, Engine(store, workdir=folder) as engine:
@@ -165,22 +167,79 @@ def calls_in_reply(folder: Path, calls: int, turns: int = 50) -> float:
     return _per_turn(double.asked[10:])
 
 
-def at_once(folder: Path, agents: int, turns: int, pause: float) -> tuple[float, float]:
-    """Run many agents in one process.
+class Turn(NamedTuple):
+    """What a turn took, of some agent."""
 
-    Returns:
-        How long it took, by the clock and in processor time (s).
-    """
-    flow = agent(folder)
+    took: float
+    """By the clock (s)."""
+    processor: float
+    """Processor time (s)."""
+    written: int
+    """Bytes that the store got in the whole conversation."""
 
-    async def all_of_them() -> tuple[float, float]:
-        async with Engine(folder / "many", workdir=folder, durability="process") as engine:
+
+def wire_replies(turns: int) -> list[dict[str, Any]]:
+    """Return replies of a double on the wire that lead to a conversation of so many turns."""
+    text = base64.b64encode(random.randbytes(600)).decode()
+    call = {"name": "look", "arguments": {"number": 1}}
+    replies: list[dict[str, Any]] = [{"content": text, "toolCalls": [call]}] * (turns - 1)
+    return [
+        {"match": {"turnIndex": turn}, "response": reply}
+        for turn, reply in enumerate([*replies, {"content": text}])
+    ]
+
+
+def on_the_wire(folder: Path, url: str, turns: int, agents: int = 1) -> Turn:
+    """Return what a turn takes of agents that ask a double on the wire at the same time."""
+    flow = agent(folder, "openai/gpt-4o", api_key="key", api_base=url)
+
+    async def run() -> Turn:
+        async with Engine(CountingStore(folder / "wire.db"), workdir=folder) as engine:
             await engine.run_async(flow)
-            began, worked = time.perf_counter(), time.process_time()
+            store: Any = engine.store
+            before, began, worked = store.written, time.perf_counter(), time.process_time()
             results = await asyncio.gather(*(engine.run_async(flow) for _ in range(agents)))
-            took = time.perf_counter() - began, time.process_time() - worked
-        assert all(result.status == "succeeded" for result in results)
-        return took
+            took, processor = time.perf_counter() - began, time.process_time() - worked
+        assert all(result.status == "succeeded" for result in results), results[0].error
+        every = turns * agents
+        return Turn(took / every, processor / every, (store.written - before) // agents)
 
-    with answering(Double(turns, pause=pause)):
-        return asyncio.run(all_of_them())
+    return asyncio.run(run())
+
+
+def by_litellm(url: str, turns: int, agents: int) -> Turn:
+    """Return what the same calls of the library take, with nothing around them."""
+    litellm = load()
+    tools = [{"type": "function", "function": {"name": "look", "parameters": _LOOK}}]
+
+    async def talk() -> None:
+        messages: list[Any] = [{"role": "user", "content": "sum"}]
+        for _ in range(turns):
+            reply = await litellm.acompletion(
+                model="openai/gpt-4o", messages=messages, tools=tools, api_key="key", api_base=url
+            )
+            message = reply.choices[0].message
+            messages.append(message.model_dump())
+            for call in message.tool_calls or ():
+                content = base64.b64encode(random.randbytes(750)).decode()
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
+        assert len(messages) == 2 * turns, len(messages)
+
+    async def several() -> Turn:
+        await talk()
+        began, worked = time.perf_counter(), time.process_time()
+        await asyncio.gather(*(talk() for _ in range(agents)))
+        took, processor = time.perf_counter() - began, time.process_time() - worked
+        return Turn(took / turns / agents, processor / turns / agents, 0)
+
+    return _LOOP.run_until_complete(several())
+
+
+def by_peer(python: str, name: str, url: str, turns: int) -> Turn:
+    """Return what a turn of an agent of another library takes; see `peer_agents`."""
+    program = str(Path(__file__).with_name("peer_agents.py"))
+    done = subprocess.run(
+        [python, program, name, url, str(turns)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return Turn(**json.loads(done.stdout))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,16 +42,22 @@ Call = Callable[[], Awaitable[object]]
 
 
 @contextmanager
-def double(folder: Path) -> Iterator[str]:
-    """Run aimock, and give its address."""
+def double(folder: Path, replies: Sequence[Mapping[str, Any]] = REPLIES) -> Iterator[str]:
+    """Run aimock, and give its address.
+
+    Args:
+        folder: For its files.
+        replies: What it answers to what.
+    """
     node = shutil.which("node")
     assert node, "Node.js is missing"
-    (folder / "replies.json").write_text(json.dumps({"fixtures": REPLIES}))
+    (folder / "replies.json").write_text(json.dumps({"fixtures": replies}))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     command = [node, str(DOUBLE / "cli.js"), "-p", port, "-f", str(folder / "replies.json")]
-    process = subprocess.Popen([*command, "--log-level", "silent"])
+    variables = os.environ | {"AIMOCK_STRICT_TURN_INDEX": "1"}
+    process = subprocess.Popen([*command, "--log-level", "silent"], env=variables)
     try:
         while not _listens(int(port)):
             assert process.poll() is None, "npm ci --prefix tests/model_servers"
