@@ -437,7 +437,7 @@ def agent_turns(folder: Path) -> Iterator[Figure]:
 
 
 def agent_calls(folder: Path) -> Iterator[Figure]:
-    """What the engine adds to calls of models and of tools; needs the packages of `model_calls`."""
+    """What turns cost, of a model and one tool each; needs the packages of `model_calls`."""
     from benchmarks import agents, models
 
     one, more = alternating(
@@ -459,10 +459,8 @@ def agent_calls(folder: Path) -> Iterator[Figure]:
             ]
             ours, theirs = (min(one.processor for one in each) for each in zip(*pairs, strict=True))
             told = f"{ours * 1000:.1f} ms, litellm alone {theirs * 1000:.1f}"
-            what = f"{count} agents at once" if count > 1 else "one agent"
-            yield Figure(
-                f"ms that the engine adds to a turn, {what}", told, (ours - theirs) * 1000, 5
-            )
+            what = f"ms that the engine adds to a turn, {count} at once"
+            yield Figure(what, told, (ours - theirs) * 1000, 6)
 
 
 def side_by_side(folder: Path) -> Iterator[Figure]:
