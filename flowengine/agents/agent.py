@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from flowengine.agents.equipment import Equipped
+from flowengine.agents.flow_environments import environment_names
 from flowengine.agents.function_schemas import read_tool
 from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
@@ -39,7 +41,7 @@ def case_not_resolved(reason: str) -> str:
 CASE_TOOLS = (case_resolved, case_not_resolved)
 
 
-class Agent(BaseModel):
+class Agent(Equipped):
     """A model with instructions and tools.
 
     A tool is a Python function; its type hints are its schema. One that returns an agent, or a
@@ -48,14 +50,10 @@ class Agent(BaseModel):
     without calls.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
-
-    name: str = "Agent"
     model: str = "gpt-4o"
     instructions: Instructions = "You are a helpful agent."
     """Text, or a function that returns it: called before every turn, with the context variables if
     it has a parameter."""
-    functions: list[Any] = Field(default_factory=list)
     tool_choice: str | None = None
     """`auto`, `none`, `required`, or the name of a tool that must be called."""
     parallel_tool_calls: bool = True
@@ -78,12 +76,6 @@ class Agent(BaseModel):
     """What happens when the conversation no longer fits the model: `{"max_tokens": 50_000,
     "reduce": "drop"}`, or `"summarize"`. Both keys may be left out: as many tokens as fit the
     model, `drop`. None: the run fails."""
-    approvals: dict[str, Any] = Field(default_factory=dict)
-    """Function → who is asked before a call of it runs: as `approval` of a tool in a flow file,
-    such as `ask`, `required`, `{"when": "${{ args.amount > 100 }}"}`."""
-    environments: list[str] = Field(default_factory=list)
-    """Names of parameters of its functions that get environments or other live objects, besides
-    those whose type hint says so."""
 
     @model_validator(mode="after")
     def _can_be_called(self) -> Agent:
@@ -100,10 +92,12 @@ class Agent(BaseModel):
             raise UsageError("an agent has no name", hint="give it one: Agent(name=…)")
         if not self.model.strip():
             raise UsageError(f"agent {self.name!r}: no model is named", hint="say 'provider/model'")
-        seen: set[str] = set()
+        self._check_equipment()
+        seen: set[str] = {one.name for one in self.ready}
         for function in self.functions:
             try:
-                name, _ = read_tool(function, environments=self.environments)
+                names = environment_names(self, function)
+                name, _ = read_tool(function, environments=names)
             except UsageError as error:
                 raise UsageError(f"agent {self.name!r}: {error.message}", hint=error.hint) from None
             if name in seen:
@@ -112,15 +106,17 @@ class Agent(BaseModel):
                     hint="rename one: a model calls them by their names",
                 )
             seen.add(name)
+        servers = {one.name for one in self.servers}
         for name in self.approvals:
-            if name not in seen:
+            if name not in seen | servers:
                 raise UsageError(
                     f"agent {self.name!r}: approvals names {name!r}, which is no function of it",
                     hint=f"it has {', '.join(sorted(seen)) or 'none'}",
                 )
         self._check_context()
         known = {"auto", "none", "required", *seen}
-        if self.tool_choice is not None and self.tool_choice not in known:
+        of_server = (self.tool_choice or "").partition(".")[0] in servers
+        if self.tool_choice is not None and self.tool_choice not in known and not of_server:
             raise UsageError(
                 f"agent {self.name!r}: tool_choice {self.tool_choice!r} is no tool of it",
                 hint=f"say one of {', '.join(sorted(known))}",

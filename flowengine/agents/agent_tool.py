@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flowengine.agents.served import Served
 from flowengine.sdk import Plain
+from flowengine.sdk.generated_flows import DeclaredTool
 
 
 @dataclass(frozen=True)
@@ -26,3 +27,52 @@ class AgentTool:
     adapter: Mapping[str, Plain] | None = None
     """What the adapter is told beside what it always is; None: the action is a flow, which gives
     plain data by itself."""
+
+
+def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain]) -> AgentTool:
+    """Return a declared tool as an agent's.
+
+    Args:
+        one: The tool.
+        adapter: What the adapter of its results is told.
+    """
+    runs_flow = "flow" in one.declaration or "agent" in one.declaration
+    return AgentTool(
+        name=one.name,
+        description=one.description,
+        parameters=one.args or {},
+        action={"call": one.name, **one.modifiers},
+        parallel=bool(one.declaration.get("parallel", False)),
+        adapter=None if runs_flow else adapter,
+    )
+
+
+def tools_of_server(
+    ones: Sequence[DeclaredTool], called: str, adapter: Mapping[str, Plain]
+) -> AgentTool:
+    """Return a tool of a server, or all those that globs fit, as an agent's.
+
+    Args:
+        ones: Of one server.
+        called: The tool's name; the server's: any of them.
+        adapter: What the adapter of their results is told.
+    """
+    one = ones[0]
+    assert one.server is not None
+    served = Served(
+        server=one.server.server,
+        patterns=[each.server.pattern for each in ones if each.server is not None],
+        any=called == one.server.server,
+        include=one.server.include,
+        exclude=one.server.exclude,
+        bound=[*one.declaration.get("bind", {})],
+    )
+    return AgentTool(
+        name=called,
+        description=one.description,
+        parameters={},
+        action={"call": called},
+        parallel=bool(one.declaration.get("parallel", False)),
+        served=served,
+        adapter=adapter,
+    )

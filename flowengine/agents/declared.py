@@ -7,13 +7,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from flowengine.agents.agent_tool import AgentTool
+from flowengine.agents.agent_tool import AgentTool, declared_tool, tools_of_server
 from flowengine.agents.endings import CASE_TOOLS, REPEATS
 from flowengine.agents.generated_checks import GIVEN, Check
 from flowengine.agents.generated_flow import RETRY, TURNS, AgentSpec, agent_flow
 from flowengine.agents.generated_reductions import Reducer
 from flowengine.agents.opening import VARIABLE
-from flowengine.agents.served import Served
 from flowengine.agents.skill_tools import TOOLS as SKILL_TOOLS
 from flowengine.agents.skill_tools import offered, skill_tools
 from flowengine.agents.skills import skills_of
@@ -173,7 +172,7 @@ def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -
         hint = "give it an argument 'messages', a list, and perhaps 'summary', a text"
         message = f"{tool.name!r} takes no 'messages': it cannot summarize a conversation"
         agent.home.refuse("E401", message, loc, hint)
-    return Reducer(most, tool=_tool(tool, []), arguments=names)
+    return Reducer(most, tool=declared_tool(tool, {"agents": []}), arguments=names)
 
 
 def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[Check]:
@@ -196,7 +195,7 @@ def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) ->
                 continue
             tells = said.get("then", "end" if when == "before" else "tell") == "tell"
             known = [name for name in GIVEN if name in names and name in ("prompt", needed)]
-            found.append(Check(_tool(one, []), when, tells, known))
+            found.append(Check(declared_tool(one, {"agents": []}), when, tells, known))
     return found
 
 
@@ -209,6 +208,7 @@ def _tools(
 ) -> list[AgentTool]:
     """Return the tools of an agent, each once, however many names and globs fit it."""
     found: dict[str, AgentTool] = {}
+    adapter: dict[str, Plain] = {"agents": [*agents]}
     served: dict[str, list[DeclaredTool]] = {}
     """Server → globs over its tools: one step calls any of them."""
     for place, pattern in enumerate(agent.content.get("tools", [])):
@@ -216,48 +216,13 @@ def _tools(
         for one in agent.home.tools(pattern, loc, environments):
             _check_tool(agent, one, loc)
             if one.server is None:
-                found.setdefault(one.name, _tool(one, agents))
+                found.setdefault(one.name, declared_tool(one, adapter))
             elif GLOB.isdisjoint(one.server.pattern):
-                found.setdefault(one.name, _of_server([one], one.name, agents))
+                found.setdefault(one.name, tools_of_server([one], one.name, adapter))
             else:
                 served.setdefault(one.server.server, []).append(one)
-    globs = [_of_server(ones, server, agents) for server, ones in served.items()]
+    globs = [tools_of_server(ones, server, adapter) for server, ones in served.items()]
     return [*found.values(), *globs]
-
-
-def _of_server(ones: Sequence[DeclaredTool], called: str, agents: Sequence[str]) -> AgentTool:
-    """Return the step of a tool of a server, or of all those that globs fit."""
-    one = ones[0]
-    assert one.server is not None
-    served = Served(
-        server=one.server.server,
-        patterns=[each.server.pattern for each in ones if each.server is not None],
-        any=called == one.server.server,
-        include=one.server.include,
-        exclude=one.server.exclude,
-        bound=[*one.declaration.get("bind", {})],
-    )
-    return AgentTool(
-        name=called,
-        description=one.description,
-        parameters={},
-        action={"call": called},
-        parallel=bool(one.declaration.get("parallel", False)),
-        served=served,
-        adapter={"agents": list(agents)},
-    )
-
-
-def _tool(one: DeclaredTool, agents: Sequence[str]) -> AgentTool:
-    runs_flow = "flow" in one.declaration or "agent" in one.declaration
-    return AgentTool(
-        name=one.name,
-        description=one.description,
-        parameters=one.args or {},
-        action={"call": one.name, **one.modifiers},
-        parallel=bool(one.declaration.get("parallel", False)),
-        adapter=None if runs_flow else {"agents": list(agents)},
-    )
 
 
 def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:

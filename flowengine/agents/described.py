@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowengine.agents.agent import CASE_TOOLS, Agent
+from flowengine.agents.equipment import ReadyTool, name_of
+from flowengine.agents.flow_environments import FlowEnvironments, environment_names
 from flowengine.agents.function_schemas import read_tool
 from flowengine.agents.reachable import reachable, targets
 from flowengine.errors import UsageError
@@ -63,15 +65,18 @@ def describe(
     shared = [one.name for one in agents[1:] if one.name not in led_to]
     found = Described({}, agents={ids[name]: one for name, one in known.items()})
     told: list[Plain] = []
+    around = FlowEnvironments()
     for agent in known.values():
         agent.check()
         ways = [*(one.name for one in targets(agent)), *shared]
         reaches = [ids[name] for name in dict.fromkeys(ways) if name != agent.name]
-        told.append(_agent(agent, ids[agent.name], reaches, model, refer, found.live))
+        told.append(_agent(agent, ids[agent.name], reaches, model, refer, found.live, around))
     found.configuration = {
         "agents": told,
         "max_turns": max_turns,
         "execute_tools": execute_tools,
+        "environments": around.environments,
+        "servers": around.servers,
     }
     return found
 
@@ -83,6 +88,7 @@ def _agent(
     model: str | None,
     refer: Refer,
     live: dict[str, Any],
+    around: FlowEnvironments,
 ) -> dict[str, Plain]:
     tools = [one for one in agent.functions if not any(one is case for case in CASE_TOOLS)]
     instructions: Plain = agent.instructions
@@ -96,7 +102,9 @@ def _agent(
         "fallbacks": list(agent.fallbacks),
         "instructions": instructions,
         "context_description": agent.context_variables_description,
-        "tools": [_tool(agent, one, id, refer, live) for one in tools],
+        "tools": [_tool(agent, one, id, refer, live, around) for one in tools],
+        "ready": [_ready(agent, one, id, around) for one in agent.ready],
+        "servers": [around.server(agent, one.name) for one in agent.servers],
         "reaches": [*reaches],
         "tool_choice": agent.tool_choice,
         "parallel_tool_calls": agent.parallel_tool_calls,
@@ -109,10 +117,33 @@ def _agent(
     }
 
 
+def _ready(agent: Agent, tool: ReadyTool, id: str, around: FlowEnvironments) -> dict[str, Plain]:
+    """Describe a tool that comes with the engine."""
+    [spec] = [
+        one
+        for one in agent.environments
+        if isinstance(one, dict) and name_of(one) == tool.environment
+    ]
+    declared: dict[str, Plain] = {
+        "std": tool.name,
+        "environments": {tool.place: around.environment(spec, agent)},
+    }
+    if tool.name in agent.approvals:
+        declared["approval"] = agent.approvals[tool.name]
+    return {"name": tool.name, "id": f"{id}__{tool.name}", "declared": declared}
+
+
 def _tool(
-    agent: Agent, function: Any, id: str, refer: Refer, live: dict[str, Any]
+    agent: Agent,
+    function: Any,
+    id: str,
+    refer: Refer,
+    live: dict[str, Any],
+    around: FlowEnvironments,
 ) -> dict[str, Plain]:
-    name, signature = read_tool(function, environments=agent.environments)
+    name, signature = read_tool(function, environments=environment_names(agent, function))
+    taken = around.taken(agent, function)
+    declared = _declared(agent, name, function)
     return {
         "name": name,
         "id": f"{id}__{name}",
@@ -120,7 +151,7 @@ def _tool(
         "parameters": signature.args,
         "parallel": bool(_option(function, "supports_parallel_execution")),
         "function": _named(function, f"{id}.{name}", refer, live),
-        "declared": _declared(agent, name, function),
+        "declared": {**declared, "environments": taken} if taken else declared,
     }
 
 

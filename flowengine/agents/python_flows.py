@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from flowengine.agents.agent_tool import AgentTool
+from flowengine.agents.agent_tool import AgentTool, declared_tool, tools_of_server
 from flowengine.agents.generated_flow import ANSWER, RETRY, AgentSpec, agent_flow
 from flowengine.agents.generated_reductions import Reducer
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Declarations, GeneratedFlow, Given
 
 NAME = "agents"
+SECRET = "secret:"
+"""Before the name of an environment variable, in the spec of an environment or server."""
 _RESULT: dict[str, Plain] = {
     "result": ANSWER,
     "agent": "${{ state.active }}",
@@ -32,7 +35,7 @@ def generate(configuration: Mapping[str, Any], declarations: Declarations) -> Ge
     """
     agents = configuration["agents"]
     names = {one["name"]: one["id"] for one in agents}
-    specs = [_spec(one, names, configuration) for one in agents]
+    specs = [_spec(one, names, configuration, declarations) for one in agents]
     made = agent_flow(specs, turn="python_agent_turn", execute_tools=configuration["execute_tools"])
     return GeneratedFlow(
         id=NAME,
@@ -44,8 +47,34 @@ def generate(configuration: Mapping[str, Any], declarations: Declarations) -> Ge
     )
 
 
-def tools(configuration: Mapping[str, Any]) -> dict[str, dict[str, Plain]]:
-    """Return the declarations of the tools that the flow around has to have, by their names."""
+def declared(configuration: Mapping[str, Any]) -> dict[str, dict[str, Plain]]:
+    """Return what the flow around has to declare: section → name → declaration."""
+    ready = {
+        tool["id"]: tool["declared"] for agent in configuration["agents"] for tool in agent["ready"]
+    }
+    made: dict[str, dict[str, Plain]] = {
+        "environments": {**configuration["environments"]},
+        "tools": {**_functions(configuration), **ready, **configuration["servers"]},
+    }
+    secrets: dict[str, Plain] = {}
+    found = {section: _referring(said, secrets) for section, said in made.items()}
+    return {"secrets": secrets, **found}
+
+
+def _referring(value: Any, secrets: dict[str, Plain]) -> Any:
+    """Return data in which `secret:NAME` is a secret of the flow."""
+    if isinstance(value, str) and value.startswith(SECRET):
+        name = value.removeprefix(SECRET)
+        secrets[name] = {"env": name}
+        return f"${{{{ secrets.{name} }}}}"
+    if isinstance(value, Mapping):
+        return {key: _referring(one, secrets) for key, one in value.items()}
+    return [_referring(one, secrets) for one in value] if isinstance(value, list) else value
+
+
+def _functions(configuration: Mapping[str, Any]) -> dict[str, Plain]:
+    if not configuration["execute_tools"]:
+        return {}
     return {
         tool["id"]: {
             "agent_function": {"function": tool["function"], "args": tool["parameters"]},
@@ -56,13 +85,28 @@ def tools(configuration: Mapping[str, Any]) -> dict[str, dict[str, Plain]]:
     }
 
 
-def _spec(one: Mapping[str, Any], names: Mapping[str, str], whole: Mapping[str, Any]) -> AgentSpec:
+def _spec(
+    one: Mapping[str, Any],
+    names: Mapping[str, str],
+    whole: Mapping[str, Any],
+    declarations: Declarations,
+) -> AgentSpec:
+    adapter: dict[str, Plain] = {"agents": dict(names)}
+    ready = [
+        replace(declared_tool(found, adapter), name=tool["name"])
+        for tool in one["ready"]
+        for found in declarations.tools(tool["id"], (), {})
+    ]
+    served = [
+        tools_of_server(declarations.tools(f"{server}.*", (), {}), server, adapter)
+        for server in one["servers"]
+    ]
     return AgentSpec(
         name=one["id"],
         description=one["description"],
         model=one["model"],
         fallbacks=one["fallbacks"],
-        tools=[_tool(tool, names) for tool in one["tools"]],
+        tools=[*(_tool(tool, names) for tool in one["tools"]), *ready, *served],
         reaches=one["reaches"],
         max_turns=whole["max_turns"],
         retry={**RETRY, **(one["retry"] or {})},

@@ -8,7 +8,7 @@ from json import dumps
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.described import Described, describe
-from flowengine.agents.python_flows import literal_text, tools
+from flowengine.agents.python_flows import declared, literal_text
 from flowengine.errors import UsageError
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.references import folder_of, reference
@@ -70,11 +70,13 @@ def _flow(configuration: dict[str, Any]) -> Flow:
         inputs={"messages": {"type": "array"}, "context": {"type": "object"}},
         limits={"activations": 1_000_000, "steps": 1_000_000},
     )
-    for name, declaration in tools(configuration).items() if configuration["execute_tools"] else ():
-        flow.declare("tools", name, declaration)
+    for section, declarations in declared(configuration).items():
+        for name, declaration in declarations.items():
+            flow.declare(section, name, declaration)
+    agents = {key: configuration[key] for key in ("agents", "max_turns", "execute_tools")}
     flow.step(
         STEP,
-        action={"python_agents": configuration},
+        action={"python_agents": agents},
         with_={"messages": "${{ inputs.messages }}", "context_variables": "${{ inputs.context }}"},
         next={"outcome": dict.fromkeys(OUTCOMES, "end")},
     )

@@ -1,0 +1,218 @@
+"""What an agent in Python works with: environments, ready-made tools, servers of tools.
+
+What a helper adds is data: specs of environments that are declared in the flow of a run, and the
+tools that work in them. Nothing is opened before a call needs it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flowengine.errors import UsageError
+
+Spec = dict[str, Any]
+
+
+class ReadyTool(NamedTuple):
+    """A tool that comes with the engine, and the environment that it works in."""
+
+    name: str
+    """Of the tool in `std`, by which the model calls it."""
+    place: str
+    """Under which name the tool finds its environment."""
+    environment: str
+
+
+class ToolServer(NamedTuple):
+    """An MCP server, whose tools the model calls as `name.tool`."""
+
+    name: str
+    config: Mapping[str, Any]
+    include: Sequence[str] | None = None
+    exclude: Sequence[str] = ()
+    effect: str | None = None
+
+
+class Equipped(BaseModel):
+    """An agent, as far as it has something to work with."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    name: str = "Agent"
+    functions: list[Any] = Field(default_factory=list)
+    approvals: dict[str, Any] = Field(default_factory=dict)
+    """Function, ready-made tool or server → who is asked before a call of it runs: as `approval`
+    of a tool in a flow file, such as `ask`, `required`, `{"when": "${{ args.amount > 100 }}"}`."""
+    environments: list[str | Spec] = Field(default_factory=list)
+    """Specs of environments, which its functions get by a parameter of the name (`resource_key`) or
+    of the class; and names of parameters that get live objects of the program."""
+    ready: list[ReadyTool] = Field(default_factory=list)
+    """Tools that come with the engine; `enable_python()` and the like add them."""
+    servers: list[ToolServer] = Field(default_factory=list)
+    """MCP servers; `use_mcp()` adds them."""
+
+    def enable_python(self, name: str = "python", **spec: Any) -> Self:
+        """Give the agent `run_python`, which runs code in a sandbox of its own.
+
+        Args:
+            name: Of the environment.
+            **spec: More of its spec: `provider`, `policy`, `limits`, `scope`, `config`, …
+
+        Returns:
+            The agent.
+        """
+        return self._enable(ReadyTool("run_python", "python", name), "python", spec)
+
+    def enable_nodejs(self, name: str = "node", **spec: Any) -> Self:
+        """Give the agent `run_javascript`, which runs code in a sandbox of its own.
+
+        Args:
+            name: Of the environment.
+            **spec: More of its spec.
+
+        Returns:
+            The agent.
+        """
+        return self._enable(ReadyTool("run_javascript", "node", name), "node", spec)
+
+    def enable_shell(self, name: str = "shell", *, kind: str = "bash", **spec: Any) -> Self:
+        """Give the agent `run_command`, which runs shell commands in a sandbox of its own.
+
+        Args:
+            name: Of the environment.
+            kind: `bash`, `shell` (one session that keeps its state) or `docker`.
+            **spec: More of its spec.
+
+        Returns:
+            The agent.
+        """
+        return self._enable(ReadyTool("run_command", "shell", name), kind, spec)
+
+    def enable_sqlite(
+        self, path: str, *, mode: str = "ro", name: str = "database", **spec: Any
+    ) -> Self:
+        """Give the agent `query_database`, which runs SQL in a database.
+
+        Args:
+            path: The file.
+            mode: `ro`, `rw`, or `rwc`, which creates it.
+            name: Of the environment.
+            **spec: More of its spec.
+
+        Returns:
+            The agent.
+        """
+        config = {"path": path, "mode": mode, **spec.pop("config", {})}
+        tool = ReadyTool("query_database", "database", name)
+        return self._enable(tool, "sqlite", {**spec, "config": config})
+
+    def use_mcp(
+        self,
+        servers: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        name: str = "mcp",
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        effect: str | None = None,
+        **config: Any,
+    ) -> Self:
+        """Give the agent the tools of an MCP server, called `name.tool`, or of several.
+
+        Args:
+            servers: Several servers: name → what is said of one.
+            name: Of the server.
+            include: Names or globs of the tools that it may call; default: all.
+            exclude: Names or globs of those that it may not.
+            effect: What may be repeated: `pure`, `idempotent`; default: `once`.
+            **config: Of one server: `command`, `args`, `env`, `cwd`; or `url`, `headers`. A text
+                `secret:NAME` in `env` and `headers` stands for the environment variable NAME.
+
+        Returns:
+            The agent.
+
+        Raises:
+            UsageError: It is not said which server, or twice.
+        """
+        if (servers is None) == (not config):
+            raise UsageError(
+                f"agent {self.name!r}: use_mcp takes one server or a table of several",
+                hint="use_mcp(command=[…]), use_mcp(url=…) or use_mcp({'name': {'url': …}})",
+            )
+        table = servers if servers is not None else {name: config}
+        for one, said in table.items():
+            self.servers.append(ToolServer(one, dict(said), include, tuple(exclude), effect))
+        self._check_equipment()
+        return self
+
+    def use_tools(self, *tools: Any) -> Self:
+        """Give the agent functions, or objects with methods that `@tool` marks.
+
+        Args:
+            *tools: Functions; or objects. An object's `environments`, specs, are added as well.
+
+        Returns:
+            The agent.
+
+        Raises:
+            UsageError: One is neither.
+        """
+        for one in tools:
+            methods = _marked_methods(one)
+            if not methods and not callable(one):
+                raise UsageError(
+                    f"agent {self.name!r}: {one!r} is no function, and has no method that is a "
+                    "tool",
+                    hint="mark its methods with @tool of flowengine.tool_environment",
+                )
+            self.functions += methods or [one]
+            if methods:
+                self.environments += [dict(each) for each in getattr(one, "environments", ())]
+        self._check_equipment()
+        return self
+
+    @property
+    def environment_names(self) -> list[str]:
+        """Names of parameters that get environments or live objects."""
+        return [name_of(one) for one in self.environments]
+
+    def _enable(self, tool: ReadyTool, kind: str, spec: Mapping[str, Any]) -> Self:
+        self.environments.append({"kind": kind, "resource_key": tool.environment, **spec})
+        self.ready.append(tool)
+        self._check_equipment()
+        return self
+
+    def _check_equipment(self) -> None:
+        """Refuse what has one name twice.
+
+        Raises:
+            UsageError: The message names the agent and the name.
+        """
+        for what, names in (
+            ("tools", [one.name for one in self.ready]),
+            ("servers", [one.name for one in self.servers]),
+            ("environments", self.environment_names),
+        ):
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice is not None:
+                raise UsageError(
+                    f"agent {self.name!r} has two {what} of the name {twice!r}",
+                    hint="give one of them another name",
+                )
+
+
+def name_of(environment: str | Spec) -> str:
+    """Return the name under which functions find an environment."""
+    if isinstance(environment, str):
+        return environment
+    return str(environment.get("resource_key") or environment.get("kind", ""))
+
+
+def _marked_methods(one: Any) -> list[Callable[..., Any]]:
+    if inspect.isroutine(one) or inspect.isclass(one):
+        return []
+    found = inspect.getmembers(type(one), lambda each: hasattr(each, "__flowengine_tool__"))
+    return [getattr(one, name) for name, _ in found]

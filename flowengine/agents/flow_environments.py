@@ -1,0 +1,139 @@
+"""Environments and servers of agents in Python, as the flow that runs them declares them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flowengine import registry
+from flowengine.agents.equipment import Equipped, name_of
+from flowengine.errors import FlowEngineError, UsageError
+from flowengine.sdk import Plain
+from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
+
+_SCOPES = {"action_call": "step", "request": "region", "execution": "execution"}
+"""Scopes of specs, as a flow says them."""
+_TAKEN_OVER = (
+    *("kind", "config", "policy", "limits", "requires", "provider"),
+    *("approval", "on_wait", "keep_for"),
+)
+
+
+class FlowEnvironments:
+    """What the flow declares for all agents of a run: what is the same is declared once."""
+
+    def __init__(self) -> None:
+        self.environments: dict[str, Plain] = {}
+        self.servers: dict[str, Plain] = {}
+
+    def environment(self, spec: Mapping[str, Any], agent: Equipped) -> str:
+        """Return the name under which a spec of an agent is declared.
+
+        Raises:
+            UsageError: It says what no flow can say.
+        """
+        return _declared(self.environments, name_of(dict(spec)), _declaration(spec, agent))
+
+    def server(self, agent: Equipped, name: str) -> str:
+        """Return the name under which a server of an agent is declared."""
+        [one] = [one for one in agent.servers if one.name == name]
+        chosen: dict[str, Plain] = {"exclude": [*one.exclude]}
+        if one.include is not None:
+            chosen["include"] = [*one.include]
+        said: dict[str, Plain] = {"mcp": {**one.config, **chosen}}
+        if one.effect is not None:
+            said["effect"] = one.effect
+        if name in agent.approvals:
+            said["approval"] = agent.approvals[name]
+        return _declared(self.servers, name, said)
+
+    def taken(self, agent: Equipped, function: Callable[..., Any]) -> dict[str, Plain]:
+        """Return the environments that a function takes: parameter → name in the flow.
+
+        Args:
+            agent: Whose tool it is.
+            function: It takes them by name, by class, or all in `runtime_resources`.
+        """
+        specs = {name_of(one): one for one in agent.environments if isinstance(one, dict)}
+        specs |= _own(function)
+        parameters = [one.name for one in given_parameters(function)]
+        hints = resolved_hints(function)
+        every = "runtime_resources" in parameters
+        found = {
+            name: self.environment(spec, agent)
+            for name, spec in specs.items()
+            if every or name in parameters
+        }
+        for parameter in parameters:
+            hint = hints.get(parameter)
+            fitting = [spec for spec in specs.values() if _opens(spec["kind"], hint)]
+            if parameter not in found and len(fitting) == 1:
+                found[parameter] = self.environment(fitting[0], agent)
+        return {**found}
+
+
+def environment_names(agent: Equipped, function: Any) -> list[str]:
+    """Return the parameters of a function that are for environments, by their names."""
+    options = getattr(function, "__flowengine_tool__", None)
+    return [*agent.environment_names, *(getattr(options, "resources", None) or {})]
+
+
+def _own(function: Any) -> dict[str, dict[str, Any]]:
+    """Return the specs that a function names itself, by `@tool(resources={…})`."""
+    options = getattr(function, "__flowengine_tool__", None)
+    own = getattr(options, "resources", None) or {}
+    return {name: {"resource_key": name, **spec} for name, spec in own.items() if spec is not None}
+
+
+def _opens(kind: str, hint: Any) -> bool:
+    """Return whether a kind of environment opens resources of a class."""
+    if not isinstance(hint, type):
+        return False
+    try:
+        opened = registry.provider(kind).resource_types()
+    except FlowEngineError:
+        return False  # reported with the declaration
+    return hint is not object and any(issubclass(one, hint) for one in opened)
+
+
+def _declared(known: dict[str, Plain], name: str, said: Plain) -> str:
+    base = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_")
+    base = base if base[:1].isalpha() else f"e_{base}"
+    number, free = 1, base
+    while known.get(free, said) != said:
+        number += 1
+        free = f"{base}_{number}"
+    known[free] = said
+    return free
+
+
+def _declaration(spec: Mapping[str, Any], agent: Equipped) -> dict[str, Plain]:
+    """Return a spec as a flow declares it."""
+    scope = spec.get("scope", "execution")
+    said: dict[str, Plain] = {key: spec[key] for key in _TAKEN_OVER if key in spec}
+    where = f"agent {agent.name!r}: the environment {name_of(dict(spec))!r}"
+    known = {*_TAKEN_OVER, "scope", "owner_id", "resource_key"}
+    unknown = [key for key in spec if key not in known]
+    if unknown:
+        raise UsageError(
+            f"{where} has {unknown[0]!r}, which a run cannot take",
+            hint=f"it may have {', '.join(_TAKEN_OVER)}, scope, owner_id, resource_key",
+        )
+    if isinstance(said.get("keep_for"), int | float):
+        said["keep_for"] = f"{round(said['keep_for'] * 1000)}ms"
+    if scope in ("session", "agent"):
+        owner = spec.get("owner_id") or (agent.name if scope == "agent" else "")
+        if not owner:
+            raise UsageError(
+                f"{where} is of the scope 'session' and does not say whose",
+                hint="add owner_id: executions of one owner share it",
+            )
+        key = owner if scope == "session" else f"agent {owner}"
+        return {**said, "scope": "session", "key": key}
+    if scope not in _SCOPES:
+        raise UsageError(
+            f"{where} has the scope {scope!r}",
+            hint=f"it is one of: {', '.join([*_SCOPES, 'session', 'agent'])}",
+        )
+    return {**said, "scope": _SCOPES[scope]}

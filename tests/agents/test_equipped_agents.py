@@ -1,0 +1,367 @@
+"""Environments, ready-made tools and MCP servers of agents that are Python objects.
+
+No test here calls the manager of environments: helpers and specs are all that a program needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.agents import Agent, Response
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.errors import UsageError
+from flowengine.execution_environment import register_provider, unregister_provider
+from flowengine.metachain import MetaChain
+from flowengine.tool_environment import tool
+from flowengine_envs.sqlite import Database
+from tests.execution_environment.toy import Toy
+
+ASK = [{"role": "user", "content": "Do it."}]
+SERVER = Path(__file__).with_name("mcp_server.py")
+SDK_SERVER = Path(__file__).parents[1] / "envs" / "mcp" / "sdk_server.py"
+COMMAND = [sys.executable, str(SDK_SERVER), "stdio"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def toy() -> Iterator[Toy]:
+    provider = Toy()
+    register_provider(provider)
+    yield provider
+    unregister_provider("toy")
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments}
+
+
+def run(agent: Agent, *calls: dict[str, Any], **how: Any) -> tuple[ScriptedModel, list[Any]]:
+    """Run an agent whose model makes these calls in one reply; return it, and the answers."""
+    model = ScriptedModel([{"calls": [*calls]}, {"text": "so"}])
+    with using(model):
+        response = MetaChain(**how).run(agent, ASK)
+    assert response.termination == "resolved"
+    return model, answers(response)
+
+
+def answers(response: Response) -> list[Any]:
+    return [_data(one["content"]) for one in response.messages if one["role"] == "tool"]
+
+
+def _data(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def offered(model: ScriptedModel) -> list[str]:
+    return [one.name for one in model.requests[0].tools]
+
+
+def agent(**more: Any) -> Agent:
+    return Agent(name="Worker", model="scripted/x", **more)
+
+
+@pytest.mark.parametrize(
+    ("enable", "name", "arguments"),
+    [
+        (lambda one: one.enable_python(), "run_python", {"code": "import os\nos.getpid()"}),
+        (lambda one: one.enable_shell(), "run_command", {"command": "echo $$"}),
+        (lambda one: one.enable_nodejs(), "run_javascript", {"code": "return process.pid"}),
+    ],
+)
+def test_each_helper_alone_adds_its_tool_which_runs_in_a_sandbox(
+    enable: Callable[[Agent], Agent], name: str, arguments: dict[str, Any]
+) -> None:
+    model, [found] = run(enable(agent()), call(name, **arguments))
+
+    assert offered(model) == [name]
+    assert found["exit_code"] == 0, found
+    pid = found.get("value") or found["stdout"].strip()
+    assert int(pid) != os.getpid()
+    [told] = model.requests[0].tools
+    assert sorted(told.parameters["properties"]) == [*sorted({*arguments, "timeout"})]
+
+
+def test_a_database_is_queried_as_its_mode_says() -> None:
+    made = agent().enable_sqlite("words.db", mode="rwc")
+    run(made, call("query_database", sql="create table words (word text)"))
+    query = "select count(*) as n from words"
+    model, found = run(
+        agent().enable_sqlite("words.db"),
+        call("query_database", sql=query),
+        call("query_database", sql="drop table words"),
+    )
+
+    assert offered(model) == ["query_database"]
+    assert found[0] == {"rows": [{"n": 0}], "truncated": False}
+    assert "readonly" in found[1] or "ToolError" in found[1]
+
+
+def test_what_was_set_in_python_lasts_for_the_run() -> None:
+    code = [call("run_python", code="x = 20"), call("run_python", code="x + 22")]
+    _, found = run(agent().enable_python(), *code)
+
+    assert found[1]["value"] == 42
+
+
+def test_an_explicit_host_runs_without_a_sandbox_and_the_events_say_so() -> None:
+    code = call("run_python", code="import os\nos.getppid(), os.getpid()")
+    with Engine("store") as engine:
+        events: list[Any] = []
+        engine.environments.subscribe(events.append)
+        _, [found] = run(agent().enable_python(provider="host"), code, engine=engine)
+        engine.environments.flush_events(60)
+
+    assert os.getpid() not in found["value"][1:]
+    assert [one.provider for one in events if one.event.endswith(".ready")] == ["host"]
+
+
+def test_functions_get_environments_by_name_by_class_or_all() -> None:
+    def by_name(db, word: str) -> str:  # type: ignore[no-untyped-def]
+        "Keep."
+        db.execute("create table if not exists words (word text)")
+        db.execute("insert into words values (?)", [word])
+        return "kept"
+
+    def by_class(words: Database) -> int:
+        "Count."
+        return int(words.query("select count(*) as n from words")[0]["n"])
+
+    def every(runtime_resources: dict[str, Any]) -> list[str]:
+        "Name."
+        return sorted(runtime_resources)
+
+    def none(a: int = 0) -> int:
+        "Nothing."
+        return a
+
+    spec = {"kind": "sqlite", "resource_key": "db", "config": {"path": "w.db", "mode": "rwc"}}
+    made = agent(functions=[by_name, by_class, every, none], environments=[spec])
+    calls = [call("by_name", word="oak"), call("by_class"), call("every"), call("none", a=3)]
+    model, found = run(made, *calls)
+
+    assert found[0:2] == ["kept", 1]
+    assert "db" in found[2]
+    assert found[3] == 3
+    shown = {one.name: sorted(one.parameters["properties"]) for one in model.requests[0].tools}
+    assert shown == {"by_name": ["word"], "by_class": [], "every": [], "none": ["a"]}
+
+
+def test_a_tool_declares_its_environment_beside_its_function(toy: Toy) -> None:
+    @tool(approval="none", resources={"box": {"kind": "toy"}})
+    def echo(box: Any, text: str) -> str:
+        "Echo."
+        return str(box.echo(text))
+
+    def plain() -> int:
+        "Plain."
+        return 1
+
+    model, found = run(agent(functions=[echo, plain]), call("echo", text="hi"), call("plain"))
+
+    assert found == ["hi", 1]
+    assert sorted(model.requests[0].tools[0].parameters["properties"]) == ["text"]
+    assert (toy.opens, toy.releases) == (1, 1)
+
+
+class Counter:
+    """Tools that share what they count."""
+
+    environments = ({"kind": "toy", "resource_key": "box"},)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @tool(approval="none")
+    def raise_it(self, by: int, box: Any) -> int:
+        "Raise the count."
+        self.count += int(box.echo(by))
+        return self.count
+
+    def not_a_tool(self) -> None:
+        raise AssertionError
+
+
+def test_an_object_brings_its_methods_and_environments(toy: Toy) -> None:
+    counter = Counter()
+    model, found = run(agent().use_tools(counter), call("raise_it", by=2), call("raise_it", by=3))
+
+    assert offered(model) == ["raise_it"]
+    assert found == [2, 5]
+    assert counter.count == 5
+    assert toy.opens == 1
+
+
+def test_what_is_no_tool_or_twice_there_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"agent 'Worker': .* is no function"):
+        agent().use_tools(object())
+    with pytest.raises(UsageError, match="two tools of the name 'run_python'"):
+        agent().enable_python().enable_python("other")
+    with pytest.raises(UsageError, match="one server or a table of several"):
+        agent().use_mcp()
+    with pytest.raises(UsageError, match="two servers of the name 'mcp'"):
+        agent().use_mcp(command=["a"]).use_mcp(command=["b"])
+    with pytest.raises(UsageError, match="the scope 'session' and does not say whose"):
+        run(agent().enable_python(scope="session"), call("run_python", code="1"))
+    with pytest.raises(UsageError, match="has 'colour', which a run cannot take"):
+        run(agent().enable_python(colour="red"), call("run_python", code="1"))
+
+
+def test_scopes_say_how_long_an_environment_lives(toy: Toy) -> None:
+    @tool(approval="none")
+    def echo(box: Any) -> str:
+        "Echo."
+        return str(box.echo("x"))
+
+    opened = []
+    with Engine("store") as engine:
+        for scope, owner in (
+            ("execution", {}), ("session", {"owner_id": "ada"}), ("agent", {}), ("request", {}),
+            ("action_call", {}),
+        ):  # fmt: skip
+            spec = {"kind": "toy", "resource_key": "box", "scope": scope, **owner}
+            before = toy.opens
+            for _ in range(3):
+                made = agent(functions=[echo], environments=[spec])
+                run(made, call("echo"), call("echo"), engine=engine)
+            opened.append(toy.opens - before)
+        assert toy.releases == 3 + 3 + 6
+        engine.environments.release_scope("session", "ada")
+        assert toy.releases == 13
+
+    assert opened == [3, 1, 1, 3, 6]
+    assert toy.releases == 14
+
+
+def test_two_agents_share_what_is_the_same_and_nothing_else(toy: Toy) -> None:
+    @tool(approval="none")
+    def echo(box: Any) -> str:
+        "Echo."
+        return str(box.echo("x"))
+
+    def over() -> Agent:
+        "Hand over."
+        return second
+
+    box = {"kind": "toy", "resource_key": "box"}
+    other = {**box, "on_wait": "release"}
+    second = Agent(name="B", model="scripted/x", functions=[echo], environments=[box])
+    first = Agent(name="A", model="scripted/x", functions=[echo, over], environments=[box])
+    script: list[dict[str, Any]] = [
+        {"calls": [call("echo"), call("over")]},
+        {"calls": [call("echo")]},
+        {"text": "so"},
+    ]
+    with using(ScriptedModel(script)):
+        MetaChain().run(first, ASK)
+        assert toy.opens == 1
+    second.environments = [other]
+    with using(ScriptedModel(script)):
+        MetaChain().run(first, ASK)
+        assert toy.opens == 3
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with subprocess.Popen(
+        [sys.executable, str(SDK_SERVER), "http"], stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}/mcp"
+        server.terminate()
+
+
+def test_servers_on_standard_streams_over_http_and_a_table_of_both(address: str) -> None:
+    over: list[dict[str, Any]] = [{"command": COMMAND}, {"url": address}]
+    for config in over:
+        model, found = run(
+            agent().use_mcp(name="sums", include=["add", "fail"], **config),
+            call("sums.add", a=1, b=2),
+            call("sums.fail"),
+        )
+        assert offered(model) == ["sums.add", "sums.fail"]
+        assert found[0] == {"result": 3}
+        assert found[1].startswith("Error: ToolError: fail: ")
+
+    table = {"left": over[0], "right": over[1]}
+    model, found = run(
+        agent().use_mcp(table, include=["add"]),
+        call("left.add", a=1, b=2),
+        call("right.add", a=3, b=4),
+    )
+    assert offered(model) == ["left.add", "right.add"]
+    assert found == [{"result": 3}, {"result": 7}]
+
+
+def test_secrets_of_a_server_are_references(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN_OF_ADA", "s3cr3t-value")
+    nasty = Path(__file__).parents[1] / "envs" / "mcp" / "nasty_server.py"
+    made = agent().use_mcp(
+        name="box", command=[sys.executable, str(nasty)], env={"TOKEN": "secret:TOKEN_OF_ADA"}
+    )
+    with Engine("store") as engine:
+        _, [found] = run(made, call("box.env"), engine=engine)
+
+    assert "TOKEN" in json.dumps(found)
+    assert "s3cr3t-value" not in json.dumps(found)
+    stored = b"".join(one.read_bytes() for one in Path("store").rglob("*") if one.is_file())
+    assert b"s3cr3t-value" not in stored
+
+
+def test_approvals_hold_for_ready_made_tools_and_servers() -> None:
+    made = agent().enable_python().use_mcp(name="sums", command=COMMAND)
+    made.approvals = {"run_python": "required", "sums": "ask"}
+    script: list[dict[str, Any]] = [
+        {"calls": [call("run_python", code="6 * 7"), call("sums.add", a=1, b=2)]},
+        {"text": "so"},
+    ]
+    with Engine("store") as engine, using(ScriptedModel(script)):
+        chain = MetaChain(engine)
+        waiting = chain.run(made, ASK)
+        assert [one["tool"] for one in waiting.waits] == ["Worker__run_python", "sums.add"]
+        for wait in waiting.waits:
+            engine.approve(wait["id"])
+        ended = chain.resume(waiting.execution, made)
+
+    assert ended.termination == "resolved"
+    assert [one.get("value") or one.get("result") for one in answers(ended)] == [42, 3]
+
+
+def test_a_run_goes_on_in_another_process_with_its_environment() -> None:
+    made = agent().enable_python()
+    made.approvals["run_python"] = "ask"
+    script: list[dict[str, Any]] = [{"calls": [call("run_python", code="6 * 7")]}, {"text": "so"}]
+    with Engine("store") as engine, using(ScriptedModel(script)):
+        waiting = MetaChain(engine).run(made, ASK)
+    again = agent().enable_python()
+    again.approvals["run_python"] = "ask"
+    with Engine("store") as engine, using(ScriptedModel([{"text": "so"}])):
+        engine.approve(waiting.waits[0]["id"])
+        ended = MetaChain(engine).resume(waiting.execution, again)
+
+    assert ended.termination == "resolved"
+    assert answers(ended)[0]["value"] == 42
+
+
+def test_examples_need_no_manager_but_the_one_about_health_and_reuse() -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    naming = [one for one in examples.rglob("*.py") if "execution_environment" in one.read_text()]
+
+    assert [str(one.relative_to(examples)) for one in naming] == ["environments/health.py"]
