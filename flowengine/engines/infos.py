@@ -41,7 +41,8 @@ class WaitInfo(TypedDict, total=False):
     edit_schema: dict[str, Any]
     """JSON Schema of these fields, to the extent that the flow declares their types."""
     tool: str
-    """Of a call that waits for approval: its name; `subject` has the arguments."""
+    """Of a call that waits for approval, or of which nobody knows whether it was made: its name;
+    `subject` has the arguments."""
     version: str
     """Digest of the tool's declaration."""
     digest: str

@@ -155,6 +155,8 @@ def _subject(wait: WaitInfo) -> Iterator[str]:
         if "difference" in wait:
             yield _fact("changed", "the tool has changed since the call was approved")
             yield from _quoted(wait["difference"])
+    elif "tool" in wait:
+        yield _fact("call", wait["tool"])
     if "subject" not in wait:
         return
     subject, edit = wait["subject"], wait.get("edit") or []

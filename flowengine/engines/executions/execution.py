@@ -10,6 +10,7 @@ import gc
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.executions.calls import uncertain_call
 from flowengine.engines.executions.growing_lists import GrowingLists
 from flowengine.engines.executions.shared_locks import claim_of, claims_in
 from flowengine.engines.executions.subjects import address_of, why_of
@@ -456,10 +457,12 @@ class Execution:
         elif isinstance(command, ClearTimer):
             self.timers.clear(command.timer)
         elif isinstance(command, OpenWait):
-            number: int = command.record["id"]
-            self.waits[number] = self._opened[number] = command.record
+            opened, number = command.record, command.record["id"]
+            if opened["kind"] == "question" and opened.get("ran") == "maybe":
+                opened |= uncertain_call(self.linked.compiled, self.state, opened)
+            self.waits[number] = self._opened[number] = opened
             if self.told is not None:
-                self.told.waits.append((command.record, None))
+                self.told.waits.append((opened, None))
         elif isinstance(command, CloseWait):
             record = self.waits.pop(command.wait, None)
             if self.told is not None and record is not None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
+from flowengine.engines.executions.calls import is_call, offer_of, subject_of, tool_of
 from flowengine.engines.running.call_descriptions import difference
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
-from flowengine.kernel.graph.compiled import OPENING, SecretText
 from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
@@ -51,8 +50,8 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     step = execution.linked.compiled["steps"][run.step]
     if not is_call(step):
         return None
-    offered = _offered(step, run)
-    tool, subject = tool_of(step, offered), _subject(step, run)
+    offered = offer_of(step, run.input)
+    tool, subject = tool_of(step, offered), subject_of(step, run.args, run.input)
     try:
         said = _verdict(host, execution, step, tool, subject)
     except FlowEngineError as error:
@@ -86,35 +85,6 @@ def _stands(said: Verdict | None, run: Run, version: str, step: StepSpec) -> boo
         return False
     # Of a call that its flow asks about, the kernel has looked at the version.
     return "approval" in step or bool(approved["version"] == version)
-
-
-def is_call(step: StepSpec) -> bool:
-    """Return whether a step calls a tool, declared or inline; else it is a part of the engine."""
-    kind = step.get("kind", "")
-    if "tool" in step:
-        return kind != "flow"
-    return kind not in (OPENING, "flow") and "step" in registry.kind_class(kind).places
-
-
-def _offered(step: StepSpec, run: Run) -> Mapping[str, str]:
-    """Return what is known of a tool of a server that was offered; else nothing."""
-    if registry.kind_class(step["kind"]).session is None:
-        return {}
-    given = run.input if isinstance(run.input, dict) else {}
-    offered: Mapping[str, str] = given.get("offered") or {}
-    return offered
-
-
-def tool_of(step: StepSpec, offered: Mapping[str, str]) -> str:
-    """Return the name of the tool that a step calls; of an inline one what it runs.
-
-    Args:
-        offered: What is known of the tool, where the step may call any tool of a server.
-    """
-    kind = step["kind"]
-    if "tool" in step and "tool" in offered:
-        return step["tool"].removesuffix("*") + offered["tool"]
-    return step.get("tool") or registry.kind_class(kind).label(step.get("task", {})) or kind
 
 
 def version_of(step: StepSpec, offered: Mapping[str, str]) -> str:
@@ -189,26 +159,6 @@ def _environments(step: StepSpec) -> Iterable[str]:
         return ()
     uses: dict[str, Plain] = step["input"][1]["environments"][1]
     return uses
-
-
-def _subject(step: StepSpec, run: Run) -> dict[str, Plain]:
-    """Return what is given to a call, as people may see it."""
-    given = run.input if isinstance(run.input, dict) else {}
-    if "tool" in step or registry.kind_class(step["kind"]).takes_arguments:
-        args = run.args if run.args is not None else given.get("args", {})
-        shown = {**args, **given.get("bind", {})}
-    else:
-        shown = {**step.get("task", {}), **given}
-    return {name: masked(one) for name, one in shown.items()}
-
-
-def masked(value: Plain) -> Plain:
-    """Return a value without what secrets hold."""
-    if isinstance(value, SecretText):
-        return "".join([part if isinstance(part, str) else "***" for part in value.parts])
-    if isinstance(value, dict):
-        return {key: masked(one) for key, one in value.items()}
-    return [masked(one) for one in value] if isinstance(value, list) else value
 
 
 def _refused(host: Host, run: Run, tool: str, rule: str, message: str) -> Event:

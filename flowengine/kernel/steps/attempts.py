@@ -21,13 +21,12 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import (
     Names,
     evaluate,
-    join_secrets,
     regions,
-    split_secrets,
 )
 from flowengine.kernel.flow_state import readers
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.graph.secret_texts import join_secrets, split_secrets
 from flowengine.kernel.limits import budgets, locks
 from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel.commands import Consult
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, holds
-from flowengine.kernel.graph.compiled import Plain, SecretText
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.graph.rules import Verdict, strictest
+from flowengine.kernel.graph.secret_texts import masked
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.state import entries
 from flowengine.kernel.view import RESPOND, edited
@@ -160,7 +161,7 @@ def _ask(
     unit["args"] = args
     record = wait["record"]
     record["tool"], record["version"] = tool, asked["version"]
-    shown = _shown({**(args or {}), **asked["bind"]})
+    shown = masked({**(args or {}), **asked["bind"]})
     record["digest"] = digest([tool, asked["version"], args, asked["bind"]])
     record.update(why)
     if asked["bind"]:
@@ -197,15 +198,6 @@ def _editable(asked: dict[str, Plain], args: dict[str, Plain]) -> list[str] | No
         return None  # of several voters, all have to have seen the same
     known = [*args, *(asked["schema"] or {}).get("properties", ())] if said is True else said
     return [name for name in dict.fromkeys(known) if name not in asked["bind"]]
-
-
-def _shown(value: Plain) -> Plain:
-    """Return a value as people see it: without what secrets hold."""
-    if isinstance(value, SecretText):
-        return "".join([part if isinstance(part, str) else "***" for part in value.parts])
-    if isinstance(value, dict):
-        return {key: _shown(one) for key, one in value.items()}
-    return [_shown(one) for one in value] if isinstance(value, list) else value
 
 
 def approved(m: Machine, wait: Wait, decision: dict[str, Any]) -> dict[str, Plain]:

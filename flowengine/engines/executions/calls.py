@@ -1,0 +1,96 @@
+"""Calls of tools as people are shown them: which steps make one, of what, with what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine import registry
+from flowengine.errors import FlowEngineError
+from flowengine.kernel.graph.compiled import OPENING
+from flowengine.kernel.graph.secret_texts import join_secrets, masked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+    from flowengine.kernel.state.records import State
+
+
+def uncertain_call(
+    flow: CompiledFlow, state: State, record: Mapping[str, Plain]
+) -> dict[str, Plain]:
+    """Return what a question about an attempt that was cut off shows of its call.
+
+    Args:
+        flow: What the execution runs.
+        state: The state, with the question in it.
+        record: That of the question.
+
+    Returns:
+        `tool` and `subject`; nothing of a step that calls no tool.
+    """
+    wait = state["waits"].get(record["id"])
+    if wait is None:
+        return {}
+    attempt: Any = state["units"].get(wait["unit"])
+    if attempt is None:
+        attempt = state["cuts"].get(wait.get("cut", 0), {})
+    place = state["acts"][attempt["act"]]["step"] if "act" in attempt else attempt.get("step")
+    if place is None:
+        return {}
+    step = flow["steps"][place]
+    given = join_secrets(attempt.get("input"), attempt.get("secrets", []))
+    if step.get("environments") and isinstance(given, dict):
+        given = given["input"]
+    try:
+        if not is_call(step):
+            return {}
+        tool = tool_of(step, offer_of(step, given))
+        return {"tool": tool, "subject": subject_of(step, attempt.get("args"), given)}
+    except FlowEngineError:  # what brings the kind is not installed
+        return {}
+
+
+def is_call(step: StepSpec) -> bool:
+    """Return whether a step calls a tool, declared or inline; else it is a part of the engine."""
+    kind = step.get("kind", "")
+    if "tool" in step:
+        return kind != "flow"
+    return kind not in (OPENING, "flow") and "step" in registry.kind_class(kind).places
+
+
+def offer_of(step: StepSpec, given: Plain) -> Mapping[str, str]:
+    """Return what is known of a tool of a server that was offered; else nothing."""
+    if registry.kind_class(step["kind"]).session is None:
+        return {}
+    offered: Mapping[str, str] = (given.get("offered") if isinstance(given, dict) else None) or {}
+    return offered
+
+
+def tool_of(step: StepSpec, offered: Mapping[str, str]) -> str:
+    """Return the name of the tool that a step calls; of an inline one what it runs.
+
+    Args:
+        offered: What is known of the tool, where the step may call any tool of a server.
+    """
+    kind = step["kind"]
+    if "tool" in step and "tool" in offered:
+        return step["tool"].removesuffix("*") + offered["tool"]
+    return step.get("tool") or registry.kind_class(kind).label(step.get("task", {})) or kind
+
+
+def subject_of(step: StepSpec, args: Plain, given: Plain) -> dict[str, Plain]:
+    """Return what is given to a call, as people may see it.
+
+    Args:
+        args: Its arguments, if they are known apart.
+        given: The input of its attempt.
+    """
+    given = given if isinstance(given, dict) else {}
+    if "tool" in step or registry.kind_class(step["kind"]).takes_arguments:
+        args = args if args is not None else given.get("args", {})
+        shown = {**args, **given.get("bind", {})}
+    else:
+        shown = {**step.get("task", {}), **given}
+    return {name: masked(one) for name, one in shown.items()}

@@ -1,0 +1,99 @@
+"""The question about a call that was cut off shows what was called, with what; never a secret."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+
+DIES = """
+import os, signal
+def send(to, **more):
+    os.kill(os.getpid(), signal.SIGKILL)
+def boom():
+    raise ValueError("boom")
+"""
+FLOW = """
+flowengine: 1
+id: it
+secrets: {KEY: {env: SOME_KEY}}
+tools:
+  send: {python: "dies:send", bind: {key: "Bearer ${{ secrets.KEY }}"}, effect: once}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SOME_KEY", "c4n4ry")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    Path("dies.py").write_text(DIES)
+
+
+def flowengine(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flowengine", "--store", "store", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def killed(steps: str) -> dict[str, Any]:
+    """Run a flow whose step kills its process, resume it, and return the question."""
+    Path("flow.yaml").write_text(FLOW + steps)
+    assert flowengine("run", "flow.yaml").returncode == -signal.SIGKILL
+    with Engine("store") as engine:
+        [found] = engine.executions().items
+        result = engine.resume(found["execution"])
+        assert result.status == "stalled"
+        [wait] = result.waits
+        assert engine.wait(wait["id"])["subject"] == wait["subject"]
+    return {**wait}
+
+
+def test_it_shows_tool_and_arguments_with_secrets_masked() -> None:
+    wait = killed("steps: [{id: a, call: send, with: {to: ben}}]\n")
+    assert (wait["kind"], wait["tool"]) == ("question", "send")
+    assert wait["subject"] == {"to": "ben", "key": "Bearer ***"}
+    shown = flowengine("approvals", "show", wait["id"]).stdout
+    assert "call " in shown
+    assert "Bearer ***" in shown
+    assert "c4n4ry" not in shown
+    stored = b"".join(file.read_bytes() for file in Path("store").rglob("*") if file.is_file())
+    assert b"c4n4ry" not in stored
+
+
+def test_it_shows_what_an_inline_step_and_a_command_run() -> None:
+    wait = killed('steps: [{id: a, python: "dies:send", with: {to: zoe}}]\n')
+    assert (wait["tool"], wait["subject"]) == ("dies:send", {"to": "zoe"})
+
+
+def test_it_is_still_there_when_the_next_process_looks() -> None:
+    wait = killed("steps: [{id: a, call: send, with: {to: ben}}]\n")
+    with Engine("store") as engine:
+        assert engine.resume(wait["execution"]).waits[0]["subject"]["to"] == "ben"
+
+
+def test_an_attempt_that_was_stopped_is_shown_before_it_is_undone() -> None:
+    """Nobody knows whether what a failure has stopped had acted, and whether it is to be undone."""
+    Path("flow.yaml").write_text(
+        FLOW
+        + """
+  wait:
+    shell: [sleep, "${{ args.seconds }}"]
+    args: {properties: {seconds: {type: string}}}
+    effect: once
+steps:
+  - id: p
+    parallel:
+      - {id: a, call: wait, with: {seconds: "60"}, compensate: {python: "dies:boom"}}
+      - {id: b, group: [{id: w, wait: {for: 100ms}}, {id: c, python: "dies:boom"}]}
+on_error: compensate
+"""
+    )
+    with Engine("store") as engine:
+        [wait] = engine.run("flow.yaml").waits
+    assert (wait["tool"], wait["subject"]) == ("wait", {"seconds": "60"})
