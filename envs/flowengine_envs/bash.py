@@ -13,10 +13,10 @@ from flowengine.sdk import (
     Refused,
     StepContext,
 )
+from flowengine.sdk.command_rules import check
 from flowengine.sdk.environments import Capabilities, Request, Sandbox, Spec, awaitable, blocking
 from flowengine_envs.call_limits import asked
 from flowengine_envs.channel import Channel
-from flowengine_envs.command_rules import check
 from flowengine_envs.results import CommandResult, OnOutput
 from flowengine_envs.steps import StepFiles, add_outputs, place_for_value, step_value
 from flowengine_envs.supervised import Supervised, SupervisedProvider

@@ -115,6 +115,27 @@ def _identity(value: Plain) -> Any:
     return (isinstance(value, bool), value)
 
 
+def only_runs(command: Plain, allowed: Plain) -> bool:
+    """Return whether a command runs one of some programs, and nothing else.
+
+    Args:
+        command: Text for a shell, or program and arguments.
+        allowed: The first words of commands: `git log` allows all that begins so, but for options
+            by which a program writes files or runs others.
+    """
+    from flowengine.sdk.command_rules import check
+    from flowengine.sdk.errors import StepError
+
+    _needs(allowed, list, "only_runs", "a list of commands")
+    if not isinstance(command, (str, list)) or not all(isinstance(one, str) for one in allowed):
+        raise NoValue("only_runs() needs a command, and a list of texts")
+    try:
+        check(command, allowed, "only_runs")
+    except StepError:
+        return False
+    return True
+
+
 def flatten(items: Plain) -> Plain:
     """Return a list with the items of the lists in it in their place, one level deep."""
     _needs(items, list, "flatten", "a list")
@@ -323,6 +344,7 @@ FUNCTIONS: dict[str, Callable[..., Plain]] = {
     "json": json,
     "keys": keys,
     "merge": merge,
+    "only_runs": only_runs,
     "parse_json": parse_json,
     "range": range_,
     "replace": replace,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from flowengine.flow.expressions.interface import Schema
 from flowengine.flow.expressions.types import (
     ANY,
+    BOOL,
     DOUBLE,
     INT,
     MAP,
@@ -23,6 +24,7 @@ TEXTS = frozenset(["string"])
 LISTS = frozenset(["array"])
 MAPS = frozenset(["object"])
 INTEGERS = frozenset(["integer"])
+COMMANDS = frozenset(["string", "array"])
 TIMES = frozenset(["string", "timestamp"])
 SIZED = frozenset(["string", "bytes", "array", "object"])
 
@@ -79,6 +81,7 @@ SIGNATURES: dict[str, Signature] = {
     "json": Signature([ANYTHING], _always(TEXT)),
     "keys": Signature([MAPS], _always(list_of(TEXT))),
     "merge": Signature([MAPS, MAPS], _always(MAP)),
+    "only_runs": Signature([COMMANDS, LISTS], _always(BOOL)),
     "parse_json": Signature([TEXTS], _always(ANY)),
     "range": Signature([INTEGERS], _always(list_of(INT))),
     "replace": Signature([TEXTS, TEXTS, TEXTS, INTEGERS], _always(TEXT), optional=1),

@@ -1,15 +1,15 @@
-"""Which commands a policy allows: by their words, as they will be run, never by their text.
+"""Which commands rules allow: by their words, as they will be run, never by their text.
 
-With `allow` no shell reads a command: it is split into words here, and what would mean something to
-a shell beyond words - another command, a redirection, an expansion - is refused. What is left is
-started directly. So nothing can be hidden in a text that the check reads otherwise than the shell.
+A command is split into words here, and what would mean something to a shell beyond words - another
+command, a redirection, an expansion - is refused. So a shell that reads what is left runs one
+program with just these words, and nothing can be hidden in a text that the check reads otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowengine.sdk import Refused, ValidationError
+from flowengine.sdk.errors import Refused, ValidationError
 
 _MEANS_MORE = {
     **dict.fromkeys(";&|()", "another command"),
@@ -93,6 +93,8 @@ def split(command: str, who: str) -> list[str]:
     Raises:
         Refused: A shell would do more with it than split it.
     """
+    if any(sign < " " and sign not in "\t\n\r" for sign in command):
+        raise Refused(f"{who}: {command!r} has a control character")  # which some shells drop
     words: list[str] = []
     word: str | None = None
     quote = ""
