@@ -13,14 +13,27 @@ if TYPE_CHECKING:
         run_python_code,
         with_env,
     )
+    from flowengine_envs.documents.markdown_browser import RequestsMarkdownBrowser
 
-__all__ = ["DockerConfig", "DockerEnv", "Execution", "LocalEnv", "run_python_code", "with_env"]
+__all__ = [
+    "DockerConfig",
+    "DockerEnv",
+    "Execution",
+    "LocalEnv",
+    "RequestsMarkdownBrowser",
+    "run_python_code",
+    "with_env",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Load these only when they are asked for: they need pydantic."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "RequestsMarkdownBrowser":
+        from flowengine_envs.documents import markdown_browser
+
+        return markdown_browser.RequestsMarkdownBrowser
     from flowengine_envs import compatibility
 
     return getattr(compatibility, name)

@@ -6,36 +6,30 @@ they leave behind when their process is killed is ended as that of every other e
 
 from __future__ import annotations
 
-import asyncio
-import atexit
 import functools
 import inspect
 import logging
 import os
 import platform
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
-from weakref import WeakSet
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from flowengine.sdk import EnvironmentClosed, EnvironmentLost, Refused, ValidationError
-from flowengine.sdk.environments import Owner, Request, Sandbox, Spec, background
+from flowengine.sdk import EnvironmentLost, Refused, ValidationError
+from flowengine.sdk.environments import background
 from flowengine.sdk.models import Config, Duration, Limits
-from flowengine.sdk.process_identity import this_process
-from flowengine.sdk.sandboxes import with_sandboxes
-from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.mounts import check
 from flowengine_envs.python import Python, PythonSandbox
 from flowengine_envs.results import CodeResult
 from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.unmanaged import Unmanaged
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    pass
 
 _log = logging.getLogger("flowengine.environments")
 
@@ -91,32 +85,15 @@ class Execution(NamedTuple):
     """`_result` or the last expression as text, `""`, or `Error: ...`."""
 
 
-class _Env:
+class _Env(Unmanaged[PythonSandbox]):
     """A Python sandbox that is opened by `init_container`, or by its first use."""
 
-    _sandbox: type[Sandbox]
+    _provider = Python
     config: LocalConfig
-
-    def __init__(self) -> None:
-        self.generation = 0
-        """How many times it was opened."""
-        self._resource: PythonSandbox | None = None
-        self._closed = False
-        self._home: Path | None = None
-        self._opening = asyncio.Lock()
-        _open.add(self)
 
     def __enter__(self) -> Any:
         self.init_container()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def init_container(self) -> None:
         """Open it, unless it is open.
@@ -152,25 +129,6 @@ class _Env:
         """Do the same as `execute_code`, for any event loop."""
         return await background().wait(self._execute(code, timeout))
 
-    @property
-    def resource(self) -> PythonSandbox:
-        """The resource of kind `python` that this stands for, with all its verbs.
-
-        Raises:
-            EnvironmentClosed: It is not open.
-        """
-        if self._resource is None:
-            raise EnvironmentClosed(f"{type(self).__name__} is not open: call init_container()")
-        return self._resource
-
-    def close(self) -> None:
-        """End it and all it started; more than once does nothing."""
-        background().run(self._close(), "async_close()")
-
-    async def async_close(self) -> None:
-        """Do the same as `close`, for any event loop."""
-        await background().wait(self._close())
-
     async def _execute(self, code: str, timeout: float | None) -> Execution:
         again = self._resource is not None and not self._resource.healthy
         resource = await self._ready()
@@ -178,72 +136,17 @@ class _Env:
         before, after = _AGAIN if again else "", _GONE if done.namespace_lost else ""
         return Execution(done.stdout, f"{before}{done.stderr}{after}", _told(done))
 
-    async def _ready(self) -> PythonSandbox:
-        async with self._opening:
-            return await self._opened()
+    def _how_to_open(self) -> str:
+        return "call init_container()"
 
-    async def _opened(self) -> PythonSandbox:
-        if self._closed:
-            raise EnvironmentClosed(f"{type(self).__name__} was closed")
-        if self._resource is not None:
-            if self._resource.healthy:
-                return self._resource
-            self._resource.check_open()
-            await _given_back(self._resource)
-            self._resource = None
-        request = self._request()
-        await self._sandbox.probe(request.spec)
-        self._resource = await Python().ensure(request)
-        self.generation = request.generation
-        return self._resource
+    def _workspace(self) -> str:
+        return self.config.workspace_mount
 
-    async def _close(self) -> None:
-        self._closed = True
-        resource, self._resource = self._resource, None
-        try:
-            if resource is not None:
-                await resource.finish(0.0)
-                await _given_back(resource)
-        finally:
-            if self._home is not None:
-                await asyncio.to_thread(remove_scratch, self._home)
-                self._home = None
-
-    def _request(self) -> Request:
-        """Return what a manager would ask its provider for."""
-        config = with_sandboxes(Python().config_model(), [self._sandbox])(**self._asked())
-        policy = Python().policy_model()()
-        limits = self.config.limits.model_copy(update={"time": self.config.timeout})
-        name = type(self).__name__
-        id = uuid.uuid4().hex
-        owner: Owner = this_process()
-        kind, provider = Python.kind, self._sandbox.name
-        spec = Spec(id, kind, "global", "", name, provider, config, policy, limits, {})
-        workspace = Path(os.path.abspath(os.path.expanduser(self.config.workspace_mount)))
-        workspace.mkdir(parents=True, exist_ok=True)
-        if self._home is None:
-            self._home = make_scratch()
-        return Request(
-            spec,
-            id,
-            self.generation + 1,
-            config,
-            policy,
-            limits,
-            workspace.resolve(),
-            self._home,
-            self._sandbox,
-            {},
-            owner,
-            f"{name}.{owner.pid}",
-            f"{id}@{name}",
-            _not_written_down,
-            background().loop.time() + 120,
-            logging.LoggerAdapter(_log, {}),
-        )
-
-    def _asked(self) -> dict[str, Any]:
+    def _config(self) -> dict[str, Any]:
         return {"env": self.config.env}
+
+    def _limits(self) -> Limits:
+        return self.config.limits.model_copy(update={"time": self.config.timeout})
 
 
 class DockerEnv(_Env):
@@ -260,11 +163,11 @@ class DockerEnv(_Env):
         super().__init__()
         self._warned = False
 
-    def _asked(self) -> dict[str, Any]:
+    def _config(self) -> dict[str, Any]:
         config = self.config
         known = Docker.config_model().model_fields.keys() & DockerConfig.model_fields.keys()
         asked = {name: getattr(config, name) for name in sorted(known)}
-        asked |= super()._asked()
+        asked |= super()._config()
         if config.image is None and "platform" not in config.model_fields_set:
             asked["platform"] = None
         self._warn_of(asked["platform"])
@@ -292,24 +195,6 @@ class LocalEnv(_Env):
         super().__init__()
 
 
-_open: WeakSet[_Env] = WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for env in list(_open):
-        if env._resource is not None and env._resource._pid == os.getpid():
-            env.close()
-
-
-def _not_written_down(**facts: Any) -> None:
-    """There is no registry: containers carry labels, and processes end with this one."""
-
-
-async def _given_back(resource: PythonSandbox) -> None:
-    await Python().release(resource)
-
-
 def _told(done: CodeResult) -> str:
     return done.text if done.error is None else f"Error: {done.error}"
 
@@ -317,7 +202,7 @@ def _told(done: CodeResult) -> str:
 _Tool = TypeVar("_Tool", bound=Callable[..., Any])
 
 
-def with_env(key: str) -> Callable[[_Tool], _Tool]:
+def with_env(key: str, declare: str = "") -> Callable[[_Tool], _Tool]:
     """Give a tool its environment, and hide the parameter from whoever calls it.
 
     The environment is `context_variables[key]`. It goes to the parameter named like the key if
@@ -326,6 +211,7 @@ def with_env(key: str) -> Callable[[_Tool], _Tool]:
 
     Args:
         key: Under which the environment is found.
+        declare: What to do where there is none, for the error.
 
     Returns:
         A decorator. A call without that environment raises `RuntimeError` naming the key.
@@ -338,33 +224,39 @@ def with_env(key: str) -> Callable[[_Tool], _Tool]:
             raise ValidationError(f"{tool.__name__} has neither a parameter '{key}' nor 'env'")
         passes = "context_variables" in inner.parameters or hasattr(tool, "__environments__")
 
-        def filled(given: dict[str, Any]) -> dict[str, Any]:
+        hidden = {takes, "context_variables"}
+        shown = [each for name, each in inner.parameters.items() if name not in hidden]
+        public = inner.replace(parameters=shown)
+
+        def filled(args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
             variables: Mapping[str, Any] = given.pop("context_variables", None) or {}
             env = variables.get(key)
             if env is None:
+                hint = f": {declare}" if declare else ""
                 raise RuntimeError(
-                    f"{tool.__name__} needs the environment '{key}', which does not exist"
+                    f"{tool.__name__} needs the environment '{key}', which does not exist{hint}"
                 )
             more = {"context_variables": variables} if passes else {}
-            return {**given, takes: env, **more}
+            # A place among the arguments is one of those that the caller sees.
+            public.bind(*args, **given)
+            named = zip((each.name for each in shown), args, strict=False)
+            return {**dict(named), **given, takes: env, **more}
 
         if inspect.iscoroutinefunction(tool):
 
             @functools.wraps(tool)
             async def call_async(*args: Any, **given: Any) -> Any:
-                return await _awaited(tool(*args, **filled(given)))
+                return await _awaited(tool(**filled(args, given)))
 
             call: Any = call_async
         else:
 
             @functools.wraps(tool)
             def call_plain(*args: Any, **given: Any) -> Any:
-                return tool(*args, **filled(given))
+                return tool(**filled(args, given))
 
             call = call_plain
-        hidden = {takes, "context_variables"}
-        shown = [each for name, each in inner.parameters.items() if name not in hidden]
-        call.__signature__ = inner.replace(parameters=shown)
+        call.__signature__ = public
         call.__annotations__ = {k: v for k, v in tool.__annotations__.items() if k not in hidden}
         call.__environments__ = (key, *getattr(tool, "__environments__", ()))
         found: _Tool = call

@@ -1,0 +1,298 @@
+"""`RequestsMarkdownBrowser`: a reader with a position, over the kind `documents`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.agents import function_to_json
+from flowengine.sdk import EnvironmentClosed, EnvironmentLost, HttpError, StepError, ValidationError
+from flowengine_envs import RequestsMarkdownBrowser
+from flowengine_envs.documents import browser_tools
+from flowengine_envs.documents.conversion import Unreadable
+from flowengine_envs.network.connections import UrlRefused
+from flowengine_envs.sandboxes.processes import has
+from tests.envs.documents.test_downloads import HTML
+from tests.envs.network.ways_out import Site, serving
+
+LINES = [f"line {number}" for number in range(1, 2501)]
+TEXT = "\n".join(LINES)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    if not has("bwrap"):
+        pytest.skip("no bubblewrap: apt-get install bubblewrap")
+    monkeypatch.chdir(tmp_path)
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "long.txt").write_text(TEXT)
+    (workspace / "short.md").write_text("# Short\n\nThe end.")
+    return workspace
+
+
+@pytest.fixture
+def browser(folder: Path) -> Iterator[RequestsMarkdownBrowser]:
+    with RequestsMarkdownBrowser() as made:
+        yield made
+
+
+def test_defaults_and_arguments(tmp_path: Path) -> None:
+    browser = RequestsMarkdownBrowser()
+    assert (browser.viewport_size, browser.downloads_folder) == (1024, "./workspace/downloads")
+    for size in (0, -1, True):
+        with pytest.raises(ValidationError, match="viewport_size"):
+            RequestsMarkdownBrowser(viewport_size=size)
+    with pytest.raises(ValidationError, match="provider"):
+        RequestsMarkdownBrowser(provider="docker")
+    with pytest.raises(EnvironmentClosed, match="use it first"):
+        _ = browser.resource
+    browser.close()
+    with pytest.raises(EnvironmentClosed, match="was closed"):
+        browser.visit_page("long.txt")
+    assert not (tmp_path / "workspace" / "downloads").exists()
+
+
+def test_pages(browser: RequestsMarkdownBrowser) -> None:
+    assert browser.page_down() == "no page is open: call visit_page first"
+    assert browser.find_on_page("x") == "no page is open: call visit_page first"
+    assert browser.back() == "there is no page before"
+
+    first = "[Page 1/3]\n\n" + "\n".join(LINES[:1024]) + "\n"
+    assert browser.visit_page("long.txt") == first
+    assert browser.page_up() == first
+    assert browser.page_down().startswith("[Page 2/3]\n\nline 1025\n")
+    last = browser.page_down()
+    assert last == "[Page 3/3]\n\n" + "\n".join(LINES[2048:])
+    assert browser.page_down() == last
+    for number in (0, 4, "x", None):
+        assert "pages are 1 to 3" in browser.page_to(number)  # type: ignore[arg-type]
+    assert browser.page_to(2).startswith("[Page 2/3]\n\nline 1025\n")
+
+
+def test_search_and_back(browser: RequestsMarkdownBrowser) -> None:
+    browser.visit_page("long.txt")
+    assert browser.find_next() == "there is nothing more to find"
+    assert browser.find_on_page("LINE 20*").startswith("[Page 1/3]")
+    assert browser.find_on_page("line 2400").startswith("[Page 3/3]")
+    assert browser.find_on_page("absent") == "'absent' was not found"
+    assert browser.state["page"] == 3
+    assert browser.find_on_page("line 1\n").startswith("[Page 1/3]")
+    browser.page_to(2)
+    assert browser.visit_page("short.md") == "[Page 1/1]\n\n# Short\n\nThe end."
+    assert browser.back().startswith("[Page 2/3]\n\nline 1025")
+    assert browser.back() == "there is no page before"
+
+
+def test_a_failed_visit_changes_nothing(browser: RequestsMarkdownBrowser, folder: Path) -> None:
+    browser.visit_page("long.txt")
+    browser.page_down()
+    (folder / "bad.pdf").write_bytes(b"%PDF-1.7 broken")
+    (folder / "a.zip").write_bytes(b"PK\x05\x06" + bytes(18))
+    for address, error in [
+        ("absent.pdf", Unreadable),
+        ("bad.pdf", Unreadable),
+        ("a.zip", Unreadable),
+        ("/etc/passwd", Unreadable),
+        ("../outside", Unreadable),
+        ("http://10.0.0.1/", UrlRefused),
+        ("x" * 10_000, StepError),
+        (None, ValidationError),
+    ]:
+        with pytest.raises(error):
+            browser.visit_page(address)  # type: ignore[arg-type]
+    assert browser.page_up().startswith("[Page 1/3]\n\nline 1\n")
+    assert browser.back() == "there is no page before"
+
+
+def test_errors_of_servers_are_pages_to_go_back_from(folder: Path) -> None:
+    with serving() as site, RequestsMarkdownBrowser(network=[site.place]) as browser:
+        site.pages["/gone"] = (404, HTML, b"<h1>Gone</h1>")
+        browser.visit_page("long.txt")
+        assert browser.visit_page(site.url("/gone")) == "[Page 1/1]\n\n# Gone"
+        assert browser.back().startswith("[Page 1/3]")
+        site.pages["/bad"] = (200, {"Content-Encoding": "br"}, b"x")
+        with pytest.raises(HttpError):
+            browser.visit_page(site.url("/bad"))
+
+
+def test_the_position_survives_in_another_process(folder: Path) -> None:
+    """As plain data that holds no text of the document."""
+    with RequestsMarkdownBrowser() as browser:
+        browser.visit_page("short.md")
+        browser.visit_page("long.txt")
+        browser.page_down()
+        state = json.dumps(browser.state)
+    assert "line" not in state
+    assert len(state) < 1000
+    code = (
+        "import json, sys\n"
+        "from flowengine_envs import RequestsMarkdownBrowser\n"
+        "with RequestsMarkdownBrowser(state=json.loads(sys.argv[1])) as browser:\n"
+        "    assert browser.state == json.loads(sys.argv[1])\n"
+        "    print(json.dumps([browser.page_to(2), browser.page_down(), browser.back()]))\n"
+    )
+
+    def resumed() -> Any:
+        argv = [sys.executable, "-c", code, state]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    page, following, before = resumed()
+    assert page.startswith("[Page 2/3]\n\nline 1025\n")
+    assert following.startswith("[Page 3/3]\n")
+    assert before.startswith("[Page 1/1]\n\n# Short")
+
+    (folder / "long.txt").write_text("other")
+    page, following, _ = resumed()
+    assert page.splitlines() == [
+        "(this document has changed since it was last read)",
+        "there is no page 2: pages are 1 to 1",
+    ]
+    assert following.startswith("[Page 1/1]\n\nother")
+
+
+def test_a_changed_document_is_told_first(folder: Path) -> None:
+    with RequestsMarkdownBrowser() as browser:
+        browser.visit_page("long.txt")
+        browser.page_down()
+        state = browser.state
+    (folder / "long.txt").write_text(TEXT.replace("line 1025", "moved"))
+    with RequestsMarkdownBrowser(state=state) as browser:
+        assert browser.page_up().startswith(
+            "(this document has changed since it was last read)\n[Page 1/3]\n"
+        )
+        assert browser.page_down().startswith("[Page 2/3]\n\nmoved\n")
+
+
+@pytest.mark.parametrize(
+    "state", [{"address": "x"}, {"page": 1}, {"address": "x", "page": "y", "sha256": ""}]
+)
+def test_what_is_no_state_is_refused(state: Any) -> None:
+    with pytest.raises(ValidationError, match="not the state of a browser"):
+        RequestsMarkdownBrowser(state=state)
+
+
+def test_two_readers_do_not_disturb_each_other(folder: Path) -> None:
+    (folder / "other.txt").write_text(TEXT.replace("line", "row"))
+
+    def read(name: str, word: str) -> list[str]:
+        with RequestsMarkdownBrowser() as browser:
+            shown = [browser.visit_page(name)]
+            shown += [browser.page_down() for _ in range(2)]
+            assert all(f"\n{word} " in page for page in shown)
+            return shown
+
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(read, ["long.txt", "other.txt"], ["line", "row"])
+    assert [page.replace("row", "line") for page in other] == one
+
+
+def test_calls_of_one_reader_take_turns(browser: RequestsMarkdownBrowser) -> None:
+    browser.visit_page("long.txt")
+    with ThreadPoolExecutor(8) as pool:
+        shown = list(pool.map(lambda n: browser.page_to(n % 3 + 1), range(24)))
+    for number, page in enumerate(shown):
+        assert page.startswith(f"[Page {number % 3 + 1}/3]")
+
+
+def test_inside_a_loop_it_says_what_to_do(browser: RequestsMarkdownBrowser) -> None:
+    async def main() -> str:
+        with pytest.raises(RuntimeError, match="to_thread"):
+            browser.visit_page("short.md")
+        return await asyncio.to_thread(browser.visit_page, "short.md")
+
+    assert "The end." in asyncio.run(main())
+
+
+def test_downloads_are_kept_where_it_was_said(folder: Path) -> None:
+    pdf = (Path(__file__).with_name("files") / "groff.pdf").read_bytes()
+    with serving() as site:
+        site.pages["/a.pdf"] = (200, {}, pdf)
+        made = RequestsMarkdownBrowser(downloads_folder="site/files", network=[site.place])
+        with made as browser:
+            browser.visit_page(site.url("/a.pdf"))
+            listing = browser.visit_page(".")
+    assert Path("site/files/a.pdf").read_bytes() == pdf
+    assert "[files/](./files/)" in listing
+
+
+def test_tools_for_agents(folder: Path, site: Site) -> None:
+    site.pages["/long"] = (200, {"Content-Type": "text/plain"}, TEXT.encode())
+    call: Any
+    with RequestsMarkdownBrowser(network=[site.place]) as browser:
+        variables = {"file_env": browser}
+
+        def call(tool: Any, *args: Any) -> str:
+            return str(tool(*args, context_variables=variables))
+
+        told = call(browser_tools.visit_page, site.url("/long"))
+        assert told.startswith(f"Address: {site.url('/long')} (200 OK)\nPage 1 of 3 (text)\n")
+        assert "\n<content " in told
+        again = call(browser_tools.visit_page, site.url("/long"))
+        assert "\nVisited before: 1 times\n" in again
+        assert "Page 2 of 3" in call(browser_tools.page_down)
+        assert "Page 1 of 3" in call(browser_tools.page_up)
+        assert "Page 3 of 3" in call(browser_tools.page_to, 3)
+        found = call(browser_tools.find_on_page, "line 1500")
+        assert "Found on page 2" in found
+        assert "Found on page 2" in call(browser_tools.find_next)  # it is there once
+        assert call(browser_tools.page_to, 9) == "there is no page 9: pages are 1 to 3"
+        assert call(browser_tools.visit_page, "http://10.0.0.1/").startswith("Error: UrlRefused: ")
+        failed = call(browser_tools.visit_page, "absent.pdf")
+        assert failed.startswith("Error: NoSuchFile: absent.pdf: ")
+        assert "Visited before" not in call(browser_tools.back)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serving() as made:
+        yield made
+
+
+def test_schemas_of_the_tools_are_small() -> None:
+    for tool in browser_tools.TOOLS:
+        schema = function_to_json(tool)["function"]
+        names = set(schema["parameters"]["properties"])
+        assert names <= {"path_or_url", "page", "text"}, schema
+        assert len(schema["description"]) < 120
+        assert not {"env", "context_variables"} & set(inspect.signature(tool).parameters)
+
+
+def test_without_a_browser_a_tool_says_what_to_declare() -> None:
+    with pytest.raises(RuntimeError, match=r"'file_env'.*RequestsMarkdownBrowser\(\)"):
+        browser_tools.visit_page("x", context_variables={})  # type: ignore[call-arg]
+
+
+def test_a_lost_reader_is_opened_again(browser: RequestsMarkdownBrowser) -> None:
+    browser.visit_page("long.txt")
+    for program in browser.resource.sandbox._programs:  # type: ignore[attr-defined]
+        program.kill()
+    while browser.generation == 1:
+        with suppress(EnvironmentLost):  # until it is known that it has ended
+            browser.visit_page("long.txt")
+    assert browser.visit_page("short.md").startswith("[Page 1/1]")
+    assert browser.generation == 2
+
+
+def test_closing_leaves_nothing(folder: Path) -> None:
+    with RequestsMarkdownBrowser() as browser:
+        browser.visit_page("short.md")
+        [home] = [browser._home]
+        assert home is not None
+        assert home.exists()
+    assert not home.exists()
+    browser.close()
+    assert sorted(os.listdir(folder)) == ["long.txt", "short.md"]
