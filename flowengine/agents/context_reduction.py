@@ -38,26 +38,64 @@ async def reduce(
     Raises:
         StepError: What has to stay does not fit, or the model did not summarize.
     """
-    state, agent = context.state, task["agent"]
-    found = reduced(state, agent["room"])
-    output: dict[str, Plain] = {
+    output = cut_of(context, task)
+    if not task["agent"]["summarizes"]:
+        return output
+    request = summary_request(context, task, input, output["mark"])
+    model = resolve(in_folder(request.model, context.execution.workdir))
+    return summarized(context, task, output, await model.complete(request))
+
+
+def cut_of(context: StepContext, task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where a conversation is cut, as output of the step.
+
+    Args:
+        context: As for `reduce`.
+        task: As for `reduce`.
+    """
+    state = context.state
+    found = reduced(state, task["agent"]["room"])
+    return {
         "mark": found.mark,
         "left_out": found.mark - state["mark"],
         "replies": sum(one["role"] == "assistant" for one in state["messages"][: found.mark]),
         "tokens": found.tokens,
     }
-    if not agent["summarizes"]:
-        return output
-    model = model_of(state, agent["name"], saves=context.fallback)
-    request = ModelRequest(
-        model=model,
-        messages=_request(state, found.mark, agent["room"]),
+
+
+def summary_request(
+    context: StepContext, task: Mapping[str, Any], input: Mapping[str, Any], mark: int
+) -> ModelRequest:
+    """Return what the model is asked for a summary.
+
+    Args:
+        context: As for `reduce`.
+        task: As for `reduce`.
+        input: As for `reduce`.
+        mark: Where the conversation is cut.
+    """
+    state, agent = context.state, task["agent"]
+    return ModelRequest(
+        model=model_of(state, agent["name"], saves=context.fallback),
+        messages=_request(state, mark, agent["room"]),
         settings=input.get("settings") or {},
         agent=agent["name"],
     )
-    reply = await resolve(in_folder(model, context.execution.workdir)).complete(request)
+
+
+def summarized(
+    context: StepContext, task: Mapping[str, Any], output: dict[str, Any], reply: ModelReply
+) -> dict[str, Plain]:
+    """Return the output of the step with the summary.
+
+    Args:
+        context: As for `reduce`.
+        task: As for `reduce`.
+        output: Where the conversation is cut.
+        reply: Of the model.
+    """
     usage = {name: n for name, n in asdict(reply.usage).items() if n or name == "cost_usd"}
-    summary = _text(reply)[: room_for(agent["room"], state["full"])]
+    summary = _text(reply)[: room_for(task["agent"]["room"], context.state["full"])]
     return {**output, "summary": summary, "model": reply.model, "usage": usage}
 
 

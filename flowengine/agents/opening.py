@@ -36,10 +36,27 @@ async def opened(
             `context_variables`, which no model is shown.
         served: What servers offer.
     """
-    offer: dict[str, Plain] = {"models": chosen(models, instead), **served}
-    named = [one for name in models if models[name].get("windows") for one in offer["models"][name]]
+    made = opened_with(chosen(models, instead), args, served)
+    asked = made["offer"]["models"]
+    named = [one for name in models if models[name].get("windows") for one in asked[name]]
     if named:
-        offer["bounds"] = {one: await _bound(one) for one in dict.fromkeys(named)}
+        made["offer"]["bounds"] = {one: await _bound(one) for one in dict.fromkeys(named)}
+    return made
+
+
+def opened_with(
+    models: Mapping[str, Plain],
+    args: Mapping[str, Plain],
+    served: Mapping[str, Plain] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return the same where nobody knows how long a request may be.
+
+    Args:
+        models: By agent those that it asks.
+        args: As for `opened`.
+        served: As for `opened`.
+    """
+    offer: dict[str, Plain] = {"models": models, **served}
     given = args.get("context") or {}
     messages = args["messages"] if "messages" in args else _first_messages(args, given)
     return {

@@ -383,11 +383,22 @@ async def take_turn(
     Returns:
         The output of the step.
     """
+    turn = turn_of(context, task, input)
+    reply = await (turn.ask(context) if ask is None else ask(turn))
+    return turn.output(reply)
+
+
+def turn_of(context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]) -> Turn:
+    """Return the turn that an attempt is to take.
+
+    Args:
+        context: The attempt; has the state of the flow.
+        task: `agent`, as the generated flow says it.
+        input: `instructions` and `settings`.
+    """
     settings = input.get("settings") or {}
     said, saves = str(input["instructions"]), context.fallback
     conversation = f"{context.execution.id} {context.address.rpartition('/')[0]}"
-    turn = Turn(
+    return Turn(
         task["agent"], context.state, said, settings, saves=saves, conversation=conversation
     )
-    reply = await (turn.ask(context) if ask is None else ask(turn))
-    return turn.output(reply)

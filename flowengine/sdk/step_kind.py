@@ -10,6 +10,7 @@ from flowengine.kernel.graph.compiled import Plain
 if TYPE_CHECKING:
     from flowengine.sdk.context import StepContext
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
+    from flowengine.sdk.rehearsals import Rehearsal
 
 Effect = Literal["pure", "idempotent", "once"]
 Place = Literal["step", "tool", "generated"]
@@ -315,6 +316,24 @@ class StepKind:
             Plain data.
         """
         raise NotImplementedError
+
+    def rehearse(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Rehearsal | None:
+        """Return how an attempt goes in a test case, where nothing outside is asked.
+
+        Args:
+            context: The attempt: `state`, `fallback`, `address`, `execution.id` and `.workdir`.
+            task: As for `execute`.
+            input: As for `execute`; secrets are named.
+
+        Returns:
+            Default: None, the case has the output.
+
+        Raises:
+            StepError: The attempt fails before anything is asked.
+        """
+        return None
 
     @classmethod
     def tell(cls, output: Plain) -> str | None:

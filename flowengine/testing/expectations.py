@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.equality import same
 from flowengine.flow.cases.loading import as_data
-from flowengine.kernel.notation.addresses import around, is_part, without_repetition
+from flowengine.kernel.notation.addresses import around, is_part, steps_in, without_repetition
 from flowengine.testing.differences import differences, shown, ways_apart
 
 if TYPE_CHECKING:
@@ -37,12 +37,13 @@ def path_of(observations: list[Observation], flow: CompiledFlow) -> list[str]:
         flow: The flow; its plumbing is left out.
     """
     path: dict[str, None] = {}
+    plumbing: set[tuple[str, ...]] = set()
     for seen in observations:
         if flow["steps"][seen.step].get("plumbing"):
-            continue
-        if seen.status in BEGUN and seen.address not in path:
+            plumbing.add(tuple(steps_in(seen.address)))
+        elif seen.status in BEGUN and seen.address not in path:
             path.update(dict.fromkeys(around(seen.address)))
-    return list(path)
+    return [one for one in path if tuple(steps_in(one)) not in plumbing]
 
 
 def problems(case: Case, player: Player) -> Iterator[Problem]:

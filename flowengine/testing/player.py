@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import Actor
+from flowengine.engines.attempts.failures import failure_of
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
 from flowengine.engines.executions.replay import unit_at
 from flowengine.engines.flows import LoadedFlow
@@ -27,11 +28,14 @@ from flowengine.engines.seam import RandomIds
 from flowengine.engines.starting.beginning import Starting, begin
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.flow.cases.loading import as_data
+from flowengine.flow.models.cases import Reply
 from flowengine.journal.encoding import pack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import parse_duration, parse_time
+from flowengine.sdk import StepError
 from flowengine.settings import Settings
+from flowengine.testing.rehearsing import adapted, rehearsal_of
 from flowengine.testing.scripts import CaseFailed, Scripts, without_secrets
 from flowengine.validation import shared
 
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Event
     from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.sdk import ExecutionContext
+    from flowengine.sdk.rehearsals import Rehearsal
 
 MOST_TURNS = 100_000
 """Things that happen in one case before it counts as endless."""
@@ -168,11 +173,18 @@ class Player(Driver):
 
     def start(self, execution: Execution, run: Run) -> None:
         """End an attempt as and when the case says."""
-        answer = self.scripts.answer(run)
+        try:
+            rehearsal = rehearsal_of(self.flow.compiled, run, self.folder)
+        except StepError as error:
+            self._open[run.unit] = (run.unit, run.attempt)
+            self._later(0, partial(self._fail, execution, run, failure_of(error, _as_it_is)))
+            return
+        answer = self.scripts.answer(run, rehearsal)
         self._open[run.unit] = (run.unit, run.attempt)
         self._addresses[run.unit, run.attempt] = run.address
         if not answer.never:
-            self._later(parse_duration(answer.after), partial(self._end, execution, run, answer))
+            end = partial(self._end, execution, run, answer, rehearsal)
+            self._later(parse_duration(answer.after), end)
 
     def stop(self, execution: Execution, stop: Stop) -> None:
         """Withdraw an attempt: what it would have given is not told."""
@@ -245,21 +257,47 @@ class Player(Driver):
         self._number += 1
         heappush(self._agenda, (self.clock.time + delay, self._number, do))
 
-    def _end(self, execution: Execution, run: Run, answer: Answer) -> None:
+    def _end(
+        self, execution: Execution, run: Run, answer: Answer, rehearsal: Rehearsal | None
+    ) -> None:
         """End an attempt, unless it was withdrawn meanwhile."""
-        key = (run.unit, run.attempt)
-        if key in self._withdrawn or self._open.get(run.unit) != key:
-            return
         if answer.crash:
-            self._crash(execution)
+            if self._is_open(run):
+                self._crash(execution)
             return
-        del self._open[run.unit]
-        now = self.clock.time
-        error = _error_of(answer) or self._misfit(run, answer)
+        error = _error_of(answer)
+        if error is not None and rehearsal is not None and error["data"] is None:
+            error["data"] = rehearsal.error_data.get(error["type"])
+        error = error or self._misfit(run, answer)
         if error is not None:
-            self.post(execution, failed(run, AttemptFailed(error), now))
-        else:
-            self.post(execution, succeeded(run, as_data(answer.return_), now))
+            self._fail(execution, run, error)
+        elif self._is_open(run):
+            try:
+                value = self._output(run, answer, rehearsal)
+            except StepError as failure:
+                self._fail(execution, run, failure_of(failure, _as_it_is))
+                return
+            del self._open[run.unit]
+            self.post(execution, succeeded(run, value, self.clock.time))
+
+    def _fail(self, execution: Execution, run: Run, error: ErrorData) -> None:
+        """Fail an attempt, unless it was withdrawn meanwhile."""
+        if self._is_open(run):
+            del self._open[run.unit]
+            self.post(execution, failed(run, AttemptFailed(error), self.clock.time))
+
+    def _is_open(self, run: Run) -> bool:
+        key = (run.unit, run.attempt)
+        return key not in self._withdrawn and self._open.get(run.unit) == key
+
+    def _output(self, run: Run, answer: Answer, rehearsal: Rehearsal | None) -> Any:
+        """Return what an attempt gives."""
+        if not isinstance(answer, Reply) or answer.has("return_") or rehearsal is None:
+            return adapted(self.flow.compiled, run, as_data(answer.return_))
+        try:
+            return rehearsal.output(entry_of(answer))
+        except InputError as error:
+            raise CaseFailed(error.message, answer.loc) from error
 
     def _crash(self, execution: Execution) -> None:
         """Lose the process: all that runs is cut off, as recovery does it."""
@@ -274,8 +312,10 @@ class Player(Driver):
         Raises:
             CaseFailed: The scripted result does not fit the schema of the tool.
         """
-        task = self.flow.compiled["steps"][run.step].get("task", {})
-        schema, returns = task.get("schema"), task.get("returns")
+        step = self.flow.compiled["steps"][run.step]
+        task = step.get("task", {})
+        schema = task.get("schema")
+        returns = None if "adapter" in step else task.get("returns")
         if schema is not None and isinstance(run.input, dict):
             given = run.input.get("args", {}) if run.args is None else run.args
             bound = run.input.get("bind") or {}
@@ -408,6 +448,21 @@ def _without_files(flow: CompiledFlow) -> CompiledFlow:
         return {key: schema(one) for key, one in given.items() if not (path and key == "format")}
 
     return {**flow, "inputs": schema(flow.get("inputs", {}))}
+
+
+def entry_of(reply: Reply) -> dict[str, Any]:
+    """Return a reply as data, without what says nothing."""
+    names = ("text", "reasoning", "finish", "usage", "provider_parts")
+    entry = {name: as_data(getattr(reply, name)) for name in names if reply.has(name)}
+    if reply.calls:
+        calls = [{"name": one.name, "arguments": as_data(one.arguments) or {}, "id": one.id or ""}
+                 for one in reply.calls]  # fmt: skip
+        entry["calls"] = calls
+    return entry
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _error_of(answer: Answer) -> ErrorData | None:

@@ -21,11 +21,14 @@ from flowengine.kernel.commands import Observation, Run, SetTimer, Stop
 from flowengine.kernel.graph.compiled import OPENING
 from flowengine.kernel.notation.addresses import place
 from flowengine.kernel.notation.times import format_duration, format_time
+from flowengine.sdk import StepError
+from flowengine.sdk.rehearsals import Rehearsal
 from flowengine.secrets import Secrets
 from flowengine.testing.differences import differences
 from flowengine.testing.expectations import path_of, problems
 from flowengine.testing.player import Player
-from flowengine.testing.scripts import given_to
+from flowengine.testing.rehearsing import rehearsal_of, unadapted
+from flowengine.testing.scripts import Asked, given_to
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 OPERATORS = frozenset({"retry", "state"})
-PAPERWORK = frozenset({"claimed", "released", "warning"})
+PAPERWORK = frozenset({"claimed", "described", "released", "warning"})
 """Events that change nothing of what follows."""
 
 
@@ -123,6 +126,10 @@ class _Call(NamedTuple):
     run: Run
     event: int
     """Number of the event from which it followed."""
+    rehearsal: Rehearsal | None
+    """What makes its output from a reply."""
+    asked: dict[str, Any] | None
+    """What is new in what was asked for the reply."""
 
 
 class _Ended(NamedTuple):
@@ -161,6 +168,7 @@ class _Tape:
         self._late = 0
         """Time that has passed since the last event beyond what virtual time says."""
         self._calls: dict[tuple[int, int], _Call] = {}
+        self._asked = Asked()
         self._ends: dict[tuple[int, int], _Ended] = {}
         self._waits: dict[int, tuple[dict[str, Any], int]] = {}
         self._decisions: list[tuple[dict[str, Any], dict[str, Any]]] = []
@@ -179,7 +187,7 @@ class _Tape:
         commands = advance(self.graph, self.state, event, self.observations)
         for command in commands:
             if isinstance(command, Run):
-                self._calls[command.unit, command.attempt] = _Call(command, number)
+                self._calls[command.unit, command.attempt] = self._call(command, number)
             elif isinstance(command, Stop) and (command.unit, command.attempt) in self._calls:
                 if self._calls[command.unit, command.attempt].event == number:
                     del self._calls[command.unit, command.attempt]  # it never began
@@ -188,6 +196,15 @@ class _Tape:
         for wait, opened in self.state["waits"].items():
             record = opened["record"]
             self._waits[wait] = (record, self._waits.get(wait, (record, self.times[-1]))[1])
+
+    def _call(self, run: Run, number: int) -> _Call:
+        try:
+            rehearsal = rehearsal_of(self.graph.flow, run, ".")
+        except StepError:
+            return _Call(run, number, Rehearsal(lambda _: None), None)  # it fails by itself again
+        if rehearsal is None or rehearsal.asked is None:
+            return _Call(run, number, rehearsal, None)
+        return _Call(run, number, rehearsal, in_file(self._asked.new(run, rehearsal.asked)))
 
     def _time(self, event: Any) -> int:
         """Return the virtual time of an event (ms)."""
@@ -209,7 +226,7 @@ class _Tape:
         if kind in ("succeeded", "failed", "cut"):
             key = (event["unit"], event["attempt"])
             if key in self._calls and key not in self._ends:
-                self._ends[key] = _Ended(number, self._ending(number, event))
+                self._ends[key] = _Ended(number, self._ending(number, event, self._calls[key]))
         elif kind == "decided":
             self._decided(event)
         elif kind == "message":
@@ -223,13 +240,25 @@ class _Tape:
         elif kind not in PAPERWORK and kind not in ("started", "timer"):
             self.lost.append(f"the case cannot say that something was {kind}")
 
-    def _ending(self, number: int, event: Any) -> dict[str, Any]:
+    def _ending(self, number: int, event: Any, call: _Call) -> dict[str, Any]:
         if event["type"] == "succeeded":
-            return {"return": in_file(event["value"])}
+            return self._given(event["value"], call)
         if event["type"] == "failed":
             return {"raise": _raised(event["error"])}
         again = number and self.events[number - 1]["type"] == "cut"
         return {"never": True} if again else {"crash": True}
+
+    def _given(self, value: Any, call: _Call) -> dict[str, Any]:
+        """Return what an attempt gave: the reply from which it came, where that gives the same."""
+        rehearsal = call.rehearsal
+        if rehearsal is None:
+            return {"return": in_file(unadapted(self.graph.flow, call.run, value))}
+        reply = {} if rehearsal.reply is None else dict(rehearsal.reply(value))
+        try:
+            same = rehearsal.output(reply) == value
+        except (StepError, InputError):
+            same = False
+        return in_file(reply) if same else {"return": in_file(value)}
 
     def _decided(self, event: Any) -> None:
         if event["wait"] not in self.state["waits"]:
@@ -240,7 +269,7 @@ class _Tape:
         for key, told in (("edits", "edit"), ("form", "form"), ("comment", "comment")):
             if event.get(key) is not None:
                 made[told] = in_file(event[key])
-        if record["kind"] == "question" and event["choice"] == "result":
+        if event["choice"] in ("result", "respond") and event.get("value") is not None:
             made["value"] = in_file(event.get("value"))
         if event.get("attachments"):
             self.lost.append(f"the files that came with the decision on '{record['address']}'")
@@ -291,6 +320,7 @@ class _Tape:
             "groups": self._groups,
             "inputs": in_file(started["inputs"]),
             "tools": self._tools(timed),
+            "agents": self._agents(timed),
             "approvals": self._approvals(timed),
             "signals": [_timely(one, "at", timed) for one in self._signals],
             "cancel": None if self._cancel is None else _timely(self._cancel, "at", timed),
@@ -300,20 +330,30 @@ class _Tape:
             case["until"] = format_duration(self._since_start() + 1)
         return {**{key: one for key, one in case.items() if one}, "expect": self._expected()}
 
+    def _agents(self, timed: bool) -> dict[str, Any]:
+        """Return the replies of models."""
+        replies: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        for key, call in self._calls.items():
+            if call.asked is not None:
+                reply = {"with": call.asked, **self._answer(key, call, timed)}
+                id = self.graph.flow["steps"][call.run.step]["id"]
+                replies.setdefault(id, []).append((call.run.address, reply))
+        return _by_place(replies)
+
     def _tools(self, timed: bool) -> dict[str, Any]:
         calls: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         for key, call in self._calls.items():
+            ended = self._ends.get(key)
+            if call.rehearsal is not None and "return" not in (ended.what if ended else {}):
+                continue  # its reply is below 'agents', or it needs none
+            if call.asked is not None:
+                continue
             answer = {"with": in_file(given_to(call.run)), **self._answer(key, call, timed)}
             step = self.graph.flow["steps"][call.run.step]
             hidden = step["body"] < 0 and step["kind"] != OPENING
             short = f"{step['id']}/compensate" if hidden else step["id"]
             calls.setdefault(short, []).append((call.run.address, answer))
-        tools: dict[str, Any] = {}
-        for short, made in calls.items():
-            one_place = len({place(address) for address, _ in made}) == 1
-            for address, answer in made:
-                tools.setdefault(short if one_place else address, []).append(answer)
-        return tools
+        return _by_place(calls)
 
     def _answer(self, key: tuple[int, int], call: _Call, timed: bool) -> dict[str, Any]:
         ended = self._ends.get(key)
@@ -357,6 +397,20 @@ class _Tape:
         if waits and state["status"] not in ENDED:
             expect["waits"] = waits
         return expect
+
+
+def _by_place(made: Mapping[str, list[tuple[str, dict[str, Any]]]]) -> dict[str, Any]:
+    """Return what belongs to a name below that, or below each address if these are several places.
+
+    Args:
+        made: Name → address and entry, in order.
+    """
+    found: dict[str, Any] = {}
+    for short, entries in made.items():
+        one_place = len({place(address) for address, _ in entries}) == 1
+        for address, entry in entries:
+            found.setdefault(short if one_place else address, []).append(entry)
+    return found
 
 
 def text_of(case: Mapping[str, Any], indent: int = 2) -> str:

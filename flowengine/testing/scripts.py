@@ -5,20 +5,20 @@ Each script is used up in order; what is left at the end was never asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.flow.cases.loading import as_data
-from flowengine.flow.models.cases import Answer
+from flowengine.flow.models.cases import Answer, Reply
 from flowengine.kernel.graph.compiled import OPENING, Plain, SecretText
+from flowengine.kernel.notation.addresses import without_repetition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from flowengine.flow.models import Loc
     from flowengine.flow.models.cases import Case, Decided
     from flowengine.kernel.commands import Run
     from flowengine.kernel.graph.specs import CompiledFlow
+    from flowengine.sdk.rehearsals import Rehearsal
 
 
 class CaseFailed(Exception):
@@ -35,6 +35,32 @@ class CaseFailed(Exception):
         self.loc = loc
 
 
+class Asked:
+    """What was asked of each step so far, to say of the next time only what is new."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Mapping[str, Any]] = {}
+
+    def new(self, run: Run, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is new in what is asked.
+
+        Args:
+            run: The attempt.
+            asked: All of it. Of a list that has only grown, what was added is new.
+        """
+        place = without_repetition(run.address)
+        before = self._last.get(place, {})
+        self._last[place] = asked
+        return {name: _new(before.get(name), one) for name, one in asked.items()
+                if name not in before or before[name] != one}  # fmt: skip
+
+
+def _new(before: Any, now: Any) -> Any:
+    if isinstance(before, list) and isinstance(now, list) and now[: len(before)] == before:
+        return now[len(before) :]
+    return now
+
+
 class Scripts:
     """The answers and decisions of one case.
 
@@ -47,14 +73,17 @@ class Scripts:
         self._case = case
         self._flow = flow
         self._answers: dict[str, Iterator[Answer]] = {}
+        self._replies: dict[str, Iterator[Reply]] = {}
+        self._asked = Asked()
         self._decisions: dict[str, Iterator[Decided]] = {}
         self._next: dict[str, Decided | None] = {}
 
-    def answer(self, run: Run) -> Answer:
+    def answer(self, run: Run, rehearsal: Rehearsal | None = None) -> Answer:
         """Return what a call gives.
 
         Args:
             run: The kernel's command.
+            rehearsal: What makes its output from a reply.
 
         Returns:
             The answer, whose `with` is what was called.
@@ -63,9 +92,14 @@ class Scripts:
             CaseFailed: The case has no answer for it, or it was called with something else.
         """
         scripts = self._case.tools
+        rehearsed = rehearsal is not None
+        if rehearsal is not None and rehearsal.asked is not None:
+            return self._reply(run, rehearsal.asked)
         found = next((name for name in self.names_of(run) if name in scripts), None)
         if found is None and self._flow["steps"][run.step]["kind"] == OPENING:
             return Answer.model_validate({"return": None})
+        if found is None and rehearsed:
+            return Reply.model_validate({})
         if found is None:
             raise CaseFailed(self._no_script(run))
         script = scripts[found]
@@ -83,8 +117,33 @@ class Scripts:
             raise CaseFailed(message, script.loc)
         if answer.has("with_") and as_data(answer.with_) != given_to(run):
             asked, wanted = given_to(run), as_data(answer.with_)
-            raise CaseFailed(_other_arguments(run.address, wanted, asked), answer.loc)
+            what = "is called with other arguments"
+            raise CaseFailed(_others(what, run.address, wanted, asked), answer.loc)
         return answer
+
+    def _reply(self, run: Run, asked: Mapping[str, Any]) -> Answer:
+        """Return the next reply of a model."""
+        id = self._flow["steps"][run.step]["id"]
+        names = (run.address, without_repetition(run.address), id)
+        found = next((name for name in names if name in self._case.agents), None)
+        if found is None:
+            raise CaseFailed(
+                f"'{run.address}' asks a model and the case has no reply; write: "
+                f"agents: {{{id}: [{{text: ...}}]}}"
+            )
+        replies = self._case.agents[found].in_order
+        reply = next(self._replies.setdefault(found, iter(replies)), None)
+        if reply is None:
+            raise CaseFailed(
+                f"'{run.address}' asks a model once more than agents.{found} has replies: "
+                f"{len(replies)}; add one to the list",
+                (*self._case.loc, "agents", found),
+            )
+        new = self._asked.new(run, asked)
+        if reply.has("with_") and as_data(reply.with_) != new:
+            message = _others("asks something else", run.address, as_data(reply.with_), new)
+            raise CaseFailed(message, reply.loc)
+        return reply
 
     def names_of(self, run: Run) -> list[str]:
         """Return the names under which a script may stand, the most exact one first."""
@@ -125,6 +184,9 @@ class Scripts:
         for name, script in self._case.tools.items():
             for answer in self._answers.get(name, iter(script.calls or ())):
                 yield f"tools.{name}: this answer was not used", answer.loc
+        for name, replies in self._case.agents.items():
+            for reply in self._replies.get(name, iter(replies.in_order)):
+                yield f"agents.{name}: this reply was not used", reply.loc
         for name, decisions in self._case.approvals.items():
             waiting = self._next.get(name)
             rest = self._decisions.get(name, iter(decisions.in_order or ()))
@@ -160,8 +222,8 @@ def without_secrets(value: Plain) -> Plain:
     return [without_secrets(one) for one in value] if isinstance(value, list) else value
 
 
-def _other_arguments(address: str, wanted: Plain, asked: Plain) -> str:
+def _others(what: str, address: str, wanted: Plain, asked: Plain) -> str:
     from flowengine.testing.differences import differences
 
     lines = "\n".join(differences(wanted, asked))
-    return f"'{address}' is called with other arguments than the case expects:\n{lines}"
+    return f"'{address}' {what} than the case expects:\n{lines}"

@@ -9,6 +9,7 @@ from flowengine.sdk import CallSignature, Meter, Plain, StepContext, StepKind, S
 
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
+    from flowengine.sdk.rehearsals import Rehearsal
     from flowengine.sdk.step_kind import Place
 
 _ARGS: dict[str, Plain] = {
@@ -152,6 +153,14 @@ class Offer(StepKind):
         made = await opened(task["models"], model, args, served)
         return {**made, "left_out": left_out} if left_out else made
 
+    def rehearse(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Rehearsal | None:
+        """Return what is offered in a test case."""
+        from flowengine.agents.rehearsals import opening
+
+        return opening(task, input)
+
 
 class Reduction(StepKind):
     """Shortens a conversation that no longer fits, and has a model summarize what is left out."""
@@ -186,6 +195,14 @@ class Reduction(StepKind):
         from flowengine.agents.context_reduction import reduce
 
         return await reduce(context, task, input)
+
+    def rehearse(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Rehearsal | None:
+        """Return how a test case goes on: a summary stands in it."""
+        from flowengine.agents.rehearsals import reduction
+
+        return reduction(context, task, input)
 
 
 class AgentSkill(StepKind):
@@ -266,3 +283,11 @@ class Turn(StepKind):
         from flowengine.agents.turns import take_turn
 
         return await take_turn(context, task, input)
+
+    def rehearse(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Rehearsal | None:
+        """Return how a test case goes on: the model's reply stands in it."""
+        from flowengine.agents.rehearsals import turn
+
+        return turn(context, task, input)

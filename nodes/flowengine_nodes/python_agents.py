@@ -97,6 +97,12 @@ class PythonTurn(Turn):
         whole = {**task, "agent": agent}
         return await super().execute(context, whole, {**input, "instructions": told})
 
+    def rehearse(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> None:
+        """Return None: instructions may be functions of a program."""
+        return
+
 
 class AgentFunction(Python):
     """Calls a function that a model has chosen."""

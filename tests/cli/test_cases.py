@@ -242,7 +242,7 @@ cases:
     tools: {chrge: [{return: 1, raise: x}], charge: 4}
     approvals: {asc: {after: 2 days}}
     signals: [{name: pad}]
-    agents: {}
+    agents: {anna: [Hello.]}
     expect: {status: done, path: [ask, lte], outputs: {lat: 1}, state: {sen: 1}}
   - inputs: {amont: 1}
 """,
@@ -258,7 +258,7 @@ cases:
         "error[E401]: the flow has no step 'asc'",
         "error[E103]: expected a duration such as 30s, got '2 days'",
         "error[E401]: the flow has no signal 'pad'",
-        "error[E502]: not supported yet: scripted agents",
+        "error[E401]: the flow has no agent 'anna'",
         "error[E103]: expected 'running', 'succeeded', 'failed', 'cancelled', 'waiting' "
         "or 'stalled', got 'done'",
         "error[E401]: the flow has no step 'lte'",

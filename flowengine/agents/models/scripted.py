@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from json import dumps
 from typing import Any, Literal
 
@@ -83,6 +84,8 @@ class Scripted(_Data):
     reasoning: str = ""
     calls: tuple[ScriptedCall, ...] = ()
     finish: Literal["stop", "length", "filtered"] = "stop"
+    provider_parts: dict[str, Any] = Field(default_factory=dict)
+    """What only a provider understands: of recorded replies."""
     usage: ScriptedUsage = ScriptedUsage()
     raises: str | None = Field(default=None, alias="raise")
     """Type of an error: `RateLimited`, `Timeout`, `ContextWindowExceeded`, …"""
@@ -192,7 +195,8 @@ class ScriptedModel:
         if entry.raises is not None:
             teller.broke_off()
             raise _error(entry)
-        reply = read_sent(sent, request, calling, events=[self._note(request)], scripted=True)
+        note = _note(request, self.name)
+        reply = read_sent(sent, request, calling, events=[note], scripted=True)
         teller.end(sent.ended)
         return reply
 
@@ -233,9 +237,28 @@ class ScriptedModel:
             self._turn += 1
         return entry
 
-    def _note(self, request: ModelRequest) -> Mapping[str, Any]:
-        note = "no model was asked: this reply is from a script"
-        return {"event": "scripted", "model": request.model, "script": self.name, "note": note}
+
+def _note(request: ModelRequest, script: str) -> Mapping[str, Any]:
+    note = "no model was asked: this reply is from a script"
+    return {"event": "scripted", "model": request.model, "script": script, "note": note}
+
+
+def replied(data: Mapping[str, Any], request: ModelRequest) -> ModelReply:
+    """Return a reply that a test case has, as if it came from who gave it then.
+
+    Args:
+        data: An entry of a script.
+        request: What is asked.
+
+    Raises:
+        InputError: It is no entry.
+    """
+    entry = _entry(data, "reply")
+    script = entry.provider_parts.get("scripted", {}).get("script", "")
+    sent = replace(_sent(entry, script), provider_parts=entry.provider_parts or None)
+    calling = function_calling(request.model, agent=request.function_calling)
+    notes = [_note(request, script)] if script else []
+    return read_sent(sent, request, calling, events=notes, scripted=bool(script))
 
 
 def _entry(data: Mapping[str, Any], place: str) -> Scripted:
@@ -258,7 +281,7 @@ def _sent(entry: Scripted, name: str) -> SentReply:
         for call in entry.calls
     ]
     usage = Usage(**entry.usage.model_dump())
-    parts = {"scripted": {"script": name}}
+    parts = {**entry.provider_parts, "scripted": {"script": name}}
     return SentReply(entry.text, entry.reasoning, calls, entry.finish, usage, parts)
 
 

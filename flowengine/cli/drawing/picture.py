@@ -187,7 +187,8 @@ class _Drawer:
             elif "when" in entry:
                 label = condition(entry["when"], self.expressions)
             yield Arrow(source, self.target(entry["to"], body), label, "next")
-        yield from self.error_arrows(source, step.get("on_error", []), body)
+        told = "says" in step  # what is generated has no conditions that anybody knows
+        yield from self.error_arrows(source, step.get("on_error", []), body, conditions=not told)
         if "compensate" in step:
             yield Arrow(source, f"undo_{source}", "", "undo")
 
@@ -201,18 +202,22 @@ class _Drawer:
         for target, outcomes in by_target.items():
             yield Arrow(source, self.target(target, body), ", ".join(outcomes), "next")
 
-    def error_arrows(self, source: str, handlers: list[HandlerSpec], body: int) -> Iterator[Arrow]:
+    def error_arrows(
+        self, source: str, handlers: list[HandlerSpec], body: int, *, conditions: bool = True
+    ) -> Iterator[Arrow]:
         """Yield one arrow for each target, with all errors that lead there."""
         by_target: dict[int, list[str]] = {}
         for handler in handlers:
             if handler.get("do") == "next":
                 label = ", ".join(handler.get("types", [])) or "any error"
-                if "when" in handler:
+                if "when" in handler and conditions:
                     label += f" when {condition(handler['when'], self.expressions)}"
                 label += ", undo" if handler.get("compensate") else ""
                 by_target.setdefault(handler["to"], []).append(label)
         for target, labels in by_target.items():
-            yield Arrow(source, self.target(target, body), "; ".join(labels), "error")
+            yield Arrow(
+                source, self.target(target, body), "; ".join(dict.fromkeys(labels)), "error"
+            )
 
     def target(self, target: int, body: int) -> str:
         if target >= 0:

@@ -135,6 +135,8 @@ class _Names:
         self.faults = faults
         self.flow = flow
         self.steps = list(dict.fromkeys(step["id"] for step in flow["steps"]))
+        self.agents = list(dict.fromkeys(s["id"] for s in flow["steps"] if _is_rehearsed(s)))
+        """Steps that ask models."""
         self.tools = list(dict.fromkeys(s["tool"] for s in flow["steps"] if "tool" in s))
         kinds = {"task": self.tools, "approval": self.tools}
         self.asking = [s["id"] for s in flow["steps"] if s.get("action") in kinds]
@@ -163,6 +165,9 @@ class _Names:
         declared = self.flow.get("inputs", {})
         self._known("input", case.inputs, declared, (*loc, "inputs"))
         self._scripts(case.tools, (*loc, "tools"))
+        for name in case.agents:
+            if steps_in(name)[-1] not in self.agents:
+                self._one("agent", name, self.agents, (*loc, "agents", name))
         self._decisions(case.approvals, (*loc, "approvals"))
         signals = self.flow.get("signals", {})
         for sending in case.signals:
@@ -212,6 +217,17 @@ class _Names:
             hint = did_you_mean(name, names) or _listed(names)
             message = f"the flow has no {what} {name!r}"
             self.faults.add("E401", message, loc, hint, key=key)
+
+
+def _is_rehearsed(step: Any) -> bool:
+    """Return whether a case has replies for a step instead of outputs."""
+    from flowengine import registry
+    from flowengine.sdk import StepKind
+
+    kind = step.get("kind", "")
+    if step.get("plumbing") or not registry.has_kind(kind):
+        return False
+    return registry.kind_class(kind).rehearse is not StepKind.rehearse
 
 
 def _asked_about(step: Any) -> Iterator[str]:

@@ -113,6 +113,71 @@ class Script(Answer):
     )
 
 
+class RepliedCall(Part):
+    """A call in a reply of a model."""
+
+    NOUN = "a call"
+    MAIN = "name"
+
+    name: Words = Field(description="The tool.", examples=["search"])
+    arguments: Value = Field(
+        default=None,
+        description="Its arguments; a text is taken as it was sent, be it JSON or not.",
+        examples=[{"query": "cranes"}],
+    )
+    id: Words | None = Field(default=None, description="Its id; one is made up.", examples=["c1"])
+
+
+class Reply(Answer):
+    """What a model replies once, or what becomes of the attempt to ask it."""
+
+    NOUN = "a reply"
+    MAIN = "text"
+    RULES = (OneOf(("return", "raise", "crash", "never"), required=False),)
+
+    with_: Value = Field(
+        default=None,
+        alias="with",
+        description="What the model must be asked: what is new in `instructions`, `tools` and "
+        "`messages` since the turn before. Anything else fails the case.",
+        examples=[{"messages": [{"role": "user", "content": "Hello."}]}],
+    )
+    text: str = Field(default="", description="What it says.", examples=["There are 12."])
+    calls: list[RepliedCall] = Field(
+        default_factory=list,
+        description="The tools that it calls.",
+        examples=[[{"name": "search", "arguments": {"query": "cranes"}}]],
+    )
+    reasoning: str = Field(default="", description="What it thought.", examples=["Let me see."])
+    finish: Literal["stop", "length", "filtered"] = Field(
+        default="stop", description="Why the reply ends.", examples=["length"]
+    )
+    usage: dict[str, Value] = Field(
+        default_factory=dict,
+        description="What it used: `input_tokens`, `output_tokens`, `cost_usd`, …",
+        examples=[{"input_tokens": 120, "output_tokens": 8}],
+    )
+    provider_parts: dict[str, Value] = Field(
+        default_factory=dict,
+        description="What only its provider understands; of recorded replies.",
+        examples=[{}],
+    )
+
+
+class Replies(Part):
+    """What the models of an agent reply, in order."""
+
+    NOUN = "the replies of a model"
+    MAIN = "in_order"
+    RULES = (OneOf(("in_order",)),)
+
+    in_order: list[Reply] = Field(
+        default_factory=list,
+        description="The replies, one for each request; no more requests and no fewer.",
+        examples=[[{"text": "There are 12."}]],
+    )
+
+
 class Decided(Part):
     """What a person decides on an approval, a question or an uncertain step."""
 
@@ -299,8 +364,13 @@ class Case(Part):
         ),
         examples=[{"mail": {"return": None}}],
     )
-    agents: dict[str, Value] = Field(
-        default_factory=dict, description="What models answer.", examples=[{}]
+    agents: dict[str, Replies] = Field(
+        default_factory=dict,
+        description=(
+            "What the models of agents reply, in order, by the name of the agent or the address of"
+            " its turns. No more requests and no fewer."
+        ),
+        examples=[{"researcher": [{"calls": [{"name": "search"}]}, {"text": "There are 12."}]}],
     )
     approvals: dict[str, Decisions] = Field(
         default_factory=dict,

@@ -24,13 +24,10 @@ def _is_fallback(value: Any) -> bool:
     return bool(value == "fallback")
 
 
-AGENTS = NotYet("scripted agents")
-
 NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Budget", "then"): NotYet(
         "continuing with cheaper models, which comes with agents", _is_fallback
     ),
-    ("Case", "agents"): AGENTS,
     ("Start", "schedule"): NotYet("starting on a schedule"),
     ("Start", "timezone"): NotYet("starting on a schedule"),
     ("Start", "missed"): NotYet("starting on a schedule"),

@@ -1,0 +1,116 @@
+"""Turns of agents in test cases: replies stand in the case, everything else is as in a run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from flowengine.agents.context_reduction import cut_of, summarized, summary_request
+from flowengine.agents.models.errors import ContextWindowExceeded
+from flowengine.agents.models.port import ModelRequest
+from flowengine.agents.models.scripted import replied
+from flowengine.agents.opening import VARIABLE, chosen, opened_with
+from flowengine.agents.turns import turn_of
+from flowengine.sdk import Plain, StepContext
+from flowengine.sdk.read_only import plain
+from flowengine.sdk.rehearsals import Rehearsal
+
+NAMELESS = "scripted/case"
+"""The model where nothing names one: who runs cases needs no variables."""
+_TOO_LONG = ContextWindowExceeded("the case says so")
+
+
+def opening(task: Mapping[str, Any], input: Mapping[str, Any]) -> Rehearsal | None:
+    """Return how an agent's work opens; None: servers would have to be asked."""
+    if task.get("servers"):
+        return None
+    models = {
+        name: {**one, "model": one["model"] or os.environ.get(VARIABLE) or NAMELESS}
+        for name, one in task["models"].items()
+    }
+    named = chosen(models, input.get("model") or "")
+    return Rehearsal(lambda _: opened_with(named, input.get("args") or {}))
+
+
+def turn(context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]) -> Rehearsal:
+    """Return how a turn goes."""
+    taken = turn_of(context, task, input)
+    request = taken.request(taken.model)
+    size = taken.size(request)
+    if taken.agent["context"] is not None:
+        size.check()
+    too_long = size.refused(_TOO_LONG, reduces=True)
+    return Rehearsal(
+        lambda reply: taken.output(replied(reply, request)),
+        asked=_asked(request),
+        reply=_reply_of,
+        error_data={"ContextWindowExceeded": too_long.data},
+    )
+
+
+def reduction(
+    context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+) -> Rehearsal:
+    """Return how a conversation is shortened."""
+    output = cut_of(context, task)
+    if not task["agent"]["summarizes"]:
+        return Rehearsal(lambda _: output)
+    request = summary_request(context, task, input, output["mark"])
+    return Rehearsal(
+        lambda reply: summarized(context, task, output, replied(reply, request)),
+        asked=_asked(request),
+        reply=_summary_of,
+    )
+
+
+def _asked(request: ModelRequest) -> dict[str, Plain]:
+    first, *others = request.messages
+    return {
+        "instructions": first["content"],
+        "tools": {
+            one.name: {"description": one.description, "parameters": plain(one.parameters)}
+            for one in request.tools
+        },
+        # What models said is in the replies.
+        "messages": [plain(one) for one in others if one["role"] != "assistant"],
+    }
+
+
+def _reply_of(output: Any) -> dict[str, Plain]:
+    """Return the reply from which a turn's output came."""
+    message = output["message"]
+    calls: list[Plain] = [
+        {
+            "id": one["id"],
+            "name": one["function"]["name"],
+            "arguments": _arguments_of(one["function"]["arguments"]),
+        }
+        for one in message.get("tool_calls") or ()
+    ]
+    found: dict[str, Plain] = {
+        "text": message.get("content") or "",
+        "reasoning": message.get("reasoning", ""),
+        "calls": calls,
+        "usage": _usage_of(output),
+        "provider_parts": message.get("provider_parts") or {},
+    }
+    return {name: one for name, one in found.items() if one}
+
+
+def _arguments_of(sent: str) -> Plain:
+    """Return arguments as data, where they would be sent as they were."""
+    try:
+        data: Plain = json.loads(sent)
+    except (ValueError, RecursionError):
+        return sent
+    return data if isinstance(data, dict) and json.dumps(data) == sent else sent
+
+
+def _summary_of(output: Any) -> dict[str, Plain]:
+    return {"text": output["summary"], "usage": _usage_of(output)}
+
+
+def _usage_of(output: Any) -> dict[str, Plain]:
+    return {name: n for name, n in output["usage"].items() if n or name == "cost_usd"}

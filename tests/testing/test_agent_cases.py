@@ -1,0 +1,306 @@
+"""Test cases of flows with agents: replies stand in the case, and any run becomes one (F72)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.agents.models.port import ModelFacts
+from flowengine.testing.recording import record, text_of
+from flowengine.testing.suite import run_file
+from tests.agents.flows import HEAD, NAME, Case, call, flow
+
+ADDER = "first: {instructions: You add., tools: [add, boom]}"
+SUM = """
+cases:
+  - name: sum
+    agents:
+      first:
+        - {calls: [{name: add, arguments: {a: 1, b: 2}}]}
+        - It is 3.
+    tools: {add: [{return: 3}]}
+    expect:
+      path: [ask, ask/first, "ask/first.calls[1]/add", "ask/first#2"]
+      outputs: {answer: It is 3., agent: first}
+"""
+
+
+def played(folder: Path, cases: str, text: str | None = None) -> list[str]:
+    """What is wrong with the cases of a flow."""
+    if text is not None:
+        (folder / "flow.yaml").write_text(text)
+    if not (folder / "tools.py").exists():
+        (folder / "tools.py").write_text(
+            "def add(a: int, b: int): 'Add.'\ndef boom(why: str): 'No.'\n"
+        )
+    (folder / "flow.test.yaml").write_text(cases)
+    report = run_file(str(folder / "flow.test.yaml"))
+    return [problem.message for outcome in report.outcomes for problem in outcome.problems]
+
+
+def test_a_case_has_what_models_reply(tmp_path: Path) -> None:
+    assert played(tmp_path, SUM, flow(ADDER)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("        - It is 3.\n", "", "'ask/first#2' asks a model once more than agents.first has"),
+        ("    agents:\n", "    labels: {a: b}\n    agents:\n", ""),
+        ("It is 3.\n    tools", "It is 3.\n        - More.\n    tools", "this reply was not used"),
+        ("      first:\n", "      frist:\n", "did you mean 'first'?"),
+        ("{return: 3}", "{return: 3, with: {a: 2, b: 2}}", "called with other arguments"),
+        ("outputs: {answer: It is 3.", "outputs: {answer: It is 4.", "outputs"),
+        ("- It is 3.", "- {raise: {type: ModelError, retryable: false}}", "status"),
+        (
+            "- It is 3.",
+            "- {text: It is 3., usage: {tokens: 3}}",
+            "usage.tokens: there is no such key",
+        ),
+        ("{a: 1, b: 2}", '"{\\"a\\": 1, \\"b\\": 2}"', ""),
+    ],
+)
+def test_what_is_not_as_the_case_says_fails_it(
+    tmp_path: Path, old: str, new: str, problem: str
+) -> None:
+    assert old in SUM
+    try:
+        found = played(tmp_path, SUM.replace(old, new), flow(ADDER))
+    except Exception as error:
+        found = [str(error)]
+    assert problem in "\n".join(found)
+    assert bool(found) == bool(problem)
+
+
+def test_a_model_without_replies_fails_the_case(tmp_path: Path) -> None:
+    [problem] = played(tmp_path, "cases: [{name: none}]", flow(ADDER))
+
+    assert problem == (
+        "'ask/first' asks a model and the case has no reply; write: agents: {first: [{text: ...}]}"
+    )
+
+
+def test_errors_are_retried_on_virtual_time_and_fallbacks_asked(tmp_path: Path) -> None:
+    agent = "first: {instructions: You add., fallbacks: [scripted/other]}"
+    cases = """
+cases:
+  - name: it passes
+    agents: {first: [{raise: RateLimited}, {raise: Timeout}, "3"]}
+    expect: {outputs: {answer: "3"}}
+  - name: for good
+    agents: {first: [{raise: {type: ModelError, retryable: false}}, "3"]}
+    expect: {path: [ask, ask/first, "ask/first#2"]}
+  - name: the process dies
+    agents: {first: [{crash: true}, "3"]}
+    expect: {outputs: {answer: "3"}}
+"""
+    assert played(tmp_path, cases, flow(agent)) == []
+
+
+def test_conversations_are_shortened_in_cases_too(tmp_path: Path) -> None:
+    agent = "first: {instructions: You add., tools: [add, boom], context: summarize}"
+    cases = """
+cases:
+  - name: too long
+    agents:
+      first:
+        - {calls: [{name: add, arguments: {a: 1, b: 2}}]}
+        - {raise: ContextWindowExceeded}
+        - It was 3.
+      first.reduce: [They added 1 and 2.]
+    tools: {add: {return: LONG}}
+    expect: {outputs: {answer: It was 3.}}
+""".replace("LONG", "x" * 4000)
+    assert played(tmp_path, cases, flow(agent)) == []
+    assert (
+        "asks a model"
+        in played(tmp_path, cases.replace("      first.reduce: [They added 1 and 2.]\n", ""))[0]
+    )
+
+
+def test_nobody_needs_a_model_a_key_or_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOWENGINE_MODEL", "openai/gpt-4o")
+    text = flow(ADDER, head=HEAD.replace(f"defaults: {{model: {NAME}}}\n", ""))
+    assert played(tmp_path, SUM, text) == []
+    monkeypatch.delenv("FLOWENGINE_MODEL")
+
+
+# Recorded
+
+
+def recorded(one: Case) -> dict[str, Any]:
+    with one.engine_open() as engine:
+        found = record(engine, one.id, "recorded")
+    assert found.differences == [], text_of(found.case)
+    return found.case
+
+
+def test_a_run_becomes_a_case_that_needs_no_model(tmp_path: Path) -> None:
+    script = [
+        {"calls": [call("add", "c1", a=1, b=2), call("boom", "c2", why="x"), call("ad", "c3")]},
+        {"text": ""},
+        {"text": "3", "usage": {"input_tokens": 9, "output_tokens": 1, "cost_usd": 0.5}},
+    ]
+    one = Case(tmp_path, flow(ADDER), script)
+    assert one.run().status == "succeeded"
+
+    found = recorded(one)
+
+    first, second, third = found["agents"]["first"]
+    assert [call["name"] for call in first["calls"]] == ["add", "boom", "ad"]
+    assert (third["text"], third["usage"]["input_tokens"]) == ("3", 9)
+    assert set(first["with"]) == {"instructions", "tools", "messages"}
+    assert set(second["with"]) == set(third["with"]) == {"messages"}
+    assert [message["role"] for message in second["with"]["messages"]] == ["tool"] * 3
+    assert first["calls"][0]["arguments"] == {"a": 1, "b": 2}
+    assert found["tools"]["add"] == [{"with": {"a": 1, "b": 2}, "return": "3"}]
+    assert not any("_offer" in name or "answer" in name for name in found["tools"])
+
+    cases = f"cases:\n{text_of(found)}"
+    assert played(tmp_path, cases) == []
+    assert len(one.model.requests) == 3  # nobody asked it again
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("You add.", "You subtract.", "instructions"),
+        ("What is 1 + 2?", "What is 1 + 3?", ""),  # the default: the case has its input
+        ("tools: [add, boom]", "tools: [add]", "tools"),
+        ('prompt: "${{ inputs.q }}"', 'prompt: "Hm. ${{ inputs.q }}"', "messages"),
+    ],
+)
+def test_a_changed_prompt_or_tool_fails_at_the_first_difference(
+    tmp_path: Path, old: str, new: str, problem: str
+) -> None:
+    one = Case(tmp_path, flow(ADDER), [{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "3"}])
+    one.run()
+    cases = f"cases:\n{text_of(recorded(one))}"
+    assert old in one.path.read_text()
+
+    found = played(tmp_path, cases, one.path.read_text().replace(old, new))
+
+    if not problem:
+        assert found == []
+        return
+    assert found[0].startswith("'ask/first' asks something else than the case expects:")
+    assert problem in found[0]
+
+
+def test_a_changed_description_of_a_tool_fails(tmp_path: Path) -> None:
+    one = Case(tmp_path, flow(ADDER), [{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "3"}])
+    one.run()
+    cases = f"cases:\n{text_of(recorded(one))}"
+    source = (tmp_path / "tools.py").read_text()
+    (tmp_path / "tools.py").write_text(source.replace("Add two numbers.", "Add numbers."))
+
+    [problem] = played(tmp_path, cases)
+    assert "description" in problem
+    assert "Add numbers." in problem
+
+
+def test_runs_of_every_kind_become_cases(tmp_path: Path) -> None:
+    """Text calls, handoffs, a person's answer, an error of a model, a long result."""
+    agents = """
+first: {instructions: You triage., handoffs: [second], fallbacks: [scripted/test]}
+second: {instructions: You add., tools: [add, boom], function_calling: text, finish: tools}
+"""
+    written = "<function=add>\n<parameter=a>1</parameter>\n<parameter=b>2</parameter>\n</function>"
+    end = "<function=case_resolved>\n<parameter=result>3</parameter>\n</function>"
+    script = [
+        {"raise": "ModelError", "retryable": False, "message": "gone"},
+        {"text": "Over to you.", "calls": [call("transfer_to_second", "h1")]},
+        {"text": "<function=add>\n<parameter=a>1"},
+        {"text": f"Let me see.\n{written}"},
+        {"text": end},
+    ]
+    head = HEAD.replace('"tools:add"}', '"tools:add", approval: {edit: true}}')
+    one = Case(tmp_path, flow(agents, head=head), script)
+    [wait] = one.run().waits
+    with one.engine_open() as engine:
+        result = engine.approve(wait["id"], edits={"a": 5}).result
+    assert result is not None
+    assert result.outputs == {"answer": "3", "agent": "second"}
+
+    found = recorded(one)
+    assert found["approvals"]
+    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
+
+
+@pytest.mark.parametrize("choice", ["approve", "reject", "respond"])
+def test_what_people_decide_about_calls_is_in_the_case(tmp_path: Path, choice: str) -> None:
+    head = HEAD.replace('"tools:add"}', '"tools:add", approval: {edit: true}}')
+    script = [{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "so"}]
+    one = Case(tmp_path, flow(ADDER, head=head), script)
+    [wait] = one.run().waits
+    with one.engine_open() as engine:
+        if choice == "respond":
+            engine.respond(wait["id"], 42)
+        else:
+            engine.decide(wait["id"], choice)
+
+    found = recorded(one)
+    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
+
+
+def test_agents_that_work_at_the_same_time_become_a_case(tmp_path: Path) -> None:
+    steps = """
+steps:
+  - id: ask
+    map: {over: [1, 2, 3], as: n}
+    agent: first
+    with: {prompt: "What is ${{ n }} + 1?"}
+outputs: {answers: "${{ steps.ask.output }}"}
+"""
+    script: list[Any] = []
+    for n in (1, 2, 3):
+        when = {"contains": f"What is {n}", "turn": 0}
+        script.append({"calls": [call("add", f"c{n}", a=n, b=1)], "when": when})
+        script.append({"text": f"It is {n + 1}.", "when": {"contains": str(n + 1), "turn": 1}})
+    one = Case(tmp_path, flow(ADDER, steps), script)
+    assert one.run().outputs == {"answers": ["It is 2.", "It is 3.", "It is 4."]}
+
+    found = recorded(one)
+    assert sorted(found["agents"])[0] == "ask[0]/first"
+    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
+
+
+def test_the_window_of_a_model_is_in_the_case(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        "def add(a: int) -> str:\n    'Add.'\n    return 'x' * 4000\ndef boom(): 'No.'\n"
+    )
+    agent = "first: {instructions: You add., tools: [add], context: drop}"
+    script = [*({"calls": [call("add", f"c{n}", a=n)]} for n in range(4)), {"text": "so"}]
+    one = Case(tmp_path, flow(agent), script, facts=ModelFacts(window=4000, longest_reply=1000))
+    assert one.run().status == "succeeded"
+
+    found = recorded(one)
+    assert any("reduce" in address for address in found["expect"]["path"])
+    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
+
+
+def test_branches_of_what_is_generated_are_not_asked_for(tmp_path: Path) -> None:
+    played(tmp_path, SUM, flow(ADDER))
+
+    coverage = run_file(str(tmp_path / "flow.test.yaml")).coverage
+    assert [coverage.name(one) for one in coverage.told()] == ["boom: never entered"]
+
+
+def test_a_shortened_conversation_becomes_a_case(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        "def add(a: int) -> str:\n    'Add.'\n    return 'x' * 4000\ndef boom(): 'No.'\n"
+    )
+    context = "{max_tokens: 3000, reduce: summarize}"
+    agent = f"first: {{instructions: You add., tools: [add], context: {context}}}"
+    summary = {"text": "So far.", "when": {"contains": "Now write the summary"}, "repeat": True}
+    script = [summary, *({"calls": [call("add", f"c{n}", a=n)]} for n in range(4)), {"text": "so"}]
+    one = Case(tmp_path, flow(agent), script)
+    assert one.run().status == "succeeded"
+
+    found = recorded(one)
+    assert [reply["text"] for reply in found["agents"]["first.reduce"]] == ["So far."]
+    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
