@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowengine.sdk import CallSignature, Plain, StepContext, StepKind, Tool
-from flowengine_nodes import code_tools, document_tools, file_tools
+from flowengine_nodes import browser_tools, code_tools, document_tools, file_tools
 from flowengine_nodes.tool_schemas import TEXT, record
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Std(StepKind):
-    """Printing, files, commands, code, databases. `std.ask` is a wait, not a task."""
+    """Printing, files, documents, browsers, commands, code. `std.ask` is a wait, not a task."""
 
     places: ClassVar[tuple[Place, ...]] = ("tool",)
     effect = "idempotent"
@@ -92,7 +92,7 @@ class Std(StepKind):
             return at_once(context, input)
         args: dict[str, Any] = {**input["args"], **input.get("bind", {})}
         tool = task["tool"]
-        for tools in (file_tools, document_tools):
+        for tools in (file_tools, document_tools, browser_tools):
             if tool in tools.TOOLS:
                 return await tools.call(context, tool, args)
         return await code_tools.call(context, tool, args)
@@ -111,6 +111,7 @@ _TOOLS: dict[str, Tool] = {
         "returns": {},
         "effect": "idempotent",
     },
+    **browser_tools.TOOLS,
     **document_tools.TOOLS,
     **file_tools.TOOLS,
     **code_tools.TOOLS,

@@ -16,6 +16,7 @@ from flowengine_envs.browser.markdown import Markdown
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.page_text import PageText
 from flowengine_envs.browser.page_tree import Tree, read_tree
+from flowengine_envs.browser.told import first_lines
 
 if TYPE_CHECKING:
     from flowengine_envs.browser.configuration import BrowserConfig
@@ -84,12 +85,12 @@ async def observe(
         content=found.text,
         url=url,
         screenshot=picture if isinstance(picture, bytes) else b"",
-        ax_tree=_cut(shown, config.tree),
+        ax_tree=first_lines(shown, config.tree),
         error="; ".join(errors),
         title=text.title,
         status=tab.status,
         truncated=found.truncated or text.cut,
-        ax_tree_left_out=len(shown) - len(_cut(shown, config.tree)),
+        ax_tree_left_out=len(shown) - len(first_lines(shown, config.tree)),
         hidden_text_removed=text.hidden,
         notes=notes,
         challenge=is_challenge(text.title, found.text, text.frames),
@@ -131,10 +132,3 @@ async def _picture(tab: TabState, *, full_page: bool, height: int = 0) -> bytes:
         return await tab.picture()
     high = min(max(height, size["height"]), HIGHEST)
     return await tab.picture((size["width"], high))
-
-
-def _cut(tree: str, most: int) -> str:
-    """Return the beginning of a tree, in whole lines."""
-    if len(tree) <= most:
-        return tree
-    return tree[: tree.rfind("\n", 0, most + 1) + 1]

@@ -19,6 +19,7 @@ from flowengine_envs.browser.markdown import Converter
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.observing import complete, observe
 from flowengine_envs.browser.session import ARRIVING, Session, open_session, own_folder
+from flowengine_envs.browser.told import found, told
 from flowengine_envs.browser.verbs import Verbs
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ class Browser(Verbs):
         """Number of the last refused connection that was told."""
         self._again = ""
         """Why the page is not the one that it was, for the next observation."""
+
+    told = staticmethod(told)
+    found = staticmethod(found)
 
     @property
     def healthy(self) -> bool:

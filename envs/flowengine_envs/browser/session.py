@@ -30,8 +30,11 @@ _CLOSING = 2.0
 _SOON = 1.0
 """Seconds in which a page that is not stuck answers."""
 _MOST_TOLD = 20
+_NOBODY = "http://127.0.0.1:9/"
 _ARGUMENTS = (
-    "--component-updater=url-source=http://127.0.0.1:9/",  # nobody: it updates itself all the same
+    # What Chromium would tell and ask its maker, although it is told not to.
+    f"--component-updater=url-source={_NOBODY}",
+    f"--autofill-server-url={_NOBODY}",
     "--disable-quic",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--disable-blink-features=FileSystemAccess,FileSystemAccessLocal",

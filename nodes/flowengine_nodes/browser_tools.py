@@ -1,0 +1,222 @@
+"""`std` tools that use a browser: a script of actions for flows, single verbs for agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.sdk import Plain, StepContext, Tool, ToolError
+from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
+
+if TYPE_CHECKING:
+    from flowengine.sdk import Effect
+
+BROWSER = "browser"
+"""The kind of environment, and the name of the one that is used."""
+_SHOWN = 4000
+"""Characters of the text, and of the tree, that a model is shown at once."""
+
+
+class _Verb(NamedTuple):
+    """A tool for agents: one action."""
+
+    action: str
+    about: str
+    fields: Mapping[str, Plain]
+    required: tuple[str, ...] = ()
+    effect: Effect = "once"
+
+
+async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
+    """Call one of these tools.
+
+    Args:
+        context: The attempt.
+        tool: Its name.
+        args: Its arguments.
+    """
+    browser = context.resources[BROWSER]
+    if tool == "browse":
+        return await _browse(context, browser, **args)
+    if tool == "browser_read":
+        seen = await browser.async_observe()
+        return browser.told(seen, _SHOWN, 0, args["offset"])
+    if tool == "browser_find":
+        return browser.found(await browser.async_observe(), args["text"])
+    seen = await browser.async_step({"action": _VERBS[tool].action, **args})
+    return browser.told(seen, _SHOWN, _SHOWN)
+
+
+async def _browse(
+    context: StepContext,
+    browser: Any,
+    url: str = "",
+    actions: list[dict[str, Any]] | None = None,
+    screenshot: bool = False,
+    full_page: bool = False,
+) -> Plain:
+    """Open an address, do actions one after the other, and return what there is to see then.
+
+    Raises:
+        ToolError: One of them failed; those after it were not done.
+    """
+    steps: list[dict[str, Any]] = [{"action": "navigate", "url": url}] if url else []
+    steps += actions or []
+    if screenshot or not steps:
+        steps.append({"action": "screenshot", "full_page": full_page})
+    downloads: list[Plain] = []
+    dialogs: list[Plain] = []
+    for number, step in enumerate(steps):
+        seen = await browser.async_step(step)
+        data = seen.as_data()
+        downloads += data["downloads"]
+        dialogs += data["dialogs"]
+        if seen.error:
+            place = f"action {number + 1} ({step.get('action')})"
+            shown = {name: data[name] for name in ("url", "title", "status", "content")}
+            raise ToolError(f"{place}: {seen.error}", data=shown, retryable=False)
+    image = context.execution.artifacts.put(seen.screenshot, "page.png") if screenshot else None
+    shown = {name: data[name] for name in _PAGE if name in data}
+    return {**shown, "downloads": downloads, "dialogs": dialogs, "screenshot": image}
+
+
+_REF: dict[str, Plain] = {
+    **TEXT,
+    "description": "Reference of the element in the last answer, such as e5.",
+}
+_VERBS: dict[str, _Verb] = {
+    "browser_open": _Verb(
+        "navigate",
+        "Opens a page of the web in a browser that runs its scripts.",
+        {"url": {**TEXT, "description": "https://…"}},
+        ("url",),
+        "idempotent",
+    ),
+    "browser_click": _Verb(
+        "click", "Clicks an element of the page.", {"ref": _REF, "double": FLAG}, ("ref",)
+    ),
+    "browser_fill": _Verb(
+        "fill",
+        "Replaces the text of a field.",
+        {
+            "ref": _REF,
+            "text": TEXT,
+            "submit": {**FLAG, "description": "Whether to press Enter afterwards."},
+        },
+        ("ref", "text"),
+    ),
+    "browser_select": _Verb(
+        "select",
+        "Chooses options of a list, by their values or labels.",
+        {"ref": _REF, "values": listed(TEXT)},
+        ("ref", "values"),
+    ),
+    "browser_press": _Verb(
+        "press",
+        "Presses a key: Enter, Escape, Tab, PageDown, Control+A.",
+        {"key": TEXT, "ref": _REF},
+        ("key",),
+    ),
+    "browser_wait": _Verb(
+        "wait_for",
+        "Waits until a text appears on the page.",
+        {"text": TEXT, "seconds": {"type": "number", "maximum": 30}},
+        ("text",),
+        "idempotent",
+    ),
+    "browser_back": _Verb("back", "Goes back to the page before.", {}),
+    "browser_tab": _Verb(
+        "switch_tab",
+        "Makes another tab the active one.",
+        {"index": WHOLE},
+        ("index",),
+        "idempotent",
+    ),
+    "browser_upload": _Verb(
+        "upload",
+        "Gives files to a field for files.",
+        {"ref": _REF, "paths": {**listed(TEXT), "description": "Paths in its workspace."}},
+        ("ref", "paths"),
+    ),
+}
+_TAB: dict[str, Plain] = {"index": WHOLE, "url": TEXT, "title": TEXT, "active": FLAG}
+_DIALOG: dict[str, Plain] = {"kind": TEXT, "message": TEXT, "accepted": FLAG}
+_FILE: dict[str, Plain] = {"path": TEXT, "size": WHOLE, "url": TEXT, "error": TEXT}
+_PAGE: dict[str, Plain] = {
+    "content": TEXT,
+    "url": TEXT,
+    "title": TEXT,
+    "status": {"type": ["integer", "null"]},
+    "ax_tree": TEXT,
+    "truncated": FLAG,
+    "hidden_text_removed": WHOLE,
+    "tabs": listed(record(_TAB)),
+    "blocked": listed(TEXT),
+    "notes": listed(TEXT),
+    "challenge": FLAG,
+    "value": {},
+}
+
+
+def _tool(verb: _Verb) -> Tool:
+    return {
+        "description": f"{verb.about} Shows the page: its text, and its elements with references.",
+        "args": record({**verb.fields}, [*verb.required]),
+        "returns": TEXT,
+        "effect": verb.effect,
+        "environment": BROWSER,
+    }
+
+
+TOOLS: dict[str, Tool] = {
+    "browse": {
+        "description": "Opens a page of the web in a browser that runs its scripts, does actions "
+        "on it, and returns it as Markdown.",
+        "args": record(
+            {
+                "url": TEXT,
+                "actions": {
+                    **listed(
+                        {
+                            "type": "object",
+                            "properties": {"action": TEXT},
+                            "required": ["action"],
+                        }
+                    ),
+                    "description": "Such as {action: click, selector: '#more'}, in order.",
+                },
+                "screenshot": {**FLAG, "description": "Whether to keep a picture of the page."},
+                "full_page": {**FLAG, "description": "Whether the picture is of all of it."},
+            },
+            [],
+        ),
+        "returns": record(
+            {
+                **_PAGE,
+                "downloads": listed(record(_FILE)),
+                "dialogs": listed(record(_DIALOG)),
+                "screenshot": {"type": ["object", "null"]},
+            }
+        ),
+        "effect": "once",
+        "environment": BROWSER,
+    },
+    "browser_read": {
+        "description": "Reads on in the text of the page that the browser shows.",
+        "args": record(
+            {"offset": {**WHOLE, "minimum": 0, "description": "As the last answer says."}},
+            ["offset"],
+        ),
+        "returns": TEXT,
+        "effect": "idempotent",
+        "environment": BROWSER,
+    },
+    "browser_find": {
+        "description": "Finds elements and passages of the page that the browser shows.",
+        "args": record({"text": {**TEXT, "description": "Part of a name, role or text."}}),
+        "returns": TEXT,
+        "effect": "idempotent",
+        "environment": BROWSER,
+    },
+    **{name: _tool(verb) for name, verb in _VERBS.items()},
+}
