@@ -192,7 +192,7 @@ def room_for(characters: int, full: Mapping[str, Any]) -> int:
         full: What `RequestSize` said of the request.
     """
     fits = full["tokens"] if full["bound"] is None else min(full["tokens"], full["bound"])
-    return int(min(characters, fits))
+    return int(min(characters, fits * full["estimated"] / full["tokens"]))
 
 
 def _cuts(messages: Sequence[Message], mark: int) -> Iterator[int]:

@@ -133,6 +133,24 @@ def test_a_summary_stands_for_what_is_left_out_and_is_marked(tmp_path: Path) -> 
     assert [one["summary"] for one in values] == [evil] * len(asked)
 
 
+def test_a_summary_is_asked_for_with_the_settings_of_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THE_KEY", "sesame-open-0815")
+    more = '  settings: {api_key: "${{ secrets.KEY }}", temperature: 0.5}\n'
+    text = agent("{max_tokens: 6000, reduce: summarize}", more=more)
+    summary = {"text": "So far.", "when": {"contains": "Now write the summary"}, "repeat": True}
+    head = HEAD.replace("id: f\n", "id: f\nsecrets: {KEY: {env: THE_KEY}}\n")
+    one = case(tmp_path, text, [summary, *pages(8)], head)
+
+    assert one.run().outputs["answer"] == "read"
+    for request in one.model.requests:
+        assert request.settings == {"api_key": "sesame-open-0815", "temperature": 0.5}
+    files = [file for file in (tmp_path / "store.db").rglob("*") if file.is_file()]
+    assert files
+    assert not any(b"sesame" in file.read_bytes() for file in files)
+
+
 def test_a_tool_may_summarize(tmp_path: Path) -> None:
     one = case(tmp_path, agent("{max_tokens: 6000, reduce: shorten}"), pages(12))
 

@@ -247,6 +247,25 @@ def test_what_people_decide_about_calls_is_in_the_case(tmp_path: Path, choice: s
     assert played(tmp_path, f"cases:\n{text_of(found)}") == []
 
 
+def test_a_conversation_with_a_person_becomes_a_case(tmp_path: Path) -> None:
+    steps = """
+steps:
+  - {id: ask, agent: {name: first, chat: true}, with: {prompt: Hi.}}
+outputs: {answer: "${{ steps.ask.output }}"}
+"""
+    one = Case(tmp_path, flow(ADDER, steps), [{"text": "Hello."}, {"text": "It is 3."}])
+    one.run()
+    for said in ("What is 1 + 2?", ""):
+        with one.engine_open() as engine:
+            [wait] = engine.show(one.id)["waits"]
+            engine.decide(wait["id"], "answer", form={"answer": said})
+
+    found = recorded(one)
+    assert found["expect"]["outputs"] == {"answer": "It is 3."}
+    assert len(found["approvals"]["person"]) == 2
+    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
+
+
 def test_agents_that_work_at_the_same_time_become_a_case(tmp_path: Path) -> None:
     steps = """
 steps:
