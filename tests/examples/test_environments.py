@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flowengine import Engine
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
 from tests.envs.containers import skip_without_docker
@@ -111,6 +112,23 @@ def test_containers(folder: Path, flowengine: Shell) -> None:
 
     assert done.out == stored("container")
     assert (folder / "drafts" / "list.txt").read_text() == "  *  milk\nto   do:\n"
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="apt-get install bubblewrap")
+def test_an_agent_opens_what_it_chooses(folder: Path, flowengine: Shell) -> None:
+    (folder / "other.yaml").write_text("- text: I need nothing.\n")
+    done = flowengine("-q", "run", "agent.yaml")
+    named = flowengine("-q", "run", "agent.yaml", "--model", "scripted/other.yaml")
+    opened: list[str] = []
+    with Engine(None, workdir=folder) as engine:
+        engine.environments.subscribe(
+            lambda event: opened.append(event.kind) if event.event.endswith(".ready") else None
+        )
+        assert engine.run(folder / "agent.yaml").status == "succeeded"
+
+    assert done.out == stored("agent")
+    assert named.out == "answer: I need nothing.\n"
+    assert sorted({*opened}) == ["files", "python"]
 
 
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="apt-get install bubblewrap")

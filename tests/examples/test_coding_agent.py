@@ -1,0 +1,88 @@
+"""The coding agent: what is risky waits, and is rejected, edited or approved by a person."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from tests.examples.conftest import EXAMPLES, Shell
+
+HERE = EXAMPLES / "coding_agent"
+
+pytestmark = pytest.mark.skipif(not shutil.which("bwrap"), reason="apt-get install bubblewrap")
+
+
+@pytest.fixture(autouse=True)
+def project(flowengine: Shell) -> Path:
+    shutil.copytree(HERE, flowengine.folder, dirs_exist_ok=True)
+    return flowengine.folder / "project"
+
+
+def asked(flowengine: Shell) -> dict[str, Any]:
+    [wait] = flowengine("--json", "approvals", "list").json()
+    found: dict[str, Any] = wait
+    return found
+
+
+def test_risky_calls_wait_and_the_change_comes_back_in_the_end(
+    flowengine: Shell, project: Path
+) -> None:
+    before = {path.name: path.read_bytes() for path in project.glob("*.py")}
+    flowengine("run", "coding_agent.yaml", code=4)  # reads, edits and tests have run by now
+
+    removal = asked(flowengine)
+    assert removal["subject"] == {"command": "rm -r /src/drafts"}
+    flowengine("reject", removal["id"], "--comment", "Keep the drafts.", code=4)
+
+    rights = asked(flowengine)
+    assert rights["subject"] == {"command": "chmod -R 777 /src"}
+    edited = "cd /src && ls && chmod 644 slugs.py"
+    flowengine("approve", rights["id"], "--edit", f"command={edited}", code=4)
+
+    publication = asked(flowengine)
+    assert (publication["title"], publication["subject"]) == ("Call 'publish'?", {})
+    assert {path.name: path.read_bytes() for path in project.glob("*.py")} == before
+    done = flowengine("-q", "approve", publication["id"])
+
+    assert done.out == (HERE / "output.txt").read_text()
+    assert '"[^a-z0-9]+"' in (project / "slugs.py").read_text()
+    assert (project / "drafts" / "ideas.txt").exists()
+    shown = flowengine("--json", "show", newest(flowengine)).json()
+    calls = {one["address"]: str(one) for one in shown["steps"]}
+    assert "Keep the drafts." in calls["repair/coder.calls#4[1]/run"]
+    assert "check.py\\\\ndrafts" in calls["repair/coder.calls#5[1]/run"]  # what ran is the edit
+
+
+def newest(flowengine: Shell) -> str:
+    [execution] = flowengine("--json", "list").json()
+    return str(execution["execution"])
+
+
+def test_what_a_rule_denies_nobody_is_asked(flowengine: Shell) -> None:
+    script = [
+        {"calls": [{"name": "run", "arguments": {"command": "cd /src && git push"}}]},
+        {"text": "I may not."},
+    ]
+    model = ScriptedModel(script)
+    with using(model), Engine(None, workdir=flowengine.folder) as engine:
+        result = engine.run(
+            flowengine.folder / "coding_agent.yaml", labels={"model": "scripted/test"}
+        )
+
+    assert result.outputs == {"answer": "I may not."}
+    assert "Refused" in str(model.requests[1].messages[-1]["content"])
+
+
+def test_nothing_of_the_project_changes_before_it_is_published(
+    flowengine: Shell, project: Path
+) -> None:
+    flowengine("run", "coding_agent.yaml", code=4)
+    flowengine("cancel", newest(flowengine))
+
+    assert '"[^a-z0-9]"' in (project / "slugs.py").read_text()
