@@ -65,7 +65,7 @@ def newest(flowengine: Shell) -> str:
 
 
 def test_what_a_rule_denies_nobody_is_asked(flowengine: Shell) -> None:
-    script = [
+    script: list[Any] = [
         {"calls": [{"name": "run", "arguments": {"command": "cd /src && git push"}}]},
         {"text": "I may not."},
     ]
