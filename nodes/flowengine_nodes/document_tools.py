@@ -5,7 +5,15 @@ from __future__ import annotations
 import posixpath
 from typing import Any
 
-from flowengine.sdk import HttpError, Plain, StepContext, Tool, ToolError, ValidationError
+from flowengine.sdk import (
+    HttpError,
+    Plain,
+    StepContext,
+    StepError,
+    Tool,
+    ToolError,
+    ValidationError,
+)
 from flowengine_nodes.file_tools import working_folder
 from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
 
@@ -33,6 +41,7 @@ async def _read_document(
     url: str = "",
     page: int | None = None,
     find: str = "",
+    question: str = "",
 ) -> Plain:
     """Convert a document, in the environment that reads documents.
 
@@ -49,17 +58,20 @@ async def _read_document(
     source = url or await _bytes(context, path)
     if page is None and not find and not url:
         document = await resource.async_read(source, posixpath.basename(path))
-        return {**document.as_data(), **_whole(path, "")}
+        await _describe(context, resource, document, question)
+        return {**_data(document), **_whole(path, "")}
     if page is None and not find:
         visit = await resource.async_visit(url)
         _judge(visit)
-        return {**visit.document.as_data(), **_whole(visit.address, visit.status)}
+        await _describe(context, resource, visit.document, question)
+        return {**_data(visit.document), **_whole(visit.address, visit.status)}
     found = await resource.async_page(source, page or 1, find, posixpath.basename(path))
     _judge(found.visit)
+    text = await _describe(context, resource, found.visit.document, question) or found.text
     return {
-        **found.visit.document.as_data(),
+        **_data(found.visit.document),
         **_whole(found.visit.address if url else path, found.visit.status),
-        "markdown": found.text,
+        "markdown": text,
         "parts": [],
         "tables": [],
         "page": found.number,
@@ -83,7 +95,36 @@ def _judge(visit: Any) -> None:
         )
 
 
-async def _visit_page(context: StepContext, address: str, page: int = 1, find: str = "") -> Plain:
+def _data(document: Any) -> dict[str, Plain]:
+    return {name: value for name, value in document.as_data().items() if name != "picture"}
+
+
+async def _describe(context: StepContext, resource: Any, document: Any, question: str) -> str:
+    """Have an image described, if a model is named for that; why it is not is a note.
+
+    Returns:
+        The Markdown with the description; empty where there is none.
+    """
+    if not document.picture:
+        return ""
+    from flowengine.agents.models.images import describe_image
+    from flowengine.agents.turns import in_folder
+
+    model = in_folder(resource.vision_model, context.execution.workdir)
+    try:
+        described = await describe_image(model, document.picture, question)
+    except StepError as error:
+        note = f"there is no description of the image: {error.message}"
+        document.notes[:] = [*dict.fromkeys([*document.notes, note])]
+        return ""
+    known = document.markdown.partition("\n\n## Description\n\n")[0]
+    document.markdown = f"{known}\n\n## Description\n\n{described}"
+    return str(document.markdown)
+
+
+async def _visit_page(
+    context: StepContext, address: str, page: int = 1, find: str = "", question: str = ""
+) -> Plain:
     """Return a page as a model is shown it."""
     resource = context.resources[DOCUMENTS]
     source: str | bytes = address
@@ -98,7 +139,8 @@ async def _visit_page(context: StepContext, address: str, page: int = 1, find: s
             elif not resource.is_host(address):
                 raise error
     found = await resource.async_page(source, page, find, posixpath.basename(address), address)
-    return found.told()
+    text = await _describe(context, resource, found.visit.document, question)
+    return (found._replace(text=text) if text else found).told()
 
 
 def _listing(folder: Any, path: str) -> bytes | None:
@@ -122,6 +164,8 @@ _FIND: dict[str, Plain] = {
     "description": "Text to look for: its page is returned. Case does not count, * is any text.",
 }
 
+_QUESTION: dict[str, Plain] = {**TEXT, "description": "What is asked about an image."}
+
 TOOLS: dict[str, Tool] = {
     "read_document": {
         "description": "Reads a PDF, Word, PowerPoint, Excel, HTML, EPUB, mail, notebook, CSV or "
@@ -132,6 +176,7 @@ TOOLS: dict[str, Tool] = {
                 "url": TEXT,
                 "page": {**_PAGE, "description": "Number of the page, from 1."},
                 "find": _FIND,
+                "question": _QUESTION,
             },
             [],
         ),
@@ -167,6 +212,7 @@ TOOLS: dict[str, Tool] = {
                 },
                 "page": {**_PAGE, "default": 1},
                 "find": _FIND,
+                "question": _QUESTION,
             },
             ["address"],
         ),

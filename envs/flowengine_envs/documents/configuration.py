@@ -31,6 +31,8 @@ class DocumentsConfig(Config):
     """Length of the Markdown; the rest is left out."""
     pixels: Annotated[int, Field(gt=0)] = 200_000_000
     """Width times height of an image."""
+    vision_model: Annotated[str, Field(pattern=r"^[^/]+/.+$")] | None = None
+    """`provider/model` that describes images; without one, they are not described."""
     downloads: Annotated[str, Field(pattern=r"^[^/]+$")] = "downloads"
     """Folder of the workspace for files that are downloaded."""
 

@@ -45,6 +45,11 @@ class Unreadable(StepError):
 class Conversion(Supervised):
     """Converts files of its workspace, bytes, and files of the host."""
 
+    @property
+    def vision_model(self) -> str:
+        """The model that describes images; empty: none does."""
+        return self.request.config.vision_model or ""
+
     async def _read(
         self,
         source: str | bytes,
@@ -105,6 +110,7 @@ class Conversion(Supervised):
             "media_type": media_type,
             "password": password,
             "base": base,
+            "picture": bool(self.vision_model),
         }
         kills = self.sandbox.memory_kills()
         argv = [self.interpreter or sys.executable, "-I", "-c", START, json.dumps(options)]

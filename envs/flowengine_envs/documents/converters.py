@@ -37,6 +37,7 @@ def convert(
     limits: Limits | None = None,
     password: str = "",
     base: str = "",
+    picture: bool = False,
 ) -> Document:
     """Convert a file.
 
@@ -47,6 +48,7 @@ def convert(
         limits: What it may take.
         password: Of an encrypted PDF.
         base: The address of a page, against which its links are resolved.
+        picture: Whether of an image a copy is made that may be sent to a model.
 
     Returns:
         The document.
@@ -70,6 +72,8 @@ def convert(
         options["declared"] = encoding_of(data, media_type)
     if found.format == "html":
         options["base"] = base
+    if found.format == "image":
+        options["picture"] = picture
     if found.format == "pdf":
         options["password"] = password
     try:

@@ -58,6 +58,9 @@ class Document:
     """What a reader should know: parts left out, doubts about the format."""
     truncated: bool = False
     """Whether a limit cut something off; a note names the limit."""
+    picture: str = ""
+    """Of an image, if that was asked for: a small copy that may be sent to a model, as the address
+    of its data. It says nothing of where it was taken."""
     size: int = 0
     """Bytes of the file."""
     sha256: str = ""

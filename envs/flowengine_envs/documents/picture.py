@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import warnings
+from base64 import b64encode
+from typing import Any
 
 from flowengine_envs.documents.document import Damaged, LimitReached
 from flowengine_envs.documents.markdown import Writer
@@ -16,12 +18,19 @@ NO_DESCRIPTION = (
 )
 
 
-def convert(data: bytes, out: Writer) -> None:
+_LONGEST_SIDE = 1_568
+"""Pixels; models see no more of a larger one."""
+_LARGEST_PNG = 1_500_000
+_QUALITY = 85
+
+
+def convert(data: bytes, out: Writer, picture: bool = False) -> None:
     """Tell format, size and what its maker wrote into it.
 
     Args:
         data: Its bytes.
         out: Where it goes.
+        picture: Whether a copy is made that may be sent to a model.
 
     Raises:
         Damaged: It is no image.
@@ -50,4 +59,30 @@ def convert(data: bytes, out: Writer) -> None:
             value = image.getexif().get(tag)
             if isinstance(value, str) and value.strip("\0 "):
                 out.item(0, f"{name}: {value.strip(chr(0) + ' ')[:_LONGEST]}")
-    out.note(NO_DESCRIPTION)
+        if picture:
+            try:
+                out.document.picture = _copy(image)
+            except (OSError, ValueError, SyntaxError) as error:
+                out.note(f"there is no description of the image: it cannot be read: {error}")
+        else:
+            out.note(NO_DESCRIPTION)
+
+
+def _copy(image: Any) -> str:
+    """Return the first frame, upright and scaled, without anything but its pixels."""
+    from PIL import Image, ImageOps
+
+    image.seek(0)
+    image.draft("RGB", (_LONGEST_SIDE, _LONGEST_SIDE))  # large JPEGs are read smaller
+    small = ImageOps.exif_transpose(image)
+    small.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
+    small = small.convert("RGBA")
+    flat = Image.new("RGB", small.size, "white")
+    flat.paste(small, mask=small.getchannel("A"))
+    made = io.BytesIO()
+    flat.save(made, "PNG")
+    kind = "png"
+    if made.tell() > _LARGEST_PNG:
+        made, kind = io.BytesIO(), "jpeg"
+        flat.save(made, "JPEG", quality=_QUALITY)
+    return f"data:image/{kind};base64,{b64encode(made.getvalue()).decode()}"

@@ -62,7 +62,7 @@ def _converted(options: Mapping[str, Any]) -> Document:
     limits = Limits(**options["limits"])
     path = options["path"]
     data = sys.stdin.buffer.read() if path is None else read(path, options["roots"], limits.bytes)
-    names = ("name", "media_type", "password", "base")
+    names = ("name", "media_type", "password", "base", "picture")
     try:
         return convert(data, limits=limits, **{name: options[name] for name in names})
     except Damaged as error:

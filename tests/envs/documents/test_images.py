@@ -1,0 +1,178 @@
+"""Images are described by a model that sees them, where one is named."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from PIL import Image
+
+from flowengine import Engine
+from flowengine.agents.models.errors import ModelError
+from flowengine.agents.models.port import ModelFacts
+from flowengine.agents.models.registry import register, unregister
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.picture import NO_DESCRIPTION
+from flowengine_envs.sandboxes.processes import has
+
+EYES = "scripted/eyes"
+GPS, MAKE = 0x8825, 271
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    if not has("bwrap"):
+        pytest.skip("no bubblewrap: apt-get install bubblewrap")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "harbour.jpg").write_bytes(photo())
+    return tmp_path
+
+
+@pytest.fixture
+def eyes() -> Iterator[ScriptedModel]:
+    model = ScriptedModel([{"text": "# A harbour\n\nThree ships."}, {"text": "Three."}])
+    register(EYES, model)
+    yield model
+    unregister(EYES)
+
+
+def photo(size: tuple[int, int] = (400, 300)) -> bytes:
+    """A picture that says who took it, and where."""
+    exif = Image.Exif()
+    exif[MAKE] = "Acme"
+    exif.get_ifd(GPS)[2] = (54.0, 19.0, 12.0)
+    exif[274] = 6  # lies on its side
+    made = io.BytesIO()
+    Image.linear_gradient("L").resize(size).convert("RGB").save(made, "JPEG", exif=exif)
+    return made.getvalue()
+
+
+def read(arguments: dict[str, Any], tool: str = "read_document", **config: Any) -> Any:
+    made = {
+        "flowengine": 1,
+        "id": "seeing",
+        "environments": {"documents": {"kind": "documents", "config": config}},
+        "steps": [{"id": "read", "call": f"std.{tool}", "with": arguments}],
+        "outputs": {"document": "${{ steps.read.output }}"},
+    }
+    Path("flow.yaml").write_text(yaml.safe_dump(made))
+    with Engine("store", workdir=".") as engine:
+        result = engine.run("flow.yaml")
+    assert result.outputs is not None, result.error
+    return result.outputs["document"]
+
+
+def sent(model: ScriptedModel, number: int = 0) -> tuple[str, str, bytes]:
+    """The text, the media type and the image of a request."""
+    [message] = model.requests[number].messages
+    text, image = message["content"]
+    kind, _, data = image["image_url"]["url"].removeprefix("data:").partition(";base64,")
+    assert (message["role"], text["type"], image["type"]) == ("user", "text", "image_url")
+    return text["text"], kind, base64.b64decode(data)
+
+
+def test_an_image_is_described(eyes: ScriptedModel) -> None:
+    document = read({"path": "harbour.jpg"}, vision_model=EYES)
+
+    assert document["markdown"].endswith("## Description\n\n# A harbour\n\nThree ships.")
+    assert document["markdown"].startswith("Image: JPEG, 400 x 300 pixels")
+    assert "picture" not in document
+    assert NO_DESCRIPTION not in document["notes"]
+    text, kind, data = sent(eyes)
+    assert text.startswith("Describe this image")
+    assert kind == "image/png"
+    assert Image.open(io.BytesIO(data)).size == (300, 400)  # upright
+
+
+def test_a_model_is_asked_what_its_user_wants_to_know(eyes: ScriptedModel) -> None:
+    read({"path": "harbour.jpg", "question": "How many ships?"}, vision_model=EYES)
+    assert sent(eyes)[0].endswith("In particular: How many ships?")
+    told = read({"address": "harbour.jpg"}, "visit_page", vision_model=EYES)
+    assert "\n## Description\n\nThree.\n</content " in told
+
+
+def test_what_is_sent_says_nothing_of_where_it_was_taken(eyes: ScriptedModel) -> None:
+    with Image.open("harbour.jpg") as original:
+        assert original.getexif().get_ifd(GPS)
+    document = read({"path": "harbour.jpg"}, vision_model=EYES)
+    image = Image.open(io.BytesIO(sent(eyes)[2]))
+    assert not image.getexif()
+    assert not image.info
+    assert "54" not in document["markdown"]
+
+
+@pytest.mark.parametrize(
+    ("size", "seen"), [((6000, 3000), (784, 1568)), ((100, 10_000), (1568, 16))]
+)
+def test_large_images_are_scaled(
+    size: tuple[int, int], seen: tuple[int, int], eyes: ScriptedModel, folder: Path
+) -> None:
+    (folder / "large.jpg").write_bytes(photo(size))
+    read({"path": "large.jpg"}, vision_model=EYES)
+    data = sent(eyes)[2]
+    assert Image.open(io.BytesIO(data)).size == seen
+    assert len(data) < 3_000_000
+
+
+def test_noise_is_not_sent_as_it_is(eyes: ScriptedModel, folder: Path) -> None:
+    noise = Image.effect_noise((1500, 1500), 200).convert("RGB")
+    noise.save(folder / "noise.png")
+    read({"path": "noise.png"}, vision_model=EYES)
+    _, kind, data = sent(eyes)
+    assert (kind, len(data) < 3_000_000) == ("image/jpeg", True)
+
+
+def test_the_first_frame_of_an_animation_is_sent(eyes: ScriptedModel, folder: Path) -> None:
+    frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue")]
+    frames[0].save(folder / "a.gif", save_all=True, append_images=frames[1:])
+    read({"path": "a.gif"}, vision_model=EYES)
+    image = Image.open(io.BytesIO(sent(eyes)[2]))
+    assert image.getpixel((5, 5)) == (255, 0, 0)
+    assert getattr(image, "n_frames", 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (ScriptedModel([ModelError("it is down", retryable=False)]), "it is down"),
+        (ScriptedModel([{"text": "  "}]), "says nothing"),
+        (ScriptedModel([], facts=ModelFacts(vision=False)), "takes no images"),
+    ],
+)
+def test_without_a_description_the_image_still_gives_something(
+    model: ScriptedModel, told: str
+) -> None:
+    register(EYES, model)
+    try:
+        document = read({"path": "harbour.jpg"}, vision_model=EYES)
+    finally:
+        unregister(EYES)
+    assert document["markdown"] == "Image: JPEG, 400 x 300 pixels\n\n- camera: Acme"
+    [note] = [note for note in document["notes"] if "no description" in note]
+    assert told in note
+
+
+def test_no_model_is_asked_unless_one_is_named(eyes: ScriptedModel) -> None:
+    assert read({"path": "harbour.jpg"})["notes"] == [NO_DESCRIPTION]
+    assert eyes.requests == []
+
+
+def test_a_damaged_image_is_told_by_what_is_known(eyes: ScriptedModel, folder: Path) -> None:
+    (folder / "cut.jpg").write_bytes(photo((4000, 3000))[:20_000])
+    document = read({"path": "cut.jpg"}, vision_model=EYES)
+    assert "4000 x 3000" in document["markdown"]
+    assert "no description of the image: it cannot be read" in document["notes"][0]
+    assert eyes.requests == []
+
+
+def test_a_drawing_in_svg_is_text_and_fetches_nothing() -> None:
+    svg = b'<svg xmlns="http://www.w3.org/2000/svg"><image href="http://127.0.0.1:1/"/></svg>'
+    document = convert(svg, "a.svg", picture=True)
+    assert (document.format, document.picture) == ("text", "")
+    assert "<image" in document.markdown
