@@ -48,7 +48,7 @@ def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain]) -> AgentTool:
 
 
 def tools_of_server(
-    ones: Sequence[DeclaredTool], called: str, adapter: Mapping[str, Plain]
+    ones: Sequence[DeclaredTool], called: str, adapter: Mapping[str, Plain], prefix: str = ""
 ) -> AgentTool:
     """Return a tool of a server, or all those that globs fit, as an agent's.
 
@@ -56,11 +56,13 @@ def tools_of_server(
         ones: Of one server.
         called: The tool's name; the server's: any of them.
         adapter: What the adapter of their results is told.
+        prefix: By which import the file of the flow has that of the agent.
     """
     one = ones[0]
     assert one.server is not None
     served = Served(
         server=one.server.server,
+        session=prefix + one.server.server,
         patterns=[each.server.pattern for each in ones if each.server is not None],
         any=called == one.server.server,
         include=one.server.include,

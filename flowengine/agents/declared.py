@@ -65,6 +65,11 @@ def generate(name: str, declarations: Declarations, *, chat: bool = False) -> Ge
         loc=first.loc,
         given={"_instructions": texts, **({_ENVIRONMENTS: places} if places else {})},
         marks=made.marks,
+        homes={
+            step: closure[owner].home
+            for step, owner in made.owners.items()
+            if closure[owner].home != first.home
+        },
         returns=first.content.get("returns") or {"type": "string"},
     )
 
@@ -74,22 +79,40 @@ def _with_inputs(body: Mapping[str, Plain], names: Sequence[str]) -> Mapping[str
 
 
 def _closure(first: Declared) -> dict[str, Declared]:
-    """Return an agent and all to whom the conversation may go, by their names in its file."""
-    found = {first.name: first}
-    waiting = [first]
+    """Return an agent and all to whom the conversation may go.
+
+    Their names are those by which the file of the first one knows them, `lib.writer`; `prefix` of
+    each is the import, or are the imports, by which that file has theirs.
+    """
+    found = {first.name: first._replace(prefix="")}
+    waiting = [*found.values()]
     for agent in waiting:  # grows while it is walked
         for place, other in enumerate(agent.content.get("handoffs", [])):
-            loc = (*agent.loc, "handoffs", place)
-            known = agent.home.find("agents", other, loc)
-            if known is None or other in found:
+            known = agent.home.find("agents", other, (*agent.loc, "handoffs", place))
+            if known is None or _called(known, found) is not None:
                 continue
-            if known.home != first.home:
-                message = f"{other!r} is in another file: handing over to it is not supported yet"
-                hint = "call it: 'tools: {NAME: {agent: ALIAS.NAME}}'"
-                agent.home.refuse("E502", message, loc, hint)
-                continue
-            found[other] = known
+            known = known._replace(prefix=agent.prefix + known.prefix)
+            found[known.prefix + known.name] = known
             waiting.append(known)
+    return found
+
+
+def _called(agent: Declared, closure: Mapping[str, Declared]) -> str | None:
+    """Return the name of an agent in the flow; None: it has none."""
+    same = (
+        name for name, one in closure.items() if (one.home, one.name) == (agent.home, agent.name)
+    )
+    return next(same, None)
+
+
+def _handoffs(agent: Declared, closure: Mapping[str, Declared]) -> dict[str, str]:
+    """Return to whom an agent may hand over: their names in its file → in the flow."""
+    found: dict[str, str] = {}
+    for place, other in enumerate(agent.content.get("handoffs", [])):
+        known = agent.home.find("agents", other, (*agent.loc, "handoffs", place))
+        called = None if known is None else _called(known, closure)
+        if called is not None:
+            found[other] = called
     return found
 
 
@@ -100,26 +123,26 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
     if model is None and not os.environ.get(VARIABLE):
         hint = f"say 'model' here, 'defaults.model', the variable {VARIABLE}, or --model"
         agent.home.refuse("E408", f"no model is named for the agent {name!r}", agent.loc, hint)
-    handoffs = [one for one in said.get("handoffs", []) if one in closure]
+    handoffs = _handoffs(agent, closure)
     environments = _environments(name, agent)
     tools = _tools(agent, list(closure), environments)
     skills = skills_of(agent)
     tools += skill_tools(agent, skills, list(closure))
     _check_used(agent, environments, tools)
     turns = said.get("max_turns", {})
-    _check_choice(agent, tools, handoffs)
+    choice = _choice(agent, tools, handoffs)
     return AgentSpec(
         name=name,
         description=said.get("description", ""),
         model=model,
         fallbacks=said.get("fallbacks", []),
         tools=tools,
-        handoffs=handoffs,
+        handoffs=[*handoffs.values()],
         returns=said.get("returns"),
         max_turns=turns.get("count", TURNS),
         last=turns.get("last", "fail"),
         retry={**RETRY, **said["retry"]} if "retry" in said else RETRY,
-        tool_choice=said.get("tool_choice"),
+        tool_choice=choice,
         parallel_tool_calls=said.get("parallel_tool_calls", True),
         function_calling=said.get("function_calling"),
         settings=said.get("settings", {}),
@@ -218,11 +241,12 @@ def _tools(
             if one.server is None:
                 found.setdefault(one.name, declared_tool(one, adapter))
             elif GLOB.isdisjoint(one.server.pattern):
-                found.setdefault(one.name, tools_of_server([one], one.name, adapter))
+                found.setdefault(one.name, tools_of_server([one], one.name, adapter, agent.prefix))
             else:
                 served.setdefault(one.server.server, []).append(one)
-    globs = [tools_of_server(ones, server, adapter) for server, ones in served.items()]
-    return [*found.values(), *globs]
+    for server, ones in served.items():
+        found[f"{server}.*"] = tools_of_server(ones, server, adapter, agent.prefix)
+    return list(found.values())
 
 
 def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
@@ -256,13 +280,16 @@ def _check_used(
             agent.home.refuse("W105", message, (*agent.loc, "environments"), hint)
 
 
-def _check_choice(agent: Declared, tools: Sequence[AgentTool], handoffs: Sequence[str]) -> None:
-    choice = agent.content.get("tool_choice")
+def _choice(agent: Declared, tools: Sequence[AgentTool], handoffs: Mapping[str, str]) -> str | None:
+    """Return the tool that an agent has to call, by its name in the flow."""
+    choice: str | None = agent.content.get("tool_choice")
     known = [*(one.name for one in tools), *(HANDOFF + one for one in handoffs)]
     if choice is not None and choice not in CHOICES and choice not in known:
         hint = f"say {', '.join(CHOICES)}, or one of {', '.join(known) or 'its tools'}"
         loc = (*agent.loc, "tool_choice")
         agent.home.refuse("E401", f"the agent has no tool {choice!r}", loc, hint)
+    other = (choice or "").removeprefix(HANDOFF)
+    return HANDOFF + handoffs[other] if other != choice and other in handoffs else choice
 
 
 def _instructions(agent: Declared) -> Plain:

@@ -102,6 +102,8 @@ class AgentFlow:
 
     body: Mapping[str, Plain]
     marks: Mapping[str, Mark]
+    owners: Mapping[str, str]
+    """Step → the agent whose it is."""
 
 
 def agent_flow(
@@ -137,12 +139,14 @@ class _Writer:
         self.over = f"state.turns - state.begun >= {agents[0].max_turns}"
         offered = [tool.name for agent in agents for tool in agent.tools]
         served = [tool.served for agent in agents for tool in agent.tools if tool.served]
-        self.servers = list(dict.fromkeys(one.server for one in served))
+        self.servers = list(dict.fromkeys(one.session for one in served))
         """Those that are asked for their tools."""
         self._shared = {name for name in offered if offered.count(name) > 1}
 
     def flow(self) -> AgentFlow:
-        steps = [self._offer(), *(step for agent in self.agents for step in self._steps(agent))]
+        own = {agent.name: [*self._steps(agent)] for agent in self.agents}
+        owners = {id: name for name, steps in own.items() for id in _ids(steps)}
+        steps = [self._offer(), *(step for found in own.values() for step in found)]
         steps += [self._offer_again()] if self.servers else []
         steps += [] if self.person is None else [self._ask_person(self.person)]
         turns = self.agents[0].max_turns
@@ -185,7 +189,7 @@ class _Writer:
             "limits": {"activations": max(1000, 4 * turns), "steps": max(10_000, 100 * turns)},
             "steps": steps,
         }
-        return AgentFlow(body, self.marks)
+        return AgentFlow(body, self.marks, owners)
 
     def _outcome(self) -> Plain:
         left = "'max_turns'"
@@ -492,7 +496,7 @@ class _Writer:
             self.marks[step] = Mark(
                 reads=("context",),
                 adapter=adapter,
-                offered=offered(tool.served) if tool.served is not None else None,
+                offered=offered(tool.served, agent.name) if tool.served is not None else None,
                 caller=agent.name,
                 told=True,
             )
@@ -551,3 +555,10 @@ class _Writer:
             id += "_"
         self._ids.add(id)
         return id
+
+
+def _ids(steps: Iterable[Plain]) -> Iterable[str]:
+    """Yield the ids of steps, those inside too."""
+    for step in steps:
+        yield step["id"]
+        yield from _ids(step.get("group", ()))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Offered
-
-_KNOWN = "state.offer.tools[call.name]"
-"""Where the state of the flow has what is known of a called tool."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +15,9 @@ class Served:
     """Tools of a server that one step calls."""
 
     server: str
-    """As the flow calls it."""
+    """As the file of the agent calls it."""
+    session: str
+    """As the file of the flow would call it: the session with it has this name."""
     patterns: Sequence[str]
     """Names on the server, or globs over names."""
     any: bool
@@ -29,10 +29,15 @@ class Served:
     """Arguments that the flow fixes."""
 
 
-def offered(served: Served) -> Offered:
-    """Return where a step that calls them finds what the model was offered."""
-    own = f"${{{{ {_KNOWN}.tool }}}}" if served.any else ""
-    return Offered(f"${{{{ {_KNOWN}.parameters }}}}", f"${{{{ {_KNOWN}.digest }}}}", own)
+def offered(served: Served, agent: str) -> Offered:
+    """Return where a step that calls them finds what the model was offered.
+
+    Args:
+        agent: Whose step it is.
+    """
+    known = f"state.offer.agents[{json.dumps(agent)}][call.name]"
+    own = f"${{{{ {known}.tool }}}}" if served.any else ""
+    return Offered(f"${{{{ {known}.parameters }}}}", f"${{{{ {known}.digest }}}}", own)
 
 
 def wanted(steps: Iterable[tuple[Served, str]], names: Sequence[str]) -> Plain:
@@ -46,11 +51,12 @@ def wanted(steps: Iterable[tuple[Served, str]], names: Sequence[str]) -> Plain:
     for one, step in steps:
         use: dict[str, Plain] = {
             "server": one.server,
+            "session": one.session,
             "patterns": {},
             "include": None if one.include is None else [*one.include],
             "exclude": [*one.exclude],
             "bound": [*one.bound],
         }
-        patterns = servers.setdefault(one.server, use)["patterns"]
+        patterns = servers.setdefault(one.session, use)["patterns"]
         patterns |= dict.fromkeys(one.patterns, step)
     return {"servers": [*servers.values()], "names": [*names]}

@@ -33,17 +33,15 @@ LARGEST_OFFER = 1_000_000
 class Offer:
     """What agents are offered of servers."""
 
-    tools: dict[str, Plain] = field(default_factory=dict)
-    """By name: `description`, `parameters`, and what a call of it needs."""
     agents: dict[str, dict[str, Plain]] = field(default_factory=dict)
-    """By agent: name → the step that a call of it is."""
+    """By agent: name → `description`, `parameters`, and what a call of it needs."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Name → why it is not offered."""
 
     @property
     def data(self) -> dict[str, Plain]:
         """As the state of the flow has it."""
-        return {"tools": self.tools, "agents": self.agents}
+        return {"agents": self.agents}
 
 
 async def offered(
@@ -63,16 +61,16 @@ async def offered(
     found = Offer()
     lists: dict[str, list[OfferedTool]] = {}
     for agent, one in wanted.items():
-        steps = found.agents[agent] = {}
+        tools: dict[str, Plain] = {}
         for use in one["servers"]:
-            server = use["server"]
-            if server not in lists:
-                lists[server] = await sessions[server].async_offers()
-            steps |= _of_server(use, lists[server], found, strict=not again)
-        found.agents[agent] = dict(sorted(steps.items()))
-        _check_number(agent, steps)
-        WireNames([*one["names"], *steps])
-    size = len(json.dumps(found.tools))
+            session = use["session"]
+            if session not in lists:
+                lists[session] = await sessions[session].async_offers()
+            tools |= _of_server(use, lists[session], found.left_out, strict=not again)
+        found.agents[agent] = dict(sorted(tools.items()))
+        _check_number(agent, tools)
+        WireNames([*one["names"], *tools])
+    size = len(json.dumps(found.agents))
     if size > LARGEST_OFFER:
         message = f"what servers say of their tools has {size} characters; at most {LARGEST_OFFER}"
         raise ToolError(f"{message} are offered: name fewer tools", retryable=False)
@@ -80,9 +78,13 @@ async def offered(
 
 
 def _of_server(
-    use: Mapping[str, Any], listed: Sequence[OfferedTool], found: Offer, *, strict: bool
+    use: Mapping[str, Any],
+    listed: Sequence[OfferedTool],
+    left_out: dict[str, str],
+    *,
+    strict: bool,
 ) -> dict[str, Plain]:
-    """Offer the tools of a server that an agent may use, and return their steps."""
+    """Return the tools of a server that an agent may use."""
     server = use["server"]
     known = [one for one in listed if _is_allowed(one.name, use)]
     names = [one.name for one in known]
@@ -101,13 +103,13 @@ def _of_server(
         if one.name not in steps:
             continue
         full = f"{server}.{one.name}"
-        fault = _take(found, full, one, use["bound"])
-        if fault is None:
-            taken[full] = steps[one.name]
-        elif strict and one.name in use["patterns"]:
-            raise ToolError(f"{full} cannot be offered: {fault}", retryable=False)
-        else:
-            found.left_out[full] = fault
+        try:
+            taken[full] = _told(one, steps[one.name], use["bound"])
+        except (FlowEngineError, ValueError, RecursionError) as error:
+            fault = getattr(error, "message", None) or str(error) or type(error).__name__
+            if strict and one.name in use["patterns"]:
+                raise ToolError(f"{full} cannot be offered: {fault}", retryable=False) from None
+            left_out[full] = fault
     return taken
 
 
@@ -124,21 +126,24 @@ def _nothing_fits(server: str, pattern: str, names: Sequence[str]) -> str:
     return f"no tool of the server {server!r} fits {pattern!r}; {has}"
 
 
-def _take(found: Offer, full: str, one: OfferedTool, bound: Sequence[str]) -> str | None:
-    """Offer a tool; or return why it cannot be."""
-    if full in found.tools:
-        return None
-    try:
-        parameters = _parameters(one.schema, bound)
-    except (FlowEngineError, ValueError, RecursionError) as error:
-        return getattr(error, "message", None) or str(error) or type(error).__name__
-    found.tools[full] = {
+def _told(one: OfferedTool, step: Plain, bound: Sequence[str]) -> dict[str, Plain]:
+    """Return what is known of a tool.
+
+    Args:
+        step: What a call of it is.
+        bound: Arguments that the flow fixes.
+
+    Raises:
+        ValueError: It cannot be offered.
+        FlowEngineError: Likewise.
+    """
+    return {
         "description": _description(one.description),
-        "parameters": parameters,
+        "parameters": _parameters(one.schema, bound),
+        "step": step,
         "tool": one.name,
         "digest": one.digest,
     }
-    return None
 
 
 def _parameters(schema: Any, bound: Sequence[str]) -> dict[str, Plain]:

@@ -146,9 +146,9 @@ class Turn:
             for one in plain(self.agent["tools"])
         ]
         served = self.state["offer"].get("agents", {}).get(self.name, {})
-        for name, step in served.items():
-            told = plain(self.state["offer"]["tools"][name])
-            found.append(Offered(ToolOffer(name, told["description"], told["parameters"]), step))
+        for name, one in plain(served).items():
+            offer = ToolOffer(name, one["description"], one["parameters"])
+            found.append(Offered(offer, one["step"]))
         for name, what in self.agent["handoffs"].items():
             offer = ToolOffer(HANDOFF + name, _hand_over(name, what), _NOTHING)
             found.append(Offered(offer, "", handoff=name))

@@ -191,6 +191,8 @@ class GeneratedFlow:
     """An entry of `flows`, in long form."""
     home: Declarations
     """The file whose declarations it sees."""
+    homes: Mapping[str, Declarations] = field(default_factory=dict)
+    """Steps → the file whose declarations they see, where it is another one."""
     loc: Loc = ()
     """Where in that file is what it was made from: errors in it are reported there."""
     given: Mapping[str, Given | Mapping[str, Given]] = field(default_factory=dict)

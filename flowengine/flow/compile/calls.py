@@ -99,6 +99,8 @@ class Calls:
         self.tools = tools
         self.report = report
         self.policies = Policies(tools.scope)
+        self._policies = {tools: self.policies}
+        """Of the files whose tools are called."""
         self.flows: list[tuple[StepSpec, Definition]] = []
         """The steps that run a flow, with the flow."""
         self.handed_on: list[tuple[StepSpec, Definition, Request]] = []
@@ -120,26 +122,27 @@ class Calls:
         given = self.arguments(request, view)
         loc = (*request.loc, request.action)
         name = request.given if request.action == "call" else request.action
-        mark = self._mark(request)
+        mark, tools = self._mark(request), self._tools_of(request)
         if mark.offered is not None and mark.offered.tool:
-            callee = self.tools.server(request.given, loc)
+            callee = tools.server(request.given, loc)
             spec["tool"] = f"{request.given}.*"
         elif request.action == "call":
-            callee = self.tools.find(request.given, loc)
+            callee = tools.find(request.given, loc)
             spec["tool"] = str(request.given)
         elif request.action == "flow":
-            callee = self.tools.of_flow(request.given, loc)
+            callee = tools.of_flow(request.given, loc)
             name = request.given if callee is None or callee.flow is None else callee.flow.id
         else:
-            callee = self.tools.kinds.compile(
-                request.action, request.given, loc, view, in_=request.in_
-            )
+            callee = tools.kinds.compile(request.action, request.given, loc, view, in_=request.in_)
         spec["action"] = "task"
         spec["effect"] = "once"
         if callee is None:
             return UNKNOWN
         if mark.offered is not None:
             callee = replace(callee, offered=self._offered(mark.offered, request, view))
+        if callee.home is None and tools is not self.tools:
+            home = Home(tools.expressions, tools.view, tools.model.defaults)
+            callee = replace(callee, home=home)
         self._check_question(request, callee)
         callee = self._with_environments(request, callee, view)
         self.tools.check_arguments(callee, given, request.loc, str(name))
@@ -236,6 +239,12 @@ class Calls:
         generated = self.model.generated
         return (generated and generated.marks.get(request.step)) or Mark()
 
+    def _tools_of(self, request: Request) -> Tools:
+        """Return the tools that the names in a step mean: of a generated flow perhaps others."""
+        generated = self.model.generated
+        home: Any = None if generated is None else generated.homes.get(request.step)
+        return self.tools if home is None else self.tools.of_file(home.file)
+
     def _offered(self, offered: Offered, request: Request, view: View) -> dict[str, Typed]:
         """Compile what is known of a tool of a server once it was offered."""
         loc = (*request.loc, request.action)
@@ -259,8 +268,9 @@ class Calls:
         caller = self._mark(request).caller
         if caller:
             spec["caller"] = caller
-        call = Called(spec["tool"], callee.kind, effect, names, caller)
-        rules = self.policies.of_call(call)
+        call = Called(spec["tool"], callee.kind, effect, names, caller.rpartition(".")[2])
+        tools = self._tools_of(request)
+        rules = self._policies.setdefault(tools, Policies(tools.scope)).of_call(call)
         if not rules:
             return
         spec["policies"] = rules
@@ -332,7 +342,8 @@ class Calls:
 
     def _with_environments(self, request: Request, callee: Callee, view: View) -> Callee:
         """Return a callee with the environments that the step gives it."""
-        find = self.tools.environments.use
+        tools = self._tools_of(request)
+        find = tools.environments.use
         found = replace(callee, environments=dict(callee.environments))
         for name in self._mark(request).servers:
             server = self.tools.server(name, (*request.loc, request.action))
@@ -363,7 +374,7 @@ class Calls:
             self.report.at("E103", message, loc, "give it 'environments'", key=True)
             return
         found.environments.pop(found.task["in"], None)
-        self.tools.environments.work_in(found, request.in_, loc, view)
+        self._tools_of(request).environments.work_in(found, request.in_, loc, view)
 
     # Modifiers of a call
 

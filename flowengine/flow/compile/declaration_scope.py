@@ -88,7 +88,8 @@ class DeclarationScope:
 
         A flow that was generated from a file's declarations is handed those that it needs.
         """
-        return self.user is file.flow or (self.user.generated is not None and self.file is file)
+        user = self.user
+        return user is file.flow or (user.generated is not None and user.file is file)
 
     @contextmanager
     def noting_inputs(self) -> Iterator[set[str]]:

@@ -70,7 +70,7 @@ class HostPolicies:
     def _fitting(self, call: Called) -> list[RuleSpec]:
         found: list[RuleSpec] = []
         for index, policy in enumerate(self._policies):
-            if call.is_of(policy, call.tool):
+            if call.is_of(policy):
                 word, glob = policy.verdict
                 told = f"{self._name}: policies[{index}] ({word}: {glob})"
                 rule: RuleSpec = {"do": word, "rule": told}  # type: ignore[typeddict-item]

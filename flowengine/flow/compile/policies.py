@@ -38,18 +38,18 @@ class Called(NamedTuple):
         """Whether it is known only when it is made which tool of a server is called."""
         return self.tool.endswith(".*")
 
-    def is_of(self, policy: Policy, tool: str) -> bool:
+    def is_of(self, policy: Policy, before: str = "") -> bool:
         """Return whether a rule is about this call, but for its condition.
 
         Args:
             policy: The rule.
-            tool: The name of the tool, as the file of the rule knows it.
+            before: By which import the file of the rule has that of the call: `lib.`.
         """
-        glob = policy.verdict[1]
+        glob, tool, agent = policy.verdict[1], f"{before}{self.tool}", f"{before}{self.agent}"
         fits = _may_fit if self.any_of_server else fnmatchcase
         if not fits(tool, glob) and not fits(f"{self.kind}:{tool}", glob):
             return False
-        if policy.agent is not None and not (self.agent and fnmatchcase(self.agent, policy.agent)):
+        if policy.agent is not None and not (self.agent and fnmatchcase(agent, policy.agent)):
             return False
         if policy.effect is not None and policy.effect != self.effect:
             return False
@@ -91,7 +91,7 @@ class Policies:
         """
         for index, policy in enumerate(file.model.policies):
             word, glob = policy.verdict
-            if not call.is_of(policy, f"{before}{call.tool}"):
+            if not call.is_of(policy, before):
                 continue
             where = "" if file is self.scope.others.first else f"{file.name} "
             rule: RuleSpec = {"do": word, "rule": f"{where}policies[{index}] ({word}: {glob})"}  # type: ignore[typeddict-item]

@@ -126,16 +126,23 @@ class StepKinds:
         self._signature(found, config, loc)
         found.flow, found.returns = flow, dict(flow.generated.returns)
         with self.scope.noting_inputs() as named:
-            found.given = {name: self._given(one) for name, one in flow.generated.given.items()}
+            given = flow.generated.given.items()
+            found.given = {name: self._given(one, loc) for name, one in given}
         found.names_inputs = bool(named)
         return found
 
-    def _given(self, given: Given | Mapping[str, Given]) -> Typed:
-        """Compile what a generated flow is given from its file."""
+    def _given(self, given: Given | Mapping[str, Given], loc: Loc) -> Typed:
+        """Compile what a generated flow is given from a file; `loc` is where it is used."""
         if not isinstance(given, Given):
-            return together({name: self._given(one) for name, one in given.items()})
+            return together({name: self._given(one, loc) for name, one in given.items()})
         there = self.scope.of_file(given.home.file)  # type: ignore[attr-defined]
-        return there.expressions.value(given.value, given.loc, there.own_view)
+        with there.noting_inputs() as named:
+            found = there.expressions.value(given.value, given.loc, there.own_view)
+        if named and not self.scope.sees_inputs_of(there.file):
+            section, name = given.loc[:2]
+            model = getattr(there.model, str(section))[name]
+            self.scope.refuse_inputs(there.file, model, str(name), loc)
+        return found
 
     # What is called with arguments
 

@@ -104,12 +104,21 @@ class Tools:
         """Return what a call of any tool of a server is; None if that was reported.
 
         Args:
-            name: A declared tool that is a server, or `alias.tool` of an import.
+            name: A declared tool that is a server, or `alias.tool` of an import, which may be one
+                of an import of that.
             loc: Where it is named.
         """
-        owner = self.others.files.owner(self.file, "tools", name, loc)
+        file, inner = self.file, name
         self.used.add(name)
-        return None if owner is None else self.of_file(owner[0]).declared(owner[1])
+        while "." in inner:
+            owner = self.others.files.owner(file, "tools", inner, loc)
+            if owner is None or owner[0] is file:
+                return None
+            file, inner = owner
+        callee = self.of_file(file).declared(inner)
+        if callee is not None and callee.names_inputs and not self.scope.sees_inputs_of(file):
+            self.scope.refuse_inputs(file, file.model.tools[inner], name, loc)
+        return callee
 
     def _brought(self, kind: str, name: str, tool: BroughtTool, loc: Loc) -> Callee | None:
         """Return a tool that a step kind brings."""
