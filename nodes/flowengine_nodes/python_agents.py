@@ -126,6 +126,13 @@ class AgentFunction(Python):
         function = task.get("function") or {}
         return str(function.get("name") or function.get("live", ""))
 
+    def source(self, task: Mapping[str, Plain]) -> str | None:
+        """Return the source of the function's module; None: it lives in the program alone."""
+        named = task["function"]
+        if "name" not in named:
+            return None
+        return super().source({"function": named["name"], "folder": named["folder"]})
+
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether the function takes the context, or objects of the program."""
         named = task["function"]

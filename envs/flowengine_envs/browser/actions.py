@@ -9,10 +9,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
-from playwright.async_api import Error, TimeoutError
-
 from flowengine.sdk import StepError
 from flowengine.sdk.confined_files import Below
+from flowengine_envs.browser import faults
 from flowengine_envs.browser.elements import ActionFailed, find, told
 from flowengine_envs.network.proxy import NAME
 
@@ -159,11 +158,11 @@ async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
             acting.page, ref, selector, acting.action_timeout, hidden=action.hidden
         )
         return await action.run(acting, element, **fields)
-    except TimeoutError as error:
+    except faults.TimeoutError as error:
         reason = told(error)
         late = f"timeout: the page did not take it in {acting.action_timeout:g} s"
         raise ActionFailed(late if "Timeout" in reason else f"{late}: {reason}") from None
-    except Error as error:
+    except faults.Error as error:
         raise ActionFailed(told(error)) from None
 
 
@@ -223,7 +222,7 @@ async def _loaded(acting: Acting, go: Callable[[float], Awaitable[Any]], url: st
     try:
         left = max(0.001, deadline - loop.time())
         await acting.page.wait_for_load_state("domcontentloaded", timeout=left * 1000)
-    except TimeoutError:
+    except faults.TimeoutError:
         raise ActionFailed(f"{late} completely; this is what has come so far") from None
 
 
@@ -235,9 +234,9 @@ async def _response(
     for again in (True, False):
         try:
             return await go(acting.navigation_timeout * 1000)
-        except TimeoutError:
+        except faults.TimeoutError:
             raise Navigation(shown_url(url), late) from None
-        except Error as error:
+        except faults.Error as error:
             if "Download is starting" in str(error):
                 return None
             if not (again and "chrome-error:" in str(error)):
@@ -260,7 +259,7 @@ _CAUSES = {
 }
 
 
-def _cause(error: Error) -> str:
+def _cause(error: faults.Error) -> str:
     """Return why no document came, in a line that names Chromium's word for it."""
     text = told(error)
     word = next((part for part in text.split() if part.startswith("net::")), "")
@@ -388,7 +387,7 @@ async def _wait_for(
     bound = min(acting.action_timeout if seconds is None else seconds, _LONGEST_WAIT)
     try:
         await found.wait_for(state="hidden" if gone else "visible", timeout=bound * 1000)
-    except TimeoutError:
+    except faults.TimeoutError:
         how = "is still there" if gone else "has not appeared"
         raise ActionFailed(f"timeout: '{text or selector}' {how} after {bound:g} s") from None
 

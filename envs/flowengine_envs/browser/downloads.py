@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.scratch import make_scratch, remove_scratch
+from flowengine_envs.browser import faults
 from flowengine_envs.browser.observation import Downloaded
 
 if TYPE_CHECKING:
@@ -69,15 +70,13 @@ class Downloads:
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _take(self, download: Download) -> None:
-        from playwright.async_api import Error
-
         url = download.url if not download.url.startswith("data:") else "data:"
         try:
             reason = await self._arrived(download)
             if not reason:
                 self._done.append(await self._kept(download, url))
                 return
-        except Error as error:
+        except faults.Error as error:
             reason = str(error).splitlines()[0]
         except OSError as error:
             reason = f"it cannot be written: {error.strerror}"

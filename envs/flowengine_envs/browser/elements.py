@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from flowengine_envs.browser import faults
+
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
 
@@ -71,25 +73,21 @@ async def find(
 
 
 async def _wait(found: Locator, selector: str, seconds: float, *, hidden: bool) -> None:
-    from playwright.async_api import Error, TimeoutError
-
     state = "attached" if hidden else "visible"
     try:
         await found.first.wait_for(state=state, timeout=seconds * 1000)  # type: ignore[arg-type]
-    except TimeoutError:
+    except faults.TimeoutError:
         there = await found.count()
         what = "it is not visible" if there else "there is no such element"
         raise ActionFailed(f"'{selector:.200}': {what} after {seconds:g} s") from None
-    except Error as error:
+    except faults.Error as error:
         raise ActionFailed(f"'{selector:.200}': {told(error)}") from None
 
 
 async def _line(element: Locator) -> str:
-    from playwright.async_api import Error
-
     try:
         tree = await element.aria_snapshot(mode="ai", timeout=1000)
-    except Error:
+    except faults.Error:
         return "- (gone meanwhile)"
     return tree.splitlines()[0][:_LONGEST] if tree else "- (not in the accessibility tree)"
 

@@ -7,8 +7,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from playwright.async_api import Error
-
+from flowengine_envs.browser import faults
 from flowengine_envs.browser.actions import shown_url
 from flowengine_envs.browser.challenges import is_challenge
 from flowengine_envs.browser.elements import told
@@ -122,7 +121,7 @@ async def _part(work: Awaitable[Any]) -> Any:
             return await work
     except TimeoutError:
         return _Missing(f"there is none after {PART:g} s")
-    except Error as error:
+    except faults.Error as error:
         return _Missing(told(error))
 
 

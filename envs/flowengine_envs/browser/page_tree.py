@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from playwright.async_api import Error
+from flowengine_envs.browser import faults
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
@@ -48,7 +48,7 @@ async def read_tree(page: Page, seconds: float) -> Tree:
 
 
 async def _answers(frame: Frame) -> bool:
-    with suppress(Error, TimeoutError):
+    with suppress(faults.Error, TimeoutError):
         async with asyncio.timeout(_SOON):
             await frame.evaluate("0")
             return True

@@ -8,13 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playwright.async_api import Error
-
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Request, Sandbox
-from flowengine_envs.browser import installation
+from flowengine_envs.browser import faults, installation
 from flowengine_envs.browser.downloads import Downloads
-from flowengine_envs.browser.driver import Driver, start_driver
 from flowengine_envs.browser.observation import DialogShown, Tab
 from flowengine_envs.browser.page_text import read_page
 from flowengine_envs.workspace import OWN
@@ -22,6 +19,7 @@ from flowengine_envs.workspace import OWN
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, CDPSession, Dialog, Page
 
+    from flowengine_envs.browser.driver import Driver
     from flowengine_envs.browser.page_text import PageText
 
 ARRIVING = "downloads"
@@ -70,9 +68,7 @@ class TabState:
 
     async def settle(self, seconds: float) -> None:
         """Wait until what was requested since `begin` has arrived, but no longer than this."""
-        from playwright.async_api import Error
-
-        with suppress(TimeoutError, Error):
+        with suppress(TimeoutError, faults.Error):
             async with asyncio.timeout(seconds):
                 await self.page.wait_for_load_state("domcontentloaded")
                 await self.page.evaluate("() => new Promise(done => setTimeout(done))")
@@ -110,7 +106,7 @@ class TabState:
 
     async def answers(self, seconds: float) -> bool:
         """Return whether scripts of the page let it answer within this time."""
-        with suppress(Error, TimeoutError):
+        with suppress(faults.Error, TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.page.evaluate("0")
                 return True
@@ -118,7 +114,7 @@ class TabState:
 
     async def title(self) -> str:
         """Return the title, if the page answers soon."""
-        with suppress(Error, TimeoutError):
+        with suppress(faults.Error, TimeoutError):
             async with asyncio.timeout(_SOON):
                 return (await self.page.title())[:1000]
         return ""
@@ -219,13 +215,13 @@ class Session:
             self.tabs.remove(tab)
             if at <= self.active:
                 self.active = max(0, self.active - 1)
-        with suppress(Error, TimeoutError):
+        with suppress(faults.Error, TimeoutError):
             async with asyncio.timeout(_CLOSING):
                 await tab.page.close(run_before_unload=False)
 
     async def settle(self, seconds: float) -> None:
         """Wait for tabs that pages have opened, until they are known here."""
-        with suppress(Error, TimeoutError):
+        with suppress(faults.Error, TimeoutError):
             async with asyncio.timeout(seconds):
                 while await self._pages() > len([each for each in self.tabs if not each.gone]):
                     self._tabs_changed.clear()
@@ -315,7 +311,7 @@ class Session:
 
     def _later(self, work: Any) -> None:
         async def done() -> None:
-            with suppress(Error):  # the page may be gone by now
+            with suppress(faults.Error):  # the page may be gone by now
                 await work
 
         task = asyncio.ensure_future(done())
@@ -339,6 +335,8 @@ async def open_session(request: Request, sandbox: Sandbox, state: dict[str, Any]
     """
     config = request.config
     proxy = sandbox.variables.get("http_proxy")
+    from flowengine_envs.browser.driver import start_driver
+
     driver = await start_driver(sandbox, config.interpreter)
     try:
         playwright = await driver.playwright()
@@ -365,7 +363,7 @@ async def open_session(request: Request, sandbox: Sandbox, state: dict[str, Any]
         session = Session(driver, context, downloads, config.tabs)
         session.add(await context.new_page())
         return session
-    except Error as error:
+    except faults.Error as error:
         await asyncio.shield(driver.close())
         raise EnvironmentStartFailed(
             f"{request.spec}: the browser did not start: {_first(str(error))} {driver.log}".rstrip()
