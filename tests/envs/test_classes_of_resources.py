@@ -1,0 +1,23 @@
+"""A flow is checked by the classes of what kinds open, by those too who installed no extras."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+PROGRAM = """
+import json, sys
+from flowengine import registry
+for kind in registry.kinds_from("flowengine_envs"):
+    registry.provider(kind).resource_types()
+json.dump([name.partition(".")[0] for name in sys.modules], sys.stdout)
+"""
+
+
+def test_looking_at_them_loads_no_package_of_an_extra() -> None:
+    shown = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
+
+    loaded = set(json.loads(shown.stdout))
+    assert "flowengine_envs" in loaded
+    assert not loaded & {"playwright", "docker", "mcp", "litellm", "pypdf", "docx", "pptx", "lxml"}
