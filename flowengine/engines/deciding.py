@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.engines.host import Host
-    from flowengine.engines.infos import Answering, WaitInfo
+    from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
 
 
 class Decider(Reader):
@@ -147,6 +147,32 @@ class Decider(Reader):
             The wait afterwards.
         """
         return self._hand_over(wait, "delegated", by, to=to, comment=comment)
+
+    def grants(self, execution: str) -> list[GrantInfo]:
+        """Return the grants of an execution, oldest first, with how often each was used.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+        """
+        from flowengine.engines.people.grants import grants_of
+
+        return grants_of(self._host, self._host.store.find_execution(execution))
+
+    def revoke(self, grant: str, *, by: str | None = None) -> GrantInfo:
+        """End a grant: the next call asks again. What it has answered stays.
+
+        Args:
+            grant: Its id, or an unambiguous prefix of it.
+            by: The user who ends it, as `user:NAME`. Default: the engine's user.
+
+        Returns:
+            The grant afterwards.
+        """
+        from flowengine.engines.people.grants import grants_of, revoke
+
+        execution = revoke(self._host, grant, self._who(by))
+        full = self._host.store.find_wait(grant)
+        return next(one for one in grants_of(self._host, execution) if one["id"] == full)
 
     # Inside
 

@@ -53,6 +53,8 @@ class WaitInfo(TypedDict, total=False):
     """What has changed of the tool since the call was approved: a unified diff."""
     source: str
     """Digest of the text of the tool when it was asked about."""
+    required: bool
+    """Whether each call is asked about, whatever was granted."""
     bound: list[str]
     """Arguments that the flow fixes; nobody can change them."""
     returns: dict[str, Any]
@@ -317,6 +319,37 @@ class UpgradeInfo(TypedDict):
     """Everything that the mapping needs for it."""
 
 
+class GrantGiven(TypedDict, total=False):
+    """For which later calls of the same tool, in the same execution, a yes holds as well."""
+
+    args: Mapping[str, str]
+    """Argument → a pattern: `*` is anything but `/`, `**` anything, `?` one character. Arguments
+    that are not named have to be the same as in the call that is approved."""
+    uses: int
+    """How many later calls. Default: any number."""
+    lasts: str
+    """A duration: `2h`. Default: as long as the execution."""
+
+
+class GrantInfo(TypedDict, total=False):
+    """A grant: a yes that answers the questions about later calls. Absent keys do not apply."""
+
+    id: str
+    """Public id: that of the wait with whose approval it was given."""
+    execution: str
+    tool: str
+    args: dict[str, str]
+    """Argument → what it may be: a pattern, or the JSON of the only value."""
+    uses: int
+    used: int
+    until: str
+    by: str
+    at: str
+    status: str
+    """`open`, `used up`, `over` or `revoked`."""
+    revoked_by: str
+
+
 class Answering(TypedDict, total=False):
     """Optional parts of a decision."""
 
@@ -329,6 +362,8 @@ class Answering(TypedDict, total=False):
     """Paths of files to attach."""
     value: Any
     """With the choice `result` of a question, or `respond` of a call: the output of the step."""
+    grant: GrantGiven
+    """With the approval of a call: it answers the questions about later calls like it, too."""
     by: str
     """The user who decides, as `user:NAME`. Default: the engine's user."""
     resume: bool

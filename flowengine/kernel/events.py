@@ -163,8 +163,23 @@ class Decided(TypedDict, total=False):
     value: Plain
     """Of a policy that answers whether an environment may be opened: `{policy}`, narrower rules
     that it says yes to; `{refused: True}`, so the error is `Refused`."""
+    grant: Plain
+    """With a yes to a call: `{args, uses, until}`, so that it answers for later calls like it, too;
+    see `grants`."""
     sent: int
     """When it was made (ms), if it was recorded before it was journaled."""
+
+
+class Revoked(TypedDict):
+    """Somebody ended a grant."""
+
+    type: Literal["revoked"]
+    at: int
+    grant: int
+    by: str
+    via: NotRequired[str]
+    entered_by: NotRequired[str]
+    sent: NotRequired[int]
 
 
 class Handed(TypedDict, total=False):
@@ -310,6 +325,7 @@ Event = (
     | TimerFired
     | Decided
     | Handed
+    | Revoked
     | Message
     | Granted
     | CancelAsked

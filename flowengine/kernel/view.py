@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Arrival,
         Budget,
         Cleanup,
+        Grant,
         JoinState,
         Scope,
         State,
@@ -240,6 +241,15 @@ def counting(record: dict[str, Plain], choice: str) -> str:
             counts_as: str = entry.get("counts_as", "other")
             return counts_as
     return "other"
+
+
+def grant_status(grant: Grant, now: int) -> str:
+    """Return how a grant stands: `open`, `revoked`, `used up` or `over`."""
+    if "revoked" in grant:
+        return "revoked"
+    if "uses" in grant and grant["used"] >= grant["uses"]:
+        return "used up"
+    return "over" if "until" in grant and now >= grant["until"] else "open"
 
 
 def overdue(state: State) -> list[int]:

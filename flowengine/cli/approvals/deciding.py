@@ -228,6 +228,8 @@ def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
         }
     if getattr(arguments, "value", None) is not None:
         answer["value"] = read.json_argument(arguments.value, "the value")
+    if (grant := _grant(arguments)) is not None:
+        answer["grant"] = grant
     for name in ("comment", "attach", "by"):
         if getattr(arguments, name):
             answer[name] = getattr(arguments, name)
@@ -235,6 +237,16 @@ def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
         return engine.decide(wait["id"], choice, **answer)
     by_kind = engine.approve if arguments.counts_as == "approve" else engine.reject
     return by_kind(wait["id"], **answer)
+
+
+def _grant(arguments: Namespace) -> dict[str, Any] | None:
+    """Return the grant that comes with an approval; None: none does."""
+    said = {name: getattr(arguments, name, None) for name in ("uses", "lasts")}
+    given: dict[str, Any] = {name: one for name, one in said.items() if one is not None}
+    patterns = getattr(arguments, "grant", None)
+    if patterns is not None:
+        given["args"] = dict(patterns)
+    return given or None
 
 
 def _readable(session: Session, wait: WaitInfo, message: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.approvals import deciding
+from flowengine.cli.parsing import arguments as read
 
 HELP = "approve, and resume the execution"
 EXAMPLE = """\
@@ -16,6 +17,17 @@ flowengine approve --all --batch documents --dry-run"""
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     deciding.configure(parser, fills=True)
+    later = parser.add_argument_group("later calls of the same tool, in the same execution")
+    later.add_argument(
+        "--grant",
+        metavar="NAME=PATTERN",
+        action="append",
+        type=read.assignment,
+        help="do not ask about those whose argument fits: '*' is anything but '/', '**' anything; "
+        "arguments that are not named have to be the same; may be repeated",
+    )
+    later.add_argument("--uses", metavar="N", type=int, help="only the next N")
+    later.add_argument("--lasts", metavar="DURATION", help="only for so long: 2h")
     parser.set_defaults(counts_as="approve")
 
 

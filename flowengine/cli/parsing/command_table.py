@@ -30,6 +30,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "approvals claim": "approvals_claim",
         "approvals release": "approvals_release",
         "approvals delegate": "approvals_delegate",
+        "grants list": "grants_list",
+        "grants revoke": "grants_revoke",
         "approve": "approve",
         "reject": "reject",
     },

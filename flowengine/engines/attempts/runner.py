@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine import registry
 from flowengine.engines.attempts.printed import Printed
 
 if TYPE_CHECKING:
@@ -100,6 +99,8 @@ class Runner:
 
     def source(self, step: int) -> str | None:
         """Return the text of what a step calls, if its kind knows one; see `StepKind.source`."""
+        from flowengine import registry
+
         spec = self._flow["steps"][step]
         return registry.kind(spec["kind"]).source(spec.get("task", {}))
 

@@ -10,7 +10,6 @@ import gc
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.executions.calls import uncertain_call
 from flowengine.engines.executions.growing_lists import GrowingLists
 from flowengine.engines.executions.shared_locks import claim_of, claims_in
 from flowengine.engines.executions.subjects import address_of, why_of
@@ -459,6 +458,8 @@ class Execution:
         elif isinstance(command, OpenWait):
             opened, number = command.record, command.record["id"]
             if opened["kind"] == "question" and opened.get("ran") == "maybe":
+                from flowengine.engines.executions.calls import uncertain_call
+
                 opened |= uncertain_call(self.linked.compiled, self.state, opened)
             self.waits[number] = self._opened[number] = opened
             if self.told is not None:

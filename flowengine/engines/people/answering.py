@@ -41,6 +41,7 @@ def record_decision(
         answer.get("comment"),
         answer.get("attach", ()),
         answer.get("value"),
+        answer.get("grant"),
     )
     store = host.store
     decision = decide(store, host.settings, store.find_wait(wait), given, host.clock.now())

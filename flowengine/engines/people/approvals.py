@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
+from flowengine.engines.people.grants import checked_grant
 from flowengine.engines.results import Decision
 from flowengine.engines.starting.inputs import fill_defaults
 from flowengine.errors import Conflict, InputError
@@ -25,6 +26,7 @@ from flowengine.validation import check_numbers, validate
 
 if TYPE_CHECKING:
     from flowengine.engines.actors import Actor
+    from flowengine.engines.infos import GrantGiven
     from flowengine.journal.records import Wait
     from flowengine.journal.store import Store
     from flowengine.settings import Settings
@@ -54,6 +56,7 @@ class Answer(NamedTuple):
     comment: str | None = None
     attach: Sequence[str | os.PathLike[str]] = ()
     value: Any = None
+    grant: GrantGiven | None = None
 
 
 def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) -> Decision:
@@ -86,6 +89,8 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
             hint=f"resume the execution: flowengine resume {wait.execution}",
         )
     decision = check_answer(wait.record, answer, settings)
+    if answer.grant is not None:
+        decision["grant"] = checked_grant(wait.record, answer.choice, answer.grant, now)
     check_claim(wait.record, id, answer.who.user)
     decision["attachments"] = [_keep(store, wait.execution, path) for path in files]
     event = {"type": "decided", "at": now, "wait": wait.number, **decision}

@@ -80,6 +80,8 @@ FIELDS: dict[str, dict[str, Kind]] = {
                  "cleanup", "facts", "fallback", "lock", "across", "shares", "held", "budget",
                  "responded", "shown"),
     },
+    "Grant": _plain("tool", "version", "args", "patterns", "source", "uses", "until", "used", "by",
+                    "at", "revoked"),
     "Lock": _plain("holders", "queue"),
     "Done": {
         "step": ("step", "done"),
@@ -132,6 +134,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "undos": ("table", "Undo"),
         "cuts": ("table", "Cut"),
         "locks": ("table", "Lock"),
+        "grants": ("table", "Grant"),
         "cleanups": ("table", "Cleanup"),
         "frames": ("table", "Frame"),
         "keys": "signals",

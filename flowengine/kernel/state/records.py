@@ -191,6 +191,28 @@ class Activation(TypedDict, total=False):
     """As in a scope."""
 
 
+class Grant(TypedDict, total=False):
+    """A yes to a call that answers the questions about later calls like it; see `grants`."""
+
+    tool: str
+    version: str
+    args: dict[str, Plain]
+    """Those of the call that was approved."""
+    patterns: dict[str, str]
+    """Argument → what it may be; the others have to be the same as in `args`."""
+    source: str
+    """Digest of the text of the tool."""
+    uses: int
+    """How many calls it answers for; absent: any number."""
+    until: int
+    """When it ends (ms)."""
+    used: int
+    by: str
+    at: int
+    revoked: str
+    """Who has ended it."""
+
+
 class Unit(TypedDict, total=False):
     """What performs the action: of a plain step the only one, of a map one per item."""
 
@@ -470,6 +492,8 @@ class State(TypedDict, total=False):
     undos: dict[int, Undo]
     cuts: dict[int, Cut]
     """By the unit that was cut off."""
+    grants: dict[int, Grant]
+    """By the question that they were given with. Absent while there is none."""
     answers: dict[int, dict[str, Any]]
     """Unit of the step or region, or 0 for the execution → digest of what was asked about → the
     number of the question while it is open, then the answer. Absent while there is none."""

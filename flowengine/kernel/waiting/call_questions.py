@@ -22,7 +22,7 @@ from flowengine.kernel.graph.secret_texts import masked
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.state import entries
 from flowengine.kernel.view import RESPOND, edited
-from flowengine.kernel.waiting import answers
+from flowengine.kernel.waiting import answers, grants
 from flowengine.kernel.waiting.approvals import fill_in
 from flowengine.kernel.waiting.shared_questions import Need, new_question
 from flowengine.kernel.waiting.waits import close_wait, show
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 CALL = "call"
 """Stands where other questions have the digest of what they are about: a unit makes one call."""
+_ONLY_PEOPLE = frozenset({"required", "difference", "form"})
+"""What a question has that no grant answers."""
 CHOICES = [
     {"id": id, "label": id.capitalize(), "counts_as": counts_as, "comment": "optional"}
     for id, counts_as in (("approve", "approve"), ("reject", "reject"), (RESPOND, "other"))
@@ -70,8 +72,35 @@ def needs(m: Machine, unit: Unit) -> list[Need]:
     if not _must_ask(asked, rule):
         return []
     _check(m, node, asked, args)
+    if not asked["required"] and _granted(m, unit, asked, args):
+        return []
     why = {"rule": rule.rule} if rule is not None and rule.do == "ask" else {}
     return [Need(about, lambda: _ask(m, unit, asked, args, why))]
+
+
+def _granted(m: Machine, unit: Unit, asked: dict[str, Plain], args: Plain) -> bool:
+    """Return whether a grant answers the question about a call."""
+    if "grants" not in m.state:
+        return False
+    kept = grants.use(m, asked["tool"], asked["version"], args)
+    if kept is not None:
+        answers.put(m, (unit["id"], CALL), kept)
+    return kept is not None
+
+
+def granted(m: Machine, wait: Wait) -> Plain:
+    """Return what a grant answers to an open question about a call; None: nothing."""
+    record = wait["record"]
+    only_people = not record.keys().isdisjoint(_ONLY_PEOPLE) or (record.get("need") or 1) > 1
+    if only_people or not wait["shown"]:
+        return None
+    [number] = wait["units"]
+    args = m.state["units"][number].get("args")
+    args = record["subject"] if args is None else args
+    kept = grants.use(m, record["tool"], record["version"], args)
+    if kept is not None and "source" in record:
+        kept["source"] = record["source"]
+    return kept
 
 
 def _must_ask(asked: dict[str, Plain], rule: Verdict | None) -> bool:
@@ -123,8 +152,8 @@ def _check(m: Machine, node: Node, asked: dict[str, Plain], args: dict[str, Plai
         require(fault is None, "ValidationError", message)
 
 
-def ask_late(m: Machine, unit: Unit, event: Asked) -> Wait:
-    """Open a question about a call that was about to be made.
+def ask_late(m: Machine, unit: Unit, event: Asked) -> Wait | None:
+    """Open a question about a call that was about to be made; None: a grant answers it.
 
     Args:
         unit: With all that its attempt was to be given.
@@ -138,13 +167,17 @@ def ask_late(m: Machine, unit: Unit, event: Asked) -> Wait:
     forget(m, unit)
     why = {key: said for key in ("rule", "difference") if (said := event.get(key)) is not None}
     if node.approval is not None:
-        args = unit["args"]
+        args = given = unit["args"]
         asked = evaluate(Names(m, m.act_of(unit), unit, extra={"args": args}), node.approval)
-        return _ask(m, unit, asked, args, why)
-    unit["shown"] = True
-    fields = {"subject": event["subject"], "choices": CHOICES}
-    asked = {**_PLAIN, "tool": event["tool"], "version": event["version"], "fields": fields}
-    return _ask(m, unit, asked, unit.get("args"), why)
+    else:
+        unit["shown"] = True
+        args, given = unit.get("args"), event["subject"]
+        fields = {"subject": given, "choices": CHOICES}
+        asked = {**_PLAIN, "tool": event["tool"], "version": event["version"], "fields": fields}
+    changed = "difference" in event or asked["required"]
+    if not changed and _granted(m, unit, asked, given):
+        return None
+    return _ask(m, unit, asked, args, why)
 
 
 def _ask(
@@ -164,6 +197,8 @@ def _ask(
     shown = masked({**(args or {}), **asked["bind"]})
     record["digest"] = digest([tool, asked["version"], args, asked["bind"]])
     record.update(why)
+    if asked["required"]:
+        record["required"] = True
     if asked["bind"]:
         record["bound"] = sorted(asked["bind"])
     if asked["returns"] is not None:

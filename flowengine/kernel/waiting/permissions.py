@@ -23,7 +23,7 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.view import RESPOND
-from flowengine.kernel.waiting import answers, call_questions, environment_questions
+from flowengine.kernel.waiting import answers, call_questions, environment_questions, grants
 from flowengine.kernel.waiting.answers import About
 from flowengine.kernel.waiting.approvals import answer, expired, voted
 from flowengine.kernel.waiting.shared_questions import Need, leave_questions
@@ -93,6 +93,9 @@ def ask_late(m: Machine, unit: Unit, event: Asked) -> None:
         wait = call_questions.ask_late(m, unit, event)
     except (StepFailure, EvaluationError) as failure:
         _fail(m, unit, failure)
+        return
+    if wait is None:
+        m.agenda.append(entries.attempt(unit["id"]))
     else:
         _park(m, unit, [wait["id"]])
 
@@ -155,6 +158,32 @@ def _close(m: Machine, wait: Wait, how: str, decision: dict[str, Plain]) -> None
             call_questions.respond(m, unit, decision.get("value"))
         else:
             m.agenda.append(entries.attempt(unit["id"]))
+    if decision.get("grant") is not None and output["approved"]:
+        _answer_by_grants(m)
+
+
+def _answer_by_grants(m: Machine) -> None:
+    """Answer the open questions about calls that a grant answers which was just given."""
+    for wait in list(m.state["waits"].values()):
+        if "asks" not in wait or not call_questions.is_about_call(wait):
+            continue
+        kept = call_questions.granted(m, wait)
+        if kept is None:
+            continue
+        record = wait["record"]
+        choice = next(one["id"] for one in record["choices"] if one["counts_as"] == "approve")
+        decision = {"choice": choice, "by": kept["by"], "via": "grant"}
+        units = [m.state["units"][one] for one in wait["units"]]
+        for unit in units:
+            start_hits_anew(m, wait, unit)
+            unit["asks"].remove(wait["id"])
+        answers.put(m, _about(wait), kept)
+        output = answer(m.state["execution"]["id"], record, decision, m.now)
+        close_wait(m, wait, "decided", output)
+        for unit in units:
+            move(unit, "ready")
+            unpark(m, unit)
+            m.agenda.append(entries.attempt(unit["id"]))
 
 
 def _about(wait: Wait) -> About:
@@ -180,7 +209,10 @@ def _kept(
     if failure is not None:
         return {**kept, "type": failure.type, "message": failure.message, "output": output}
     if call_questions.is_about_call(wait):
-        return {**kept, **call_questions.approved(m, wait, decision)}
+        approved = call_questions.approved(m, wait, decision)
+        args = approved["args"] if approved["args"] is not None else wait["record"]["subject"]
+        grants.give(m, wait, decision, args)
+        return {**kept, **approved}
     said = _said_by_policy(decision)
     return {**kept, "policy": said["policy"]} if "policy" in said else kept
 

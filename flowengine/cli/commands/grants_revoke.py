@@ -1,0 +1,36 @@
+"""`flowengine grants revoke`: have later calls ask again."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli.parsing import arguments as read
+from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import clean, err, out_json
+
+HELP = "end a grant: the next call asks again"
+EXAMPLE = "flowengine grants revoke a7f3"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("grant", metavar="ID", help="the grant, by any beginning of its id")
+    parser.add_argument(
+        "--as", dest="by", metavar="USER", type=read.user, help="do it on behalf of somebody else"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """End it.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        grant = session.engine.revoke(arguments.grant, by=arguments.by)
+        if arguments.json:
+            out_json(grant)
+        elif not arguments.quiet:
+            short = session.short_wait(grant["id"])
+            err(clean(f"{short} was revoked: calls of {grant['tool']!r} ask again"))
+    return 0
