@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 
 from flowengine.agents import function_to_json
+from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentClosed, EnvironmentLost, HttpError, StepError, ValidationError
 from flowengine_envs import RequestsMarkdownBrowser
 from flowengine_envs.documents import browser_tools
 from flowengine_envs.documents.conversion import Unreadable
+from flowengine_envs.documents.converters import convert
 from flowengine_envs.network.connections import UrlRefused
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.test_downloads import HTML
@@ -285,6 +287,19 @@ def test_a_lost_reader_is_opened_again(browser: RequestsMarkdownBrowser) -> None
             browser.visit_page("long.txt")
     assert browser.visit_page("short.md").startswith("[Page 1/1]")
     assert browser.generation == 2
+
+
+def test_a_managed_reader_says_the_same(browser: RequestsMarkdownBrowser, folder: Path) -> None:
+    """The object and the environment are one resource."""
+    spec: Any = {"kind": "documents", "scope": "session", "owner_id": "s"}
+    with EnvironmentManager(folder.parent / "store") as manager:
+        reader = manager.ensure(spec).resource
+        reader.put("long.txt", TEXT.encode())
+        for number in (1, 2, 3):
+            page = reader.page("long.txt", number, characters=100_000)
+            shown = browser.page_to(number) if number > 1 else browser.visit_page("long.txt")
+            assert shown == f"[Page {page.number}/{page.pages}]\n\n{page.text}"
+        assert browser.resource.read("short.md") == convert(b"# Short\n\nThe end.", "short.md")
 
 
 def test_closing_leaves_nothing(folder: Path) -> None:

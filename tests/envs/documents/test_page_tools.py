@@ -152,7 +152,7 @@ def test_an_agent_reads_on_and_searches(site: Site, tmp_path: Path) -> None:
     assert "(404 Not Found)" in gone
     assert "notes.txt" in folder
     [schema] = [one.parameters for one in case.model.requests[0].tools]
-    assert sorted(schema["properties"]) == ["address", "find", "page"]
+    assert sorted(schema["properties"]) == ["address", "find", "page", "question"]
 
 
 def contents(case: Case, number: int) -> list[str]:
