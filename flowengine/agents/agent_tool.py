@@ -9,6 +9,8 @@ from flowengine.agents.served import Served
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import DeclaredTool
 
+ASK = "std.ask"
+
 
 @dataclass(frozen=True)
 class AgentTool:
@@ -25,8 +27,12 @@ class AgentTool:
     served: Served | None = None
     """It is, or they are, of a server: what models are told of them is known when it is asked."""
     adapter: Mapping[str, Plain] | None = None
-    """What the adapter is told beside what it always is; None: the action is a flow, which gives
-    plain data by itself."""
+    """What the adapter is told beside what it always is; None: the action is a flow or a question,
+    which give plain data by themselves."""
+    given: Plain = "${{ call.args }}"
+    """The arguments of the action."""
+    waits: bool = False
+    """It waits for a person, and does nothing: it needs no place among the calls of a reply."""
 
 
 def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain]) -> AgentTool:
@@ -44,6 +50,28 @@ def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain]) -> AgentTool:
         action={"call": one.name, **one.modifiers},
         parallel=bool(one.declaration.get("parallel", False)),
         adapter=None if runs_flow else adapter,
+    )
+
+
+def question(one: DeclaredTool) -> AgentTool:
+    """Return the tool by which an agent asks a person; the answer is text.
+
+    Args:
+        one: `std.ask`.
+    """
+    text: Plain = {"type": "string", "description": "The question, with all that is needed for it."}
+    return AgentTool(
+        name=one.name,
+        description="Asks a person, and gives the answer.",
+        parameters={
+            "type": "object",
+            "properties": {"question": text},
+            "required": ["question"],
+            "additionalProperties": False,
+        },
+        action={"call": one.name},
+        given={"question": "${{ call.args.question }}"},
+        waits=True,
     )
 
 

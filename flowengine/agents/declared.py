@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from flowengine.agents.agent_tool import AgentTool, declared_tool, tools_of_server
+from flowengine.agents.agent_tool import ASK, AgentTool, declared_tool, question, tools_of_server
 from flowengine.agents.endings import CASE_TOOLS, REPEATS
 from flowengine.agents.generated_checks import GIVEN, Check
 from flowengine.agents.generated_flow import RETRY, TURNS, AgentSpec, agent_flow
@@ -238,7 +238,9 @@ def _tools(
         loc: Loc = (*agent.loc, "tools", place)
         for one in agent.home.tools(pattern, loc, environments):
             _check_tool(agent, one, loc)
-            if one.server is None:
+            if one.name == ASK:
+                found.setdefault(one.name, question(one))
+            elif one.server is None:
                 found.setdefault(one.name, declared_tool(one, adapter))
             elif GLOB.isdisjoint(one.server.pattern):
                 found.setdefault(one.name, tools_of_server([one], one.name, adapter, agent.prefix))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowengine.agents import generated_checks, generated_reductions
-from flowengine.agents.agent_tool import AgentTool
+from flowengine.agents.agent_tool import ASK, AgentTool
 from flowengine.agents.endings import REPEATS
 from flowengine.agents.generated_checks import ANSWERED, Around, Check
 from flowengine.agents.generated_reductions import MEASURED, Reducer
@@ -283,7 +283,7 @@ class _Writer:
         return {
             "id": id,
             "join": {"need": "each"},
-            "call": "std.ask",
+            "call": ASK,
             "with": {"question": f"${{{{ {question} }}}}"},
             "set": {
                 "messages": "${{ output == '' ? [] : [{'role': 'user', 'content': output}] }}",
@@ -510,7 +510,7 @@ class _Writer:
                 "handoff": f"${{{{ {made} ? result.envelope.handoff : '' }}}}",
             }
         else:
-            self.marks[step] = Mark(caller=agent.name, told=True)
+            self.marks[step] = Mark(caller=agent.name, told=not tool.waits)
             output = {
                 "messages": f"${{{{ [{{{head}, 'content': {text}}}] }}}}",
                 "context": {},
@@ -525,10 +525,19 @@ class _Writer:
         changed: list[Plain] = []
         if tool.served is not None:
             changed = [{"type": ["ToolChanged"], "set": {"changed": 1}, "output": told}]
+        if tool.waits:
+            return {
+                "id": step,
+                **tool.action,
+                "with": tool.given,
+                "output": output,
+                "on_error": [{"output": told}],
+                "next": {"to": answer},
+            }
         return {
             "id": step,
             **tool.action,
-            "with": "${{ call.args }}",
+            "with": tool.given,
             # Those that may run beside one another share it; the others have it one by one.
             "lock": {
                 "key": "calls",

@@ -161,24 +161,31 @@ class Below:
         self._check_names(path)
         return sorted(set(self._matches(start, parts)))
 
-    def _matches(self, folder: list[str], parts: list[str]) -> Iterator[str]:
-        if not parts:
-            return
-        head, *rest = parts
-        for name, mode in self._entries(folder):
-            found = [*folder, name]
-            if head == "**":
-                hidden = name.startswith(".")
-                if stat.S_ISDIR(mode) and not hidden:
-                    yield from self._matches(found, parts)
-            elif not _fits(name, head):
+    def _matches(self, start: list[str], parts: list[str]) -> Iterator[str]:
+        """Yield what a pattern names, perhaps twice; no folder is read twice for one part of it."""
+        if parts[-1:] == ["**"]:
+            parts = [*parts, "*"]
+        pending = [(start, 0)]
+        seen = set()
+        while pending:
+            folder, at = pending.pop()
+            if at == len(parts) or ("/".join(folder), at) in seen:
                 continue
-            elif not rest and stat.S_ISREG(self._resolved(found, mode)):
-                yield "/".join(found)
-            elif rest and stat.S_ISDIR(self._resolved(found, mode)):
-                yield from self._matches(found, rest)
-        if head == "**":
-            yield from self._matches(folder, rest or ["*"])
+            seen.add(("/".join(folder), at))
+            if parts[at] == "**":
+                pending.append((folder, at + 1))
+            for name, mode in self._entries(folder):
+                found = [*folder, name]
+                if parts[at] == "**":
+                    if stat.S_ISDIR(mode) and not name.startswith("."):
+                        pending.append((found, at))
+                elif not _fits(name, parts[at]):
+                    continue
+                elif at + 1 < len(parts):
+                    if stat.S_ISDIR(self._resolved(found, mode)):
+                        pending.append((found, at + 1))
+                elif stat.S_ISREG(self._resolved(found, mode)):
+                    yield "/".join(found)
 
     def _entries(self, folder: list[str]) -> list[tuple[str, int]]:
         """Return names and modes (of links themselves) in a folder."""

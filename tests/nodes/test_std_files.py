@@ -138,3 +138,14 @@ def test_no_tool_leaves_the_working_folder(bench: Bench, name: str) -> None:
 
     assert error["type"] == "Refused"
     assert (bench.workdir.parent / "outside.txt").read_text() == "secret"
+
+
+def test_a_pattern_of_many_folders_is_no_endless_search(bench: Bench) -> None:
+    deep = Path(*["a"] * 40)
+    (bench.workdir / deep).mkdir(parents=True)
+    (bench.workdir / deep / "f").write_text("needle")
+
+    found = tool(bench, "search_files", text="needle", pattern="**/*/" * 15 + "f")
+
+    assert [hit["path"] for hit in found["matches"]] == [f"{deep}/f"]
+    assert tool(bench, "glob", pattern="**/*/" * 20 + "none") == {"files": []}
