@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from flowengine.tool_environment.abort import Aborted, AbortSignal
     from flowengine.tool_environment.agent_functions import through
+    from flowengine.tool_environment.agent_tools import AgentTool
     from flowengine.tool_environment.authority import CallbackAuthority
     from flowengine.tool_environment.clients import EnvironmentClient, Link, MemoryClient
     from flowengine.tool_environment.clock import Clock, LoopClock
@@ -104,6 +105,7 @@ _HOMES = {
     "create_tool_instance": f"{_HERE}.tools",
     "execute_command": f"{_HERE}.shell_command",
     "mcp_tools": f"{_HERE}.mcp_tools",
+    "AgentTool": f"{_HERE}.agent_tools",
     "through": f"{_HERE}.agent_functions",
     "tool": f"{_HERE}.tools",
     "tool_message": f"{_HERE}.tool_messages",
@@ -113,6 +115,7 @@ _HOMES = {
 __all__ = [
     "AbortSignal",
     "Aborted",
+    "AgentTool",
     "ApprovalResponse",
     "BaseEnvironment",
     "Bounds",

@@ -1,0 +1,187 @@
+"""Python tools, commands, tools of servers, agents: one gate, the same observers and abort."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from flowengine.agents import Agent
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.tool_environment import (
+    AgentTool,
+    LocalEnvironment,
+    execute_command,
+    mcp_tools,
+    through,
+    tool,
+)
+from tests.tool_environment.test_gate import SERVER
+from tests.tool_environment.test_observers import Watching
+from tests.tool_environment.world import Asked, Counting, call, made, run, until
+
+BASH = {"kind": "bash", "provider": "host"}
+
+
+class Kind(NamedTuple):
+    """A tool that notes that it ran, and one that never ends."""
+
+    tools: list[Any]
+    acts: tuple[str, dict[str, Any]]
+    hangs: tuple[str, dict[str, Any]]
+    environments: dict[str, Any]
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
+    with EnvironmentManager(tmp_path / "managed") as found:
+        yield found
+
+
+def of_python(ran: Path, _: Any) -> Kind:
+    @tool
+    def act() -> str:
+        "Act."
+        note(ran, "x")
+        return "done"
+
+    @tool
+    async def hang() -> str:
+        "Hang."
+        note(ran, "w")
+        await asyncio.sleep(1000)
+        return "never"
+
+    return Kind([act, hang], ("act", {}), ("hang", {}), {})
+
+
+def of_commands(ran: Path, _: Any) -> Kind:
+    acts = ("execute_command", {"command": f"printf x >> {ran}"})
+    hangs = ("execute_command", {"command": f"printf w >> {ran}; sleep 1000"})
+    return Kind([execute_command], acts, hangs, {"shell": BASH})
+
+
+def of_server(ran: Path, manager: EnvironmentManager) -> Kind:
+    (ran.parent / "server.py").write_text(SERVER)
+    command = [sys.executable, str(ran.parent / "server.py"), str(ran)]
+    spec = {"kind": "mcp", "config": {"command": command}, "owner_id": "x", "scope": "execution"}
+    handle = manager.ensure(spec)
+    tools = mcp_tools("sums", handle.resource.list_tools())
+    return Kind(list(tools), ("sums.add", {"a": 1, "b": 2}), ("sums.wait", {}), {"sums": spec})
+
+
+def of_agent(ran: Path, _: Any) -> Kind:
+    def act() -> str:
+        "Act."
+        note(ran, "x")
+        return "done"
+
+    async def hang() -> str:
+        "Hang."
+        note(ran, "w")
+        await asyncio.sleep(1000)
+        return "never"
+
+    helper = Agent(name="Helper", model="scripted/helper", functions=[act, hang])
+    return Kind(
+        [AgentTool(helper)],
+        ("helper", {"prompt": "act"}),
+        ("helper", {"prompt": "hang"}),
+        {},
+    )
+
+
+def note(ran: Path, word: str) -> None:
+    with ran.open("a") as file:
+        file.write(word)
+
+
+def helper_model() -> ScriptedModel:
+    """Calls the function that it is asked to call, then says so."""
+
+    def reply(request: Any) -> dict[str, Any]:
+        last = request.messages[-1]
+        if last["role"] == "user":
+            return {"calls": [{"name": last["content"], "arguments": {}, "id": "h"}]}
+        return {"text": f"it says {last['content']}"}
+
+    return ScriptedModel([reply] * 10)
+
+
+@pytest.mark.parametrize("kind", [of_python, of_commands, of_server, of_agent])
+def test_they_pass_the_same_gate_observers_and_abort(
+    kind: Callable[[Path, EnvironmentManager], Kind], tmp_path: Path, manager: EnvironmentManager
+) -> None:
+    ran = tmp_path / "ran"
+    ran.write_text("")
+    this = kind(ran, manager)
+
+    async def main() -> None:
+        said = [False]
+        asked = Asked(lambda one: {"approved": said[0], "feedback": "no"})
+        env: LocalEnvironment = await made(
+            *this.tools,
+            callback=asked,
+            manager=manager,
+            environments=this.environments,
+            execution_id="x",
+        )
+        log = Watching("log")
+        env.register_observer(log)
+        rejected = await env.execute_tool(call(this.acts[0], "1", **this.acts[1]))
+        assert rejected.status == "rejected"
+        assert "no" in str(rejected.error)
+        assert ran.read_text() == ""
+        said[0] = True
+        done = await env.execute_tool(call(this.acts[0], "2", **this.acts[1]))
+        assert done.status == "ok", done.error
+        assert ran.read_text() == "x"
+        running = asyncio.ensure_future(env.execute_tool(call(this.hangs[0], "3", **this.hangs[1])))
+        await until(lambda: ran.read_text() == "xw")
+        env.abort_step()
+        assert (await running).status == "aborted"
+        assert [(one.tool_call_id, result.status) for one, result in log.seen] == [
+            ("2", "ok"), ("3", "aborted")
+        ]  # fmt: skip
+        await env.dispose()
+
+    with using(helper_model()):
+        run(main())
+
+
+def test_the_calls_of_an_agent_that_is_a_tool_pass_the_gate_as_well(tmp_path: Path) -> None:
+    async def main() -> None:
+        counting = Counting(tmp_path)
+        asked = Asked(lambda one: one.tool_name != "count")
+        async with await made(counting.tool, callback=asked) as env:
+            helper = Agent(
+                name="Helper", model="scripted/helper", functions=through(env, [counting.tool])
+            )
+            await env.register_tool(AgentTool(helper))
+            response = await env.execute_tool(call("helper", "1", prompt="count"))
+        assert response.status == "ok"
+        assert response.tool_result is not None
+        assert "rejected" in str(response.tool_result.content)
+        assert [one.tool_name for one in asked.calls] == ["helper", "count"]
+        assert counting.n == 0
+
+    with using(helper_model()):
+        run(main())
+
+
+def test_an_agent_without_an_answer_is_an_error_with_its_reason() -> None:
+    async def main() -> None:
+        helper = Agent(name="Helper", model="scripted/helper")
+        async with await made(AgentTool(helper, name="ask")) as env:
+            response = await env.execute_tool(call("ask", prompt="What?"))
+        assert response.status == "error"
+        assert "Helper has no answer" in str(response.error)
+
+    with using(ScriptedModel([{"text": ""}] * 10)):
+        run(main())
