@@ -106,6 +106,7 @@ class Unmanaged(Generic[_Live]):
             self._resource = None
         request = self._request()
         await self._sandbox.probe(request.spec)
+        await provider.probe(request.spec)
         self._resource = await provider.ensure(request)
         self.generation = request.generation
         return self._resource

@@ -6,11 +6,14 @@
 | `resource` | a browser as steps, tools and programs use it |
 | `session` | one run of Chromium with one profile: its tabs, and what happens by itself |
 | `actions` | what can be done on a page, as data |
+| `loading`, `addresses` | load pages; which addresses are opened |
 | `elements` | finds the element that an action names |
-| `observation` | what there is to see after an action |
+| `observation`, `observing` | what there is to see after an action, and how it is seen |
+| `told` | an observation as models are told of it |
 | `page_text`, `page_tree` | the text that people can see, and the accessibility tree |
 | `downloads` | files that pages offer |
 | `markdown`, `markdown_worker` | turn HTML into Markdown, in a process of its own |
+| `env`, `adopted` | `BrowserEnv`; browsers that somebody else has opened |
 | `driver`, `first_process` | Playwright's driver and Chromium inside the sandbox |
 
 Nothing here is imported before a browser opens, and `playwright` only by `driver` and `session`.

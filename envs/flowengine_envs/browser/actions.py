@@ -4,68 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
 
 from flowengine.sdk import StepError
 from flowengine.sdk.confined_files import Below
 from flowengine_envs.browser import faults
+from flowengine_envs.browser.addresses import checked_url
 from flowengine_envs.browser.elements import ActionFailed, find, told
-from flowengine_envs.network.proxy import NAME
+from flowengine_envs.browser.loading import Acting, load
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from playwright.async_api import FilePayload, Locator
 
-    from playwright.async_api import FilePayload, Locator, Page
-
-    from flowengine_envs.browser.session import Session, TabState
+    from flowengine_envs.browser.session import TabState
 
 LARGEST_UPLOAD = 50 * 1024 * 1024
-_LONGEST_URL = 2000
-_SCHEMES = ("http", "https")
 _LONGEST_WAIT = 30.0
 _SCROLL = 0.8
 """Part of the window by which a page scrolls if nothing is said."""
-
-
-class Navigation(ActionFailed):
-    """No document came.
-
-    Args:
-        url: What was asked for.
-        reason: Why there is none.
-    """
-
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(reason)
-        self.url = url
-
-
-@dataclass
-class Acting:
-    """An action that is being done."""
-
-    session: Session
-    tab: TabState
-    workspace: Path
-    action_timeout: float
-    navigation_timeout: float
-    evaluate: bool
-    """Whether code may run on pages."""
-    full_page: bool = False
-    """Whether the observation is to show the whole page."""
-
-    @property
-    def page(self) -> Page:
-        """The active page."""
-        return self.tab.page
-
-    @property
-    def milliseconds(self) -> float:
-        """Time of an action."""
-        return self.action_timeout * 1000
 
 
 class Field(NamedTuple):
@@ -166,122 +123,23 @@ async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
         raise ActionFailed(told(error)) from None
 
 
-def checked_url(url: str) -> str:
-    """Return an address that may be opened.
-
-    Raises:
-        ActionFailed: It is none, or of a scheme that is not.
-    """
-    text = url.strip()
-    if not text or len(text) > _LONGEST_URL or any(ord(each) < 0x21 for each in text):
-        raise ActionFailed(f"'{url:.100}' is not an address; write https://example.org/page")
-    if text.lower() == "about:blank":
-        return "about:blank"
-    try:
-        parts = urlsplit(text)
-        host = parts.hostname
-    except ValueError:
-        raise ActionFailed(f"'{text:.100}' is not an address") from None
-    if parts.scheme.lower() not in _SCHEMES:
-        named = f"scheme '{parts.scheme:.20}'" if parts.scheme else "an address without a scheme"
-        raise ActionFailed(f"UrlRefused: {named} is not opened; only http and https are")
-    if not host:
-        raise ActionFailed(f"UrlRefused: '{text:.100}' names no host")
-    return text
-
-
-def shown_url(url: str) -> str:
-    """Return an address as it is shown: without user name and password, and not too long."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return url[:_LONGEST_URL]
-    if "@" in parts.netloc:
-        parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
-        url = urlunsplit(parts)
-    return url[:_LONGEST_URL]
-
-
 async def _navigate(acting: Acting, url: str) -> None:
-    await _loaded(
+    await load(
         acting, lambda ms: acting.page.goto(checked_url(url), wait_until="commit", timeout=ms), url
     )
 
 
-async def _loaded(acting: Acting, go: Callable[[float], Awaitable[Any]], url: str) -> None:
-    """Load a page, and wait until its text is there."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + acting.navigation_timeout
-    acting.tab.status = None
-    late = f"timeout: the page has not been loaded after {acting.navigation_timeout:g} s"
-    response = await _response(acting, go, url, late)
-    if response is not None:
-        if response.headers.get("proxy-status", "").startswith(f"{NAME};"):
-            raise Navigation(shown_url(url), " ".join((await response.text()).split())[:500])
-        acting.tab.status = response.status
-    try:
-        left = max(0.001, deadline - loop.time())
-        await acting.page.wait_for_load_state("domcontentloaded", timeout=left * 1000)
-    except faults.TimeoutError:
-        raise ActionFailed(f"{late} completely; this is what has come so far") from None
-
-
-async def _response(
-    acting: Acting, go: Callable[[float], Awaitable[Any]], url: str, late: str
-) -> Any:
-    """Begin to load a page, and return the response; None if it is a download."""
-    # Chromium may still be on the way to its own page about the failure before this.
-    for again in (True, False):
-        try:
-            return await go(acting.navigation_timeout * 1000)
-        except faults.TimeoutError:
-            raise Navigation(shown_url(url), late) from None
-        except faults.Error as error:
-            if "Download is starting" in str(error):
-                return None
-            if not (again and "chrome-error:" in str(error)):
-                raise Navigation(shown_url(url), _cause(error)) from None
-    return None
-
-
-_CAUSES = {
-    "ERR_ABORTED": "the page was not loaded: the server sent no document, or something else was "
-    "loaded instead",
-    "ERR_ADDRESS_UNREACHABLE": "the host cannot be reached",
-    "ERR_CONNECTION_CLOSED": "the server closed the connection",
-    "ERR_CONNECTION_REFUSED": "the host refuses the connection",
-    "ERR_CONNECTION_RESET": "the connection was cut",
-    "ERR_EMPTY_RESPONSE": "the server sent no answer",
-    "ERR_INTERNET_DISCONNECTED": "this browser may reach no network (policy: network)",
-    "ERR_NAME_NOT_RESOLVED": "there is no such host, or this browser may not reach it",
-    "ERR_TOO_MANY_REDIRECTS": "too many redirects",
-    "ERR_TUNNEL_CONNECTION_FAILED": "the host cannot be reached, or this browser may not reach it",
-}
-
-
-def _cause(error: faults.Error) -> str:
-    """Return why no document came, in a line that names Chromium's word for it."""
-    text = told(error)
-    word = next((part for part in text.split() if part.startswith("net::")), "")
-    code = word.removeprefix("net::")
-    if code.startswith("ERR_CERT"):
-        return f"its certificate cannot be trusted ({code})"
-    if code.startswith("ERR_SSL"):
-        return f"its TLS is at fault ({code})"
-    return f"{_CAUSES[code]} ({code})" if code in _CAUSES else text.split(" at http")[0]
-
-
 async def _back(acting: Acting) -> None:
-    await _loaded(acting, lambda ms: acting.page.go_back(wait_until="commit", timeout=ms), "")
+    await load(acting, lambda ms: acting.page.go_back(wait_until="commit", timeout=ms), "")
 
 
 async def _forward(acting: Acting) -> None:
-    await _loaded(acting, lambda ms: acting.page.go_forward(wait_until="commit", timeout=ms), "")
+    await load(acting, lambda ms: acting.page.go_forward(wait_until="commit", timeout=ms), "")
 
 
 async def _reload(acting: Acting) -> None:
     page = acting.page
-    await _loaded(acting, lambda ms: page.reload(wait_until="commit", timeout=ms), page.url)
+    await load(acting, lambda ms: page.reload(wait_until="commit", timeout=ms), page.url)
 
 
 async def _click(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine_envs.browser import faults
-from flowengine_envs.browser.actions import shown_url
+from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.challenges import is_challenge
 from flowengine_envs.browser.elements import told
 from flowengine_envs.browser.markdown import Markdown

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import EnvironmentFailure, EnvironmentUnavailable
 from flowengine.sdk.environments import Request, Sandbox
-from flowengine_envs.browser.actions import ACTIONS, Acting, Navigation, do
+from flowengine_envs.browser.actions import ACTIONS, do
 from flowengine_envs.browser.elements import ActionFailed
+from flowengine_envs.browser.loading import Acting, Navigation
 from flowengine_envs.browser.markdown import Converter
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.observing import complete, observe
@@ -248,6 +249,20 @@ class Browser(Verbs):
         self._again = "The browser had ended and was started again: its pages and logins are gone."
 
     async def _start(self, state: dict[str, Any] | None) -> None:
+        sandbox = await self._open_sandbox()
+        self._converter = Converter(sandbox, self._config.interpreter)
+        first = self.generation == self.request.generation
+        try:
+            async with asyncio.timeout_at(self.request.deadline if first else None):
+                self._session, _ = await asyncio.gather(
+                    open_session(self.request, sandbox, state), self._converter.start()
+                )
+        except BaseException:
+            await asyncio.shield(self.close())
+            raise
+
+    async def _open_sandbox(self) -> Sandbox:
+        """Open a sandbox that sees nothing of the workspace."""
         request = self.request
         if request.sandbox is None:
             raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
@@ -259,16 +274,7 @@ class Browser(Verbs):
         self._refused = 0
         await sandbox.open()
         self._sandbox = sandbox
-        self._converter = Converter(sandbox, self._config.interpreter)
-        try:
-            first = self.generation == request.generation
-            async with asyncio.timeout_at(request.deadline if first else None):
-                self._session, _ = await asyncio.gather(
-                    open_session(request, sandbox, state), self._converter.start()
-                )
-        except BaseException:
-            await asyncio.shield(self.close())
-            raise
+        return sandbox
 
     def _named_state(self) -> dict[str, Any] | None:
         """Return the login that the spec names."""

@@ -144,10 +144,16 @@ class Session:
         context: Its profile.
         downloads: Takes the files that pages offer.
         most: Tabs that may be open.
+        own: The profile, if it is to be closed although the browser is somebody else's.
     """
 
     def __init__(
-        self, driver: Driver | None, context: BrowserContext, downloads: Downloads, most: int
+        self,
+        driver: Driver | None,
+        context: BrowserContext,
+        downloads: Downloads,
+        most: int,
+        own: BrowserContext | None = None,
     ) -> None:
         self.context = context
         self.downloads = downloads
@@ -156,6 +162,7 @@ class Session:
         self.answers: list[tuple[bool, str | None]] = []
         """What the next dialogs are answered: whether they are accepted, and with which text."""
         self._driver = driver
+        self._own = own
         self._most = most
         self._dialogs: list[DialogShown] = []
         self._more_dialogs = 0
@@ -279,6 +286,14 @@ class Session:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._driver is not None:
             await self._driver.close()
+            return
+        self.context.remove_listener("page", self._opened)
+        self.context.remove_listener("dialog", self._asked)
+        with suppress(faults.Error):
+            if self._targets is not None:
+                await self._targets.detach()
+            if self._own is not None:
+                await self._own.close()
 
     def _opened(self, page: Page) -> None:
         self._tabs_changed.set()

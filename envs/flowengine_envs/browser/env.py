@@ -1,0 +1,253 @@
+"""`BrowserEnv`: a browser as one object that its user opens, and tools over it for agents.
+
+It is the same resource as that of kind `browser`, without a manager. Playwright's objects that the
+caller has opened can be used in its place; they stay the caller's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from flowengine.sdk import ValidationError
+from flowengine.sdk.environments import Request, Sandbox, background
+from flowengine.sdk.models import Limits
+from flowengine_envs.browser.adopted import Adopted, AdoptedBrowser
+from flowengine_envs.browser.observation import WebObservation
+from flowengine_envs.browser.provider import BrowserProvider
+from flowengine_envs.browser.resource import Browser
+from flowengine_envs.compatibility import with_env
+from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.namespace import Namespace
+from flowengine_envs.unmanaged import Unmanaged
+from flowengine_envs.untrusted import marked
+from flowengine_envs.workspace import make_home
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser as PlaywrightBrowser
+    from playwright.async_api import BrowserContext, Page
+
+__all__ = ["BrowserEnv", "WebObservation", "click", "fill", "read_on", "visit_url"]
+
+_SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": Host}
+_SHOWN = 4000
+"""Characters of the content in the answer of a tool."""
+_Done = TypeVar("_Done")
+
+
+class BrowserEnv(Unmanaged[Browser]):
+    """A browser. Making one starts nothing; the first action does.
+
+    Args:
+        page: A page that the caller has opened, in Playwright's asynchronous interface; or
+        context: a profile, or
+        browser: a browser. They are used on the event loop that runs when this is made, and not
+            closed.
+        workspace: Folder of downloads and uploads.
+        network: What pages may reach, as in `policy`; of the caller's own objects nothing is known.
+        provider: `namespace` or `host`; the latter needs `network: any`.
+        config: As `config` of the kind.
+        limits: What all of it may take.
+
+    Raises:
+        ValidationError: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        page: Page | None = None,
+        *,
+        context: BrowserContext | None = None,
+        browser: PlaywrightBrowser | None = None,
+        workspace: str = "./workspace",
+        network: str | Sequence[str] = "public",
+        provider: str = "namespace",
+        config: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        if provider not in _SANDBOXES:
+            raise ValidationError(f"provider is 'namespace' or 'host', not {provider!r}")
+        if sum(each is not None for each in (page, context, browser)) > 1:
+            raise ValidationError("give one of page, context and browser")
+        self._sandbox = _SANDBOXES[provider]
+        self._folder = workspace
+        self._network = network if isinstance(network, str) else [*network]
+        self._given = dict(config or {})
+        self._bounds = limits or Limits()
+        self._adopted: Adopted | None = None
+        if page is not None or context is not None or browser is not None:
+            self._adopted = Adopted(page, context, browser)
+        super().__init__()
+
+    def __enter__(self) -> BrowserEnv:
+        self.init()
+        return self
+
+    def init(self) -> None:
+        """Start the browser, unless it runs.
+
+        Raises:
+            EnvironmentUnavailable: This machine has none; the message has the command.
+            EnvironmentStartFailed: It did not start.
+        """
+        background().run(self._ready(), "async_init()")
+
+    async def async_init(self) -> None:
+        """Do the same as `init`, for any event loop."""
+        await background().wait(self._ready())
+
+    def navigate(self, url: str) -> WebObservation:
+        """Open an address, and return what there is to see."""
+        return self.step({"action": "navigate", "url": url})
+
+    async def async_navigate(self, url: str) -> WebObservation:
+        """Do the same as `navigate`, for any event loop."""
+        return await self.async_step({"action": "navigate", "url": url})
+
+    def click(self, selector: str) -> WebObservation:
+        """Click an element, and return what there is to see."""
+        return self.step({"action": "click", "selector": selector})
+
+    async def async_click(self, selector: str) -> WebObservation:
+        """Do the same as `click`, for any event loop."""
+        return await self.async_step({"action": "click", "selector": selector})
+
+    def step(self, action: Mapping[str, Any]) -> WebObservation:
+        """Do any action that is data, such as `{"action": "click", "ref": "e3"}`.
+
+        Args:
+            action: The name under `action`, beside it the fields.
+
+        Returns:
+            What there is to see.
+        """
+        return background().run(self._step(action), "async_step()")
+
+    async def async_step(self, action: Mapping[str, Any]) -> WebObservation:
+        """Do the same as `step`, for any event loop."""
+        return await background().wait(self._step(action))
+
+    @property
+    def page(self) -> Page:
+        """The live page of the active tab."""
+        return self.resource.page
+
+    async def _step(self, action: Mapping[str, Any]) -> WebObservation:
+        resource = await self._ready()
+        return await resource.async_step(action)
+
+    def _how_to_open(self) -> str:
+        return "call init()"
+
+    def _workspace(self) -> str:
+        return self._folder
+
+    def _config(self) -> dict[str, Any]:
+        return self._given
+
+    def _policy(self) -> dict[str, Any]:
+        return {"network": self._network}
+
+    def _limits(self) -> Limits:
+        return self._bounds
+
+    def _provider(self) -> BrowserProvider:  # type: ignore[override]
+        return BrowserProvider() if self._adopted is None else _Adopting(self._adopted)
+
+
+class _Adopting(BrowserProvider):
+    """Opens what the caller has opened already."""
+
+    def __init__(self, adopted: Adopted) -> None:
+        self._adopted = adopted
+
+    async def ensure(self, request: Request) -> Browser:
+        make_home(request)
+        browser = AdoptedBrowser(request, self._adopted)
+        await browser.open()
+        return browser
+
+
+class Shown(NamedTuple):
+    """What a tool tells a model: text, and a picture for those that see."""
+
+    value: str
+    image: bytes | None
+    agent: None = None
+    context_variables: Mapping[str, Any] = {}
+
+
+def _shown(seen: WebObservation, offset: int = 0) -> Shown:
+    content = seen.content[offset : offset + _SHOWN]
+    end = offset + len(content)
+    said = "\n".join(
+        part for part in (f"Error: {seen.error}" if seen.error else "", content) if part
+    )
+    told: dict[str, Any] = {
+        "content": marked(said, seen.url),
+        "url": seen.url,
+        "screenshot_available": bool(seen.screenshot),
+    }
+    if end < len(seen.content):
+        told |= {"total": len(seen.content), "next_offset": end}
+    return Shown(json.dumps(told, ensure_ascii=False), seen.screenshot or None)
+
+
+@with_env("web_env")
+def visit_url(url: str, env: BrowserEnv) -> Shown:
+    """Open a page of the web in the browser.
+
+    Args:
+        url: An http or https address.
+        env: The browser.
+
+    Returns:
+        The text of the page, and a screenshot.
+    """
+    return _shown(env.navigate(url))
+
+
+@with_env("web_env")
+def click(selector: str, env: BrowserEnv) -> Shown:
+    """Click an element of the page.
+
+    Args:
+        selector: A CSS selector, or `text=` and its text.
+        env: The browser.
+
+    Returns:
+        The text of the page afterwards, and a screenshot.
+    """
+    return _shown(env.click(selector))
+
+
+@with_env("web_env")
+def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> Shown:
+    """Replace the text of a field of the page.
+
+    Args:
+        selector: A CSS selector.
+        text: The new text.
+        env: The browser.
+        submit: Whether to press Enter afterwards.
+
+    Returns:
+        The text of the page afterwards, and a screenshot.
+    """
+    action = {"action": "fill", "selector": selector, "text": text, "submit": submit}
+    return _shown(env.step(action))
+
+
+@with_env("web_env")
+def read_on(offset: int, env: BrowserEnv) -> Shown:
+    """Read on in the text of the page.
+
+    Args:
+        offset: `next_offset` of the answer before.
+        env: The browser.
+
+    Returns:
+        The next part of the text.
+    """
+    return _shown(env.step({"action": "observe"}), max(0, offset))

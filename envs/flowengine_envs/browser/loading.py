@@ -1,0 +1,121 @@
+"""Loads pages, and waits until their text is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flowengine_envs.browser import faults
+from flowengine_envs.browser.addresses import shown_url
+from flowengine_envs.browser.elements import ActionFailed, told
+from flowengine_envs.network.proxy import NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.async_api import Page
+
+    from flowengine_envs.browser.session import Session, TabState
+
+
+class Navigation(ActionFailed):
+    """No document came.
+
+    Args:
+        url: What was asked for.
+        reason: Why there is none.
+    """
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(reason)
+        self.url = url
+
+
+@dataclass
+class Acting:
+    """An action that is being done."""
+
+    session: Session
+    tab: TabState
+    workspace: Path
+    action_timeout: float
+    navigation_timeout: float
+    evaluate: bool
+    """Whether code may run on pages."""
+    full_page: bool = False
+    """Whether the observation is to show the whole page."""
+
+    @property
+    def page(self) -> Page:
+        """The active page."""
+        return self.tab.page
+
+    @property
+    def milliseconds(self) -> float:
+        """Time of an action."""
+        return self.action_timeout * 1000
+
+
+async def load(acting: Acting, go: Callable[[float], Awaitable[Any]], url: str) -> None:
+    """Load a page, and wait until its text is there."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + acting.navigation_timeout
+    acting.tab.status = None
+    late = f"timeout: the page has not been loaded after {acting.navigation_timeout:g} s"
+    response = await _response(acting, go, url, late)
+    if response is not None:
+        if response.headers.get("proxy-status", "").startswith(f"{NAME};"):
+            raise Navigation(shown_url(url), " ".join((await response.text()).split())[:500])
+        acting.tab.status = response.status
+    try:
+        left = max(0.001, deadline - loop.time())
+        await acting.page.wait_for_load_state("domcontentloaded", timeout=left * 1000)
+    except faults.TimeoutError:
+        raise ActionFailed(f"{late} completely; this is what has come so far") from None
+
+
+async def _response(
+    acting: Acting, go: Callable[[float], Awaitable[Any]], url: str, late: str
+) -> Any:
+    """Begin to load a page, and return the response; None if it is a download."""
+    # Chromium may still be on the way to its own page about the failure before this.
+    for again in (True, False):
+        try:
+            return await go(acting.navigation_timeout * 1000)
+        except faults.TimeoutError:
+            raise Navigation(shown_url(url), late) from None
+        except faults.Error as error:
+            if "Download is starting" in str(error):
+                return None
+            if not (again and "chrome-error:" in str(error)):
+                raise Navigation(shown_url(url), _cause(error)) from None
+    return None
+
+
+_CAUSES = {
+    "ERR_ABORTED": "the page was not loaded: the server sent no document, or something else was "
+    "loaded instead",
+    "ERR_ADDRESS_UNREACHABLE": "the host cannot be reached",
+    "ERR_CONNECTION_CLOSED": "the server closed the connection",
+    "ERR_CONNECTION_REFUSED": "the host refuses the connection",
+    "ERR_CONNECTION_RESET": "the connection was cut",
+    "ERR_EMPTY_RESPONSE": "the server sent no answer",
+    "ERR_INTERNET_DISCONNECTED": "this browser may reach no network (policy: network)",
+    "ERR_NAME_NOT_RESOLVED": "there is no such host, or this browser may not reach it",
+    "ERR_TOO_MANY_REDIRECTS": "too many redirects",
+    "ERR_TUNNEL_CONNECTION_FAILED": "the host cannot be reached, or this browser may not reach it",
+}
+
+
+def _cause(error: faults.Error) -> str:
+    """Return why no document came, in a line that names Chromium's word for it."""
+    text = told(error)
+    word = next((part for part in text.split() if part.startswith("net::")), "")
+    code = word.removeprefix("net::")
+    if code.startswith("ERR_CERT"):
+        return f"its certificate cannot be trusted ({code})"
+    if code.startswith("ERR_SSL"):
+        return f"its TLS is at fault ({code})"
+    return f"{_CAUSES[code]} ({code})" if code in _CAUSES else text.split(" at http")[0]

@@ -1,0 +1,147 @@
+"""`BrowserEnv`, and the tools that take it from the context variables."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import async_playwright
+
+from flowengine.agents import Agent, LoggerManager, function_to_json
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.metachain import MetaChain
+from flowengine.sdk import EnvironmentClosed, EnvironmentUnavailable, ValidationError
+from flowengine_envs.browser import installation
+from flowengine_envs.browser.env import BrowserEnv, click, fill, read_on, visit_url
+from tests.envs.browser.web import Web
+
+
+@pytest.fixture(scope="module")
+def env(web: Web, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserEnv]:
+    folder = str(tmp_path_factory.mktemp("env") / "workspace")
+    with BrowserEnv(workspace=folder, network=[web.place]) as made:
+        yield made
+
+
+def test_it_is_opened_by_its_first_action(web: Web, tmp_path: Path) -> None:
+    env = BrowserEnv(workspace=str(tmp_path / "w"), network=[web.place])
+    with pytest.raises(EnvironmentClosed, match=r"call init\(\)"):
+        _ = env.resource
+    url = web.page("/x", "<p>x</p><button onclick='this.textContent=2'>1</button>")
+    seen = env.navigate(url)
+    assert (seen.error, seen.url) == ("", url)
+    assert env.page.url == url
+    env.init()
+    assert env.generation == 1
+    assert env.click("button").content == "x\n\n2"
+    assert asyncio.run(env.async_step({"action": "observe"})).content == "x\n\n2"
+    env.close()
+    env.close()
+    with pytest.raises(EnvironmentClosed):
+        env.navigate(url)
+
+
+@pytest.mark.parametrize("given", ["page", "context", "browser"])
+def test_objects_of_the_caller_are_used_and_not_closed(
+    web: Web, tmp_path: Path, given: str
+) -> None:
+    url = web.page("/given", "<h1>Given</h1><button onclick='alert(1)'>ask</button>", "Given")
+
+    async def use() -> None:
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(
+                executable_path=installation.browser(None), args=["--no-sandbox"]
+            )
+            context = await browser.new_context()
+            page = await context.new_page()
+            objects: dict[str, Any] = {"page": page, "context": context, "browser": browser}
+            env = BrowserEnv(**{given: objects[given]}, workspace=str(tmp_path / "w"))
+            seen = await env.async_navigate(url)
+            assert (seen.error, seen.title) == ("", "Given")
+            assert seen.content.startswith("# Given")
+            assert seen.screenshot
+            assert len((await env.async_click("button")).dialogs) == 1
+            if given != "browser":
+                assert env.page is page
+            await env.async_close()
+            assert browser.is_connected()
+            assert len(browser.contexts) == 1
+            assert await page.evaluate("1 + 1") == 2
+            await browser.close()
+
+    asyncio.run(use())
+
+
+def test_arguments_are_checked() -> None:
+    some: Any = object()
+    with pytest.raises(ValidationError, match="one of page, context and browser"):
+        BrowserEnv(some, context=some)
+    with pytest.raises(ValidationError, match="'namespace' or 'host'"):
+        BrowserEnv(provider="docker")
+
+
+def test_a_missing_browser_is_said(tmp_path: Path) -> None:
+    env = BrowserEnv(workspace=str(tmp_path), config={"program": "/nowhere/chrome"})
+    with pytest.raises(EnvironmentUnavailable, match="there is no browser /nowhere/chrome"):
+        env.init()
+    env.close()
+
+
+def test_tools_say_what_is_there_and_where_to_read_on(env: BrowserEnv, web: Web) -> None:
+    call: Any = visit_url
+    text = " ".join(f"word{at}" for at in range(1500))
+    shown = call(web.page("/long", f"<p>{text}</p>"), context_variables={"web_env": env})
+    told = json.loads(shown.value)
+    assert list(told) == ["content", "url", "screenshot_available", "total", "next_offset"]
+    assert (told["url"], told["screenshot_available"]) == (web.url("/long"), True)
+    assert (told["total"], told["next_offset"]) == (len(text), 4000)
+    assert text[:4000] in told["content"]
+    assert shown.image == env.step({"action": "observe"}).screenshot
+    parts, offset = "", 0
+    while offset is not None:
+        more: Any = read_on
+        told = json.loads(more(offset, context_variables={"web_env": env}).value)
+        parts += told["content"].partition(">\n")[2].rpartition("\n</content")[0]
+        offset = told.get("next_offset")
+    assert parts == text
+    short = json.loads(
+        call(web.page("/short", "<p>x</p>"), context_variables={"web_env": env}).value
+    )
+    assert list(short) == ["content", "url", "screenshot_available"]
+
+
+def test_a_missing_environment_is_named() -> None:
+    for tool, arguments in ((visit_url, ("http://a/",)), (click, ("a",)), (fill, ("a", "b"))):
+        call: Any = tool
+        with pytest.raises(RuntimeError, match="'web_env'"):
+            call(*arguments, context_variables={})
+
+
+def test_schemas_hold_no_environment() -> None:
+    for tool in (visit_url, click, fill, read_on):
+        function: Any = tool
+        schema = function_to_json(function)["function"]
+        assert not {"env", "web_env", "context_variables"} & set(schema["parameters"]["properties"])
+        assert schema["description"]
+
+
+def test_in_a_run_the_picture_is_a_part_of_its_own(env: BrowserEnv, web: Web) -> None:
+    url = web.page("/seen", "<p>seen</p>")
+    function: Any = visit_url
+    calls = [{"name": "visit_url", "arguments": {"url": url}}]
+    model = ScriptedModel([{"calls": calls}, {"text": "done"}])
+    agent = Agent(name="Clerk", functions=[function])
+    with using(model):
+        MetaChain(logger=LoggerManager(console=False)).run(
+            agent, [{"role": "user", "content": "?"}], context_variables={"web_env": env}
+        )
+    told, picture = model.requests[1].messages[-2:]
+    assert json.loads(str(told["content"]))["url"] == url
+    assert "base64" not in str(told["content"])
+    part = picture["content"][1]
+    assert part["image_url"]["url"].startswith("data:image/png;base64,")
