@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flowengine.sdk import Plain, StepContext, ToolError
@@ -43,8 +43,19 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
     content = as_text(result)
     if to is not None:
         content = _handed_over(made, task.get("agents", []), to, content)
-    made["content"] = _cut(context, content, task.get("limit", LIMIT))
+    told = [*_said_by_people(context), content]
+    made["content"] = _cut(context, "\n\n".join(told), task.get("limit", LIMIT))
     return {"envelope": made}
+
+
+def _said_by_people(context: StepContext) -> Iterator[str]:
+    """Yield what whoever approved the call has changed of it, and says about it."""
+    approval = context.approval or {}
+    if approval.get("edits"):
+        edits = json.dumps(approval["edits"], ensure_ascii=False)
+        yield f"[Before the call was made, a person changed these arguments: {edits}]"
+    if approval.get("comment"):
+        yield f"[Who approved the call says: {approval['comment']}]"
 
 
 def as_text(value: Any) -> str:

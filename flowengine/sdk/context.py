@@ -181,6 +181,10 @@ class StepContext(Protocol):
         """Live environments by name: the `runtime_resources` of a function."""
 
     @property
+    def approval(self) -> Mapping[str, Any] | None:
+        """The yes to this call, if people were asked: `by`, and perhaps `edits` and a `comment`."""
+
+    @property
     def state(self) -> Mapping[str, Any]:
         """State of the flow by key, as it was when the attempt began: what the kind `reads`.
 

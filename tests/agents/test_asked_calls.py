@@ -50,7 +50,7 @@ def test_each_call_of_a_reply_is_decided_by_itself_and_the_model_is_told(tmp_pat
         "Rejected: 'add' was not called: rejected by user:ben: not this one"
         in (answers[1]["content"])
     )
-    assert answers[2]["content"] == "8"
+    assert answers[2]["content"].endswith('changed these arguments: {"b": 5}]\n\n8')
 
 
 @pytest.mark.parametrize(
@@ -116,3 +116,30 @@ def test_rules_of_the_host_hold_for_the_calls_of_agents(
         assert case.called == ["add 1 1"]
     elif not called:
         assert "Refused: 'add' was not called:" in case.sent(1)[-1]["content"]
+
+
+def test_the_model_is_told_what_a_person_changed_said_or_gave(tmp_path: Path) -> None:
+    case, waits = waiting(tmp_path, ASKING, {"calls": THREE})
+    with case.engine_open() as engine:
+        engine.approve(waits[0]["id"], edits={"b": 5}, comment="five is enough")
+        engine.respond(waits[1]["id"], 42)
+        engine.approve(waits[2]["id"])
+    told = [one["content"] for one in case.sent(1) if one["role"] == "tool"]
+    assert told == [
+        '[Before the call was made, a person changed these arguments: {"b": 5}]\n\n'
+        "[Who approved the call says: five is enough]\n\n6",
+        "42",
+        "6",
+    ]
+    assert sorted(case.called) == ["add 1 5", "add 3 3"]
+
+
+def test_the_model_is_not_told_the_rule_that_allowed_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "flowengine").mkdir(parents=True)
+    (tmp_path / "config" / "flowengine" / "policies.yaml").write_text("policies: [{allow: add}]\n")
+    case, waits = waiting(tmp_path, ASKING, {"calls": THREE[:1]})
+    assert (waits, case.called) == ([], ["add 1 1"])
+    assert case.sent(1)[-1]["content"] == "2"

@@ -90,6 +90,12 @@ class AttemptContext:
         return {**self.execution.resources, **managed}
 
     @property
+    def approval(self) -> Mapping[str, Any] | None:
+        """What is kept of the yes to this call; None: nobody was asked."""
+        approved: Mapping[str, Any] | None = self.run.approved
+        return approved
+
+    @property
     def state(self) -> Mapping[str, Any]:
         """The state that its kind reads, as it was when the attempt began."""
         from flowengine.sdk.read_only import ReadOnlyDict

@@ -240,7 +240,9 @@ def approved(m: Machine, wait: Wait, decision: dict[str, Any]) -> dict[str, Plai
     [number] = wait["units"]
     record = wait["record"]
     args = edited(m.state["units"][number]["args"], decision.get("edits") or {})
-    kept = {"version": record["version"], "args": args}
+    kept: dict[str, Plain] = {"version": record["version"], "args": args}
+    if decision.get("via") != "policy":
+        kept |= {key: decision[key] for key in ("edits", "comment") if decision.get(key)}
     return {**kept, "source": record["source"]} if "source" in record else kept
 
 
