@@ -337,3 +337,57 @@ steps:
 
     assert last is not None
     assert (last.status, toy.opens, used()) == ("succeeded", 1, "xx")
+
+
+CALL = """
+environments: {toy: {kind: toy}}
+tools: {use: {python: "things:use", approval: ask, environments: [toy], timeout: 1s}}
+steps: [{id: a, call: use, on_error: [{type: Rejected, output: no}]}]
+outputs: {a: "${{ steps.a.output }}"}
+"""
+
+
+class Clock:
+    """A clock that stands where a test has put it."""
+
+    time = 1_800_000_000_000
+
+    def now(self) -> int:
+        return self.time
+
+
+def test_a_call_is_approved_then_its_environment_opened_then_it_runs_then_that_is_released(
+    toy: Toy,
+) -> None:
+    """Its timeout is that of the work: an hour passes before somebody approves."""
+    clock = Clock()
+    with Engine("store", clock=clock) as engine:
+        [wait] = engine.run(write(CALL)).waits
+        assert (wait["tool"], toy.opens, used()) == ("use", 0, "")
+        clock.time += 3_600_000
+        result = engine.approve(wait["id"]).result
+    assert result is not None
+    assert result.outputs == {"a": "x"}
+    assert (toy.opens, toy.releases, used()) == (1, 1, "x")
+
+
+def test_for_a_call_that_is_rejected_nothing_is_opened(toy: Toy) -> None:
+    with Engine("store") as engine:
+        [wait] = engine.run(write(CALL)).waits
+        result = engine.reject(wait["id"]).result
+    assert result is not None
+    assert result.outputs == {"a": "no"}
+    assert (toy.opens, used()) == (0, "")
+
+
+def test_work_that_does_not_end_fails_once_its_own_time_is_over(toy: Toy) -> None:
+    Path("things.py").write_text(
+        "import asyncio\nasync def use(toy):\n    await asyncio.Event().wait()\n"
+    )
+    with Engine("store") as engine:
+        [wait] = engine.run(write(CALL.replace("1s", "50ms"))).waits
+        result = engine.approve(wait["id"]).result
+    assert result is not None
+    assert result.error is not None
+    assert result.error["type"] == "Timeout"
+    assert (toy.opens, toy.releases) == (1, 1)
