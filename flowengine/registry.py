@@ -73,7 +73,7 @@ def summary(teller: str, output: Any) -> str | None:
         output: Of the step.
     """
     try:
-        return kind_class(teller).tell(output)
+        return kind(teller).tell(output)
     except Exception:  # to show an output as it is always works
         return None
 

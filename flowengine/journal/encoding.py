@@ -29,6 +29,7 @@ __all__ = [
     "MAX_SIZE",
     "Place",
     "checksum",
+    "inflate",
     "pack",
     "pack_copied",
     "pack_items",
@@ -260,12 +261,22 @@ def unpack_snapshot(snapshot: bytes) -> Any:
     if coding == _PLAIN:
         return unpack(body)
     if coding == _DEFLATED:
-        return unpack(_inflate(body))
+        return unpack(inflate(body))
     raise StoreError(_unreadable(f"a snapshot cannot begin with {coding!r}"))
 
 
-def _inflate(body: bytes) -> bytes:
-    """Return the inflated bytes, but never more than the limit."""
+def inflate(body: bytes) -> bytes:
+    """Return the inflated bytes, but never more than the limit.
+
+    Args:
+        body: Any bytes at all; they are not trusted.
+
+    Returns:
+        What was deflated.
+
+    Raises:
+        StoreError: They are not deflated, or exceed the limit.
+    """
     import zlib
 
     inflater = zlib.decompressobj()

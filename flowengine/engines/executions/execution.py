@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.executions.growing_lists import GrowingLists
 from flowengine.engines.executions.shared_locks import claim_of, claims_in
+from flowengine.engines.executions.step_index import StepIndex
 from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.engines.executions.timers import Timers
 from flowengine.errors import InputError
@@ -101,6 +102,7 @@ class Execution:
         "_forms",
         "_head",
         "_ids",
+        "_index_of_steps",
         "_left",
         "_lists",
         "_loaded",
@@ -143,6 +145,7 @@ class Execution:
     ) -> None:
         self._flows = flows
         self._lists = GrowingLists(read)
+        self._index_of_steps = StepIndex(kept=linked.indexed)
         self.id = id
         self.linked = linked
         self.context = context
@@ -215,10 +218,11 @@ class Execution:
         self.state, self.seq = new_state(), 0
         self._snapshot = self._tail = 0
         self._lists.forget()
+        self._index_of_steps = StepIndex(kept=self._flows.by_hash(loaded.record.hash).indexed)
         if loaded.snapshot is not None:
             self.seq, packed = loaded.snapshot
             self.state = _unpacked(packed)
-            self._lists.join(self.state, loaded.lists)
+            self._index_of_steps.loaded(self._lists.join(self.state, loaded.lists))
             check_state(self.state, new_state(), f"the snapshot of execution {self.id}")
             self._snapshot = len(packed)
         self._ids = self.state["last"]
@@ -227,9 +231,13 @@ class Execution:
         for entry in loaded.tail:
             event = unpack_event(entry.payload, f"entry {entry.seq} of execution {self.id}")
             if event["type"] in ("retry", "upgraded"):  # there is a snapshot, or it is damaged
+                self._index_of_steps.end()
                 self._replay(loaded)
                 break
-            advance(graph, self.state, event)
+            if self._index_of_steps.seen is None:
+                advance(graph, self.state, event)
+            else:
+                self._advance_observed(graph, event, entry.seq)
             self._tail += len(entry.payload)
             if self.linked.grows:
                 self._lists.add_event(entry.seq, entry.payload)
@@ -281,6 +289,7 @@ class Execution:
         """
         self.state = state
         self._rewritten = True
+        self._index_of_steps.end()
         self._index()
         self._claims = list(claims_in(self.id, self.linked.graph, state))
 
@@ -311,11 +320,7 @@ class Execution:
         """Apply an event; time does not go back, whatever the clock says."""
         state, told = self.state, self.told
         event["at"] = max(event["at"], state["now"])
-        try:
-            packed = self._pack(event)
-        except InputError as error:
-            event = _not_storable(event, error)
-            packed = pack(event)
+        event, packed = self._pack(event)
         graph = self.linked.graph
         if told is not None:
             number = self.seq + len(self._events)
@@ -324,7 +329,11 @@ class Execution:
         observe = None if told is None else told.steps
         after = self._go_on_under(event) if event["type"] == "upgraded" else None
         try:
-            commands = advance(graph, state, event, observe, after=after)
+            if self._index_of_steps.seen is None:
+                commands = advance(graph, state, event, observe, after=after)
+            else:
+                number = self.seq + len(self._events)
+                commands = self._advance_observed(graph, event, number, observe, after)
         except EXPLAINED:
             raise
         except Exception as error:
@@ -345,13 +354,37 @@ class Execution:
             else:
                 self._note(command)
 
-    def _pack(self, event: Event) -> bytes:
-        """Return an event as bytes; those of a result are known already."""
+    def _advance_observed(
+        self,
+        graph: Graph,
+        event: Event,
+        number: int,
+        observe: list[Observation] | None = None,
+        after: Graph | None = None,
+    ) -> list[Command]:
+        """Apply an event, and record what is observed."""
+        index = self._index_of_steps
+        index.before(graph, self.state, number, event)
+        if index.seen is None:
+            return advance(graph, self.state, event, observe, after=after)
+        commands = advance(graph, self.state, event, index.seen)
+        if observe is not None:
+            observe += index.seen
+        index.after(graph, number, event)
+        return commands
+
+    def _pack(self, event: Event) -> tuple[Event, bytes]:
+        """Return what is journaled of an event, and its bytes; those of a result are known."""
         if event["type"] == "succeeded" and (kept := self.kept.pop(event["unit"], None)):
             packed = kept.packed
             if packed is not None and kept.value is event["value"] and [*event] == RESULT_KEYS:
-                return pack_result(event["at"], event["unit"], event["attempt"], packed)
-        return pack(event)
+                result = pack_result(event["at"], event["unit"], event["attempt"], packed)
+                return event, result
+        try:
+            return event, pack(event)
+        except InputError as error:
+            event = _not_storable(event, error)
+            return event, pack(event)
 
     def _go_on_under(self, event: Upgraded) -> Graph:
         """Go on under another form of the flow; the next `take` writes a snapshot."""
@@ -421,7 +454,7 @@ class Execution:
         state: Mapping[str, Any] = self.state
         lists: Sequence[ListPart] = ()
         if self.linked.grows:
-            state, lists = self._lists.split(self.linked.graph, self.state)
+            state, lists = self._lists.split(self.linked.graph, self.state, self._index_of_steps)
         packed = pack_snapshot(state)
         self._snapshot, self._tail, self._ids = len(packed), 0, last
         return (self.seq, packed), lists

@@ -11,14 +11,16 @@ from itertools import groupby
 from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 
+from flowengine.engines.executions.step_index import NAME as INDEX
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import SHORTEST, Place, pack_items, unpack, unpack_items
 from flowengine.journal.records import ListPart
 from flowengine.kernel.view import View, state_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from flowengine.engines.executions.step_index import StepIndex
     from flowengine.journal.records import Entry
     from flowengine.kernel import Graph
     from flowengine.kernel.state.records import State
@@ -59,8 +61,16 @@ class GrowingLists:
         """Note an event since the last snapshot."""
         self._events.append((number, packed))
 
-    def split(self, graph: Graph, state: State) -> tuple[dict[str, Any], list[ListPart]]:
-        """Return a state without its growing lists, and what the store does not have of them."""
+    def split(
+        self, graph: Graph, state: State, index: StepIndex
+    ) -> tuple[dict[str, Any], list[ListPart]]:
+        """Return a state without its growing lists, and what the store does not have of them.
+
+        Args:
+            graph: The flow.
+            state: Not changed.
+            index: Is stored like one of the lists.
+        """
         found = dict(_growing(graph, state))
         parts = [ListPart(name, 0, b"") for name in self._stored if name not in found]
         for name, items in found.items():
@@ -69,27 +79,32 @@ class GrowingLists:
             if first < len(items) or first < len(stored):
                 new = pack_items(items[first:], self._places) if first < len(items) else b""
                 parts.append(ListPart(name, first, new))
+        if part := index.part(self._places):
+            parts.append(part)
         self._stored = found
         self._events.clear()
-        return _without(state, found), parts
+        lengths = {name: len(items) for name, items in found.items()}
+        if index.length is not None:
+            lengths[INDEX] = index.length
+        return {**_without(state, found), LEFT_OUT: lengths}, parts
 
-    def join(self, state: Any, parts: Sequence[ListPart]) -> None:
+    def join(self, state: Any, parts: Sequence[ListPart]) -> int | None:
         """Put the lists that a state leaves out into it again.
 
         Args:
             state: As `split` returned it; changed in place.
             parts: All parts that the store has.
+
+        Returns:
+            How many records the index of the steps has; None: there is none.
         """
-        lengths: Mapping[str, int] = state.pop(LEFT_OUT, {})
-        texts = self._texts(parts) if lengths else {}
-        for name, of_list in groupby(parts, key=lambda part: part.name):
-            if name not in lengths:
-                continue  # left by a snapshot that was damaged
-            items: list[Any] = []
-            for part in of_list:
-                if part.first != len(items):
-                    raise ValueError(f"a part of {name} begins at {part.first}")
-                items += _unpacked(part, texts.__getitem__)
+        lengths: dict[str, int] = state.pop(LEFT_OUT, {})
+        indexed = lengths.pop(INDEX, None)
+        # Of lists that it does not name, parts were left by a snapshot that was damaged.
+        of_state = [part for part in parts if part.name in lengths]
+        texts = self._texts(of_state)
+        for name, of_list in groupby(of_state, key=lambda part: part.name):
+            items = _items(of_list, texts)
             if len(items) != lengths[name]:
                 raise ValueError(f"{name} has {len(items)} items in place of {lengths[name]}")
             cells, key = _cells(state, name)
@@ -97,6 +112,31 @@ class GrowingLists:
             self._stored[name] = items
         if missing := lengths.keys() - self._stored.keys():
             raise ValueError(f"{min(missing)} is missing")
+        return indexed
+
+    def items(self, parts: Sequence[ListPart]) -> list[Any]:
+        """Return the items of a list that the state does not have.
+
+        Args:
+            parts: All its parts.
+        """
+        return _items(parts, self._texts(parts))
+
+    def events(self, numbers: Sequence[int]) -> Iterator[Entry]:
+        """Yield events, with others that are read along with them.
+
+        Args:
+            numbers: Which ones, in order.
+        """
+        if not numbers:
+            return
+        since = before = numbers[0]
+        for number in numbers[1:]:
+            if number > before + _GAP:
+                yield from self._read(since, before + 1 - since)
+                since = number
+            before = number
+        yield from self._read(since, before + 1 - since)
 
     def forget(self) -> None:
         """Forget what the store has: it is read again."""
@@ -122,23 +162,14 @@ class GrowingLists:
             _unpacked(part, lambda place: places.setdefault(place, ""))
         if not places:
             return places
-        events = dict(self._events_of(sorted({place.event for place in places})))
+        numbers = sorted({place.event for place in places})
+        events = {entry.seq: entry.payload for entry in self.events(numbers)}
         for place in places:
             encoded = events[place.event][place.start : place.start + place.length]
             if place.start < 0 or len(encoded) != place.length:
                 raise ValueError(f"{place} is not in event {place.event}")
             places[place] = encoded.decode()
         return places
-
-    def _events_of(self, numbers: list[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield events, with those that are read along with them."""
-        since = before = numbers[0]
-        for number in [*numbers[1:], None]:
-            if number is None or number > before + _GAP:
-                for entry in self._read(since, before + 1 - since):
-                    yield entry.seq, entry.payload
-                since = before if number is None else number
-            before = before if number is None else number
 
 
 def grows(graph: Graph) -> bool:
@@ -165,7 +196,6 @@ def _without(state: State, lists: Mapping[str, list[Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {**state}
     if not lists:
         return found
-    found[LEFT_OUT] = {name: len(items) for name, items in lists.items()}
     found["vars"] = dict(state["vars"])
     if "frames" in state:
         found["frames"] = {
@@ -182,6 +212,15 @@ def _cells(state: Mapping[str, Any], name: str) -> tuple[dict[str, list[Any]], s
     """Return the cells among which a key is, and the key, from the name of the key."""
     frame, slash, key = name.partition("/")
     return (state["frames"][int(frame)]["vars"], key) if slash else (state["vars"], name)
+
+
+def _items(parts: Iterable[ListPart], texts: Mapping[Place, str]) -> list[Any]:
+    items: list[Any] = []
+    for part in parts:
+        if part.first != len(items):
+            raise ValueError(f"a part of {part.name} begins at {part.first}")
+        items += _unpacked(part, texts.__getitem__)
+    return items
 
 
 def _unpacked(part: ListPart, text: Callable[[Place], str]) -> list[Any]:

@@ -48,6 +48,11 @@ class LinkedFlow:
 
         return grows(self.graph)
 
+    @cached_property
+    def indexed(self) -> bool:
+        """Return whether an index is kept of what its steps did; see `step_index`."""
+        return self.grows and any("teller" in step for step in self.compiled["steps"])
+
     def look_ahead(self, labels: Mapping[str, str], bodies: Set[int] | None = None) -> None:
         """Let step kinds load on a thread what steps will need.
 

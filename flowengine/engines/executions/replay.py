@@ -99,11 +99,46 @@ def walk(
         if event["type"] == "retry" and "back" in event:
             graph, state = state_before_retry(flows, hash, journal, number)
         with Sound(f"entry {number} of a journal of flow {hash}"):
-            unit = unit_of(state, event)
-            address = address_of(graph, state, event)
-            why = why_of(state, event)
-            graph = apply(flows, graph, state, event, observe)
-        yield Moment(number, event, address, unit, state, graph, why)
+            moment = _moment(flows, graph, state, number, event, observe)
+        graph = moment.graph
+        yield moment
+
+
+def walk_on(
+    flows: LinkedFlows,
+    graph: Graph,
+    state: State,
+    number: int,
+    events: Sequence[Event],
+    observe: list[Observation],
+) -> Iterator[Moment]:
+    """Walk through the events after a state; as `walk`. None of them changes the past.
+
+    Args:
+        flows: The flows that they were written under.
+        graph: The flow in that state.
+        state: Changed.
+        number: Of the first event.
+        events: From there on.
+        observe: Gets what happened to each activation.
+    """
+    for at, event in enumerate(events, number):
+        yield _moment(flows, graph, state, at, event, observe)
+
+
+def _moment(
+    flows: LinkedFlows,
+    graph: Graph,
+    state: State,
+    number: int,
+    event: Event,
+    observe: list[Observation] | None,
+) -> Moment:
+    unit = unit_of(state, event)
+    address = address_of(graph, state, event)
+    why = why_of(state, event)
+    graph = apply(flows, graph, state, event, observe)
+    return Moment(number, event, address, unit, state, graph, why)
 
 
 def state_at(

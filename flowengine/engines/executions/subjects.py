@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.view import View
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
 
     from flowengine.kernel import Graph
     from flowengine.kernel.state.records import State, Wait
+
+
+_SIGNS = re.compile(r"[\[@]")
 
 
 def why_of(state: State, event: Any) -> str | None:
@@ -53,6 +57,5 @@ def wholes(address: str) -> Iterator[str]:
     Args:
         address: Of an activation: `each[3]`, `poll@2`.
     """
-    for at, sign in enumerate(address):
-        if sign in "[@":
-            yield address[:at]
+    for sign in _SIGNS.finditer(address):
+        yield address[: sign.start()]

@@ -1,44 +1,64 @@
 """What an execution did, read from its journal by replaying it.
 
-Nothing about steps is stored beside the journal. Replaying tells each activation's attempts,
-inputs, outputs and errors; it takes a few microseconds an event.
+Replaying tells each activation's attempts, inputs, outputs and errors. Of executions with agents an
+index of the steps is stored beside the snapshots, so that to show all steps only what came since
+the last one is replayed.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import registry
 from flowengine.engines.attempts.failures import not_undone
-from flowengine.engines.executions.replay import Moment, read, unpacked, walk
+from flowengine.engines.executions.replay import Moment, read, unpacked, walk, walk_on
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.executions.views import entry_view
 from flowengine.engines.inspection import trying_again
 from flowengine.engines.inspection.budgets import budget_views
+from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.interrupted import standing_view
 from flowengine.engines.messages.delivery import view as undelivered
 from flowengine.engines.people.waits import decision_view, stored_wait_view
 from flowengine.errors import NotFound
 from flowengine.journal.records import WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
+from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.engines.host import Host
     from flowengine.engines.infos import AttemptInfo, ExecutionInfo, StepInfo
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel import Graph
-    from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import ErrorData, Event, Warned
+    from flowengine.kernel.state.records import State
 
 FOLLOW_SECONDS = 0.2
 """How often a journal that is followed is looked at."""
+_DONE = frozenset({"succeeded", "skipped", "cancelled"})
 _OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
+
+
+class Last(NamedTuple):
+    """An execution after its last event."""
+
+    graph: Graph
+    state: State
+
+
+class _Shown(NamedTuple):
+    """What is shown of an execution beside its record."""
+
+    steps: list[StepInfo]
+    last: Last | None
+    """None: it has not begun."""
+    warnings: list[Warned]
 
 
 def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False) -> ExecutionInfo:
@@ -56,9 +76,9 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
         NotFound: The execution has no such step.
     """
     record = host.store.execution(execution)
-    journal = read(host.store, execution)
     with Sound(f"the journal of execution {execution}"):
-        steps, last = _told(host.flows, record.hash, journal)
+        shown = None if step is not None or plumbing else _by_index(host, record)
+        steps, last, warnings = shown or _by_replay(host, record)
     if step is not None:
         steps = [found for found in steps if found["address"] == step]
         if not steps:
@@ -74,21 +94,20 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
     for found in steps if step is None else ():
         for key in ("input", "tries"):
             found.pop(key, None)  # type: ignore[misc]
-    first: Any = journal[0] if journal else {"inputs": {}}
     error = unpack_error(record.error, f"execution {record.id}")
     return {
         **standing,
-        **_again(host, record, journal, error),
+        **_again(host, record, error),
         "durability": host.store.durability,
         **_budgets(host, execution, last),
-        "inputs": first["inputs"] if last is None else last.state["inputs"],
+        "inputs": {} if last is None else last.state["inputs"],
         "steps": steps,
         "waits": [
             stored_wait_view(wait, None if last is None else last.state)
             for wait in host.store.waits(WaitFilter(execution=execution), None, 1000).items
         ],
         "undelivered": [undelivered(sent) for sent in host.store.undelivered(execution)],
-        "warnings": [_warning(event) for event in journal if event["type"] == "warning"],
+        "warnings": [_warning(event) for event in warnings],
         "outputs": unpack_outputs(record.outputs, f"execution {record.id}"),
         "error": error,
     }
@@ -110,17 +129,54 @@ def _stop(steps: list[StepInfo]) -> None:
                 each["status"] = "interrupted"
 
 
-def _again(
-    host: Host, record: ExecutionRecord, journal: list[Event], error: ErrorData | None
-) -> ExecutionInfo:
+def _again(host: Host, record: ExecutionRecord, error: ErrorData | None) -> ExecutionInfo:
     """Return how to try again what failed, and which steps were not undone."""
     if record.status != "failed":
         return {}
+    journal = read(host.store, record.id)
     command = trying_again.command(host, record.id, record.hash, journal, error)
     view: ExecutionInfo = {"command": command}
     if left := not_undone(error):
         view["not_undone"] = left
     return view
+
+
+def _by_replay(host: Host, record: ExecutionRecord) -> _Shown:
+    """Return the steps of an execution, its last moment, and its warnings, from its journal."""
+    journal = read(host.store, record.id)
+    steps, last = _told(host.flows, record.hash, journal)
+    now = None if last is None else Last(last.graph, last.state)
+    return _Shown(steps, now, _warnings(journal))
+
+
+def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
+    """Return the same from the index of the steps and what came since; None: it has none."""
+    found = read_index(host, record)
+    if found is None:
+        return None
+    told = _Told()
+    done = _done_plumbing(found)
+    for one in found.records:
+        if isinstance(one, Observation):
+            told.pass_over(one) if one.address in done else told.fold(found.graph, one)
+        else:
+            told.add(*one)
+    seen: list[Observation] = []
+    for moment in walk_on(host.flows, *found[:3], found.tail, seen):
+        told.take(moment, seen)
+    events = [*(one[1] for one in found.records if not isinstance(one, Observation)), *found.tail]
+    return _Shown([*told.steps.values()], Last(found.graph, found.state), _warnings(events))
+
+
+def _done_plumbing(found: Indexed) -> set[str]:
+    """Return the addresses of steps that nobody is shown, whatever comes."""
+    node = found.graph.node
+    statuses = {
+        one.address: one.status
+        for one in found.records
+        if isinstance(one, Observation) and node(one.step).plumbing
+    }
+    return {address for address, status in statuses.items() if status in _DONE}
 
 
 def steps_of(flows: LinkedFlows, hash: str, journal: list[Event]) -> list[StepInfo]:
@@ -139,21 +195,11 @@ def _told(
 ) -> tuple[list[StepInfo], Moment | None]:
     """Return every activation of a journal, and the last moment of it."""
     told = _Told()
-    steps = told.steps
     seen: list[Observation] = []
     moment: Moment | None = None
     for moment in walk(flows, hash, journal, seen):
-        for observation in seen:
-            told.fold(moment.graph, observation)
-        seen.clear()
-        event = moment.event
-        if event["type"] == "retry":
-            _reopen(moment, steps)
-        if event["type"] == "decided" and moment.address in steps:
-            steps[moment.address]["decision"] = decision_view(dict(event))
-        if "evidence" in event and moment.address in steps:
-            _add_evidence(steps[moment.address], dict(event))
-    return list(steps.values()), moment
+        told.take(moment, seen)
+    return list(told.steps.values()), moment
 
 
 def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
@@ -171,7 +217,7 @@ def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
             step["outcome"] = step["output"] = step["error"] = None
 
 
-def _budgets(host: Host, execution: str, last: Moment | None) -> ExecutionInfo:
+def _budgets(host: Host, execution: str, last: Last | None) -> ExecutionInfo:
     """Return the budgets of an execution, as part of what `show` tells."""
     if last is None:
         return {}
@@ -209,6 +255,10 @@ def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator
             journal.extend(unpacked(execution, more))
 
 
+def _warnings(events: Sequence[Event]) -> list[Warned]:
+    return [event for event in events if event["type"] == "warning"]
+
+
 def _warning(event: Warned) -> dict[str, Any]:
     return {"at": format_time(event["at"]), "about": event["about"], "message": event["message"]}
 
@@ -226,10 +276,35 @@ class _Told:
         """Tries of an activation before it began anew."""
         self._begun: dict[str, str] = {}
         """When the first item or round of a step began that has not ended."""
+        self._last_time = (0, "")
+
+    def take(self, moment: Moment, seen: list[Observation]) -> None:
+        """Note what an event did.
+
+        Args:
+            moment: The event.
+            seen: What was observed; it is empty afterwards.
+        """
+        for observation in seen:
+            self.fold(moment.graph, observation)
+        seen.clear()
+        if moment.event["type"] == "retry":
+            _reopen(moment, self.steps)
+        self.add(moment.address, moment.event)
+
+    def add(self, address: str | None, event: Event) -> None:
+        """Note what an event says of a step beside what was observed."""
+        step = None if address is None else self.steps.get(address)
+        if step is None:
+            return
+        if event["type"] == "decided":
+            step["decision"] = decision_view(dict(event))
+        if "evidence" in event:
+            _add_evidence(step, dict(event))
 
     def fold(self, graph: Graph, seen: Observation) -> None:
         """Note what was observed of an activation."""
-        at = format_time(seen.at)
+        at = self._time(seen.at)
         step = self.steps.get(seen.address)
         if step is not None and "ended_at" in step and seen.status in _OVER:
             return  # a step that failed is withdrawn with its scope
@@ -251,6 +326,16 @@ class _Told:
                 step |= {} if told is None else {"summary": told}
             step["ended_at"] = at
             step["outcome"], step["output"], step["error"] = seen.outcome, seen.output, seen.error
+
+    def pass_over(self, seen: Observation) -> None:
+        """Note only that an item or round was there: nobody is shown the step."""
+        for whole in wholes(seen.address):
+            self._begun.setdefault(whole, self._time(seen.at))
+
+    def _time(self, at: int) -> str:
+        if self._last_time[0] != at:  # what one event did has one time
+            self._last_time = at, format_time(at)
+        return self._last_time[1]
 
     def _begin(self, graph: Graph, seen: Observation, at: str) -> StepInfo:
         """Return a new activation; a map or loop has begun with its first item or round."""

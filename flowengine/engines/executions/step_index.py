@@ -1,0 +1,136 @@
+"""What was observed of steps, kept beside snapshots: to show a long execution nothing is replayed.
+
+It is kept for executions with steps of generated flows, such as agents: conversations get long, and
+people look at them. Whatever changes the past of an execution ends it; then its journal is replayed
+to show it, as for all others.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.engines.executions.subjects import address_of
+from flowengine.journal.encoding import inflate, pack_items
+from flowengine.journal.records import ListPart
+from flowengine.kernel.commands import Observation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from flowengine.engines.executions.growing_lists import GrowingLists
+    from flowengine.journal.encoding import Place
+    from flowengine.kernel import Graph
+    from flowengine.kernel.events import Event
+    from flowengine.kernel.state.records import State
+
+NAME = ":steps"
+"""Under which its parts are stored; no key of a state is called so."""
+REWRITES = frozenset({"retry", "upgraded"})
+_SEEN, _GAVE, _REMARK = 0, 1, 2
+"""Kinds of records: an observation; one whose output is the value of an event; an event that is to
+be looked at."""
+
+
+class Remark(NamedTuple):
+    """An event that says more about a step, or about the execution."""
+
+    event: int
+    address: str | None
+
+
+class Gave(NamedTuple):
+    """Stands for the output of a step: the value of an event."""
+
+    event: int
+
+
+class StepIndex:
+    """What was observed since the last snapshot.
+
+    Attributes:
+        seen: What the kernel observes while an event is applied; None: no index is kept.
+    """
+
+    __slots__ = ("_count", "_records", "_remark", "_stored", "seen")
+
+    def __init__(self, *, kept: bool) -> None:
+        self.seen: list[Observation] | None = [] if kept else None
+        self._records: list[list[Any]] = []
+        self._remark: list[Any] | None = None
+        self._count = 0
+        self._stored = False
+
+    def end(self) -> None:
+        """Keep no index any more."""
+        self.seen = None
+        self._records = []
+
+    def before(self, graph: Graph, state: State, number: int, event: Event) -> None:
+        """Look at an event that is about to be applied."""
+        kind = event["type"]
+        if kind in REWRITES:
+            self.end()
+        elif kind in ("decided", "warning") or "evidence" in event:
+            self._remark = [_REMARK, number, address_of(graph, state, event)]
+
+    def after(self, graph: Graph, number: int, event: Mapping[str, Any]) -> None:
+        """Record what was observed when an event was applied."""
+        assert self.seen is not None
+        value = event.get("value")
+        for one in self.seen:
+            kind, output = _SEEN, one.output
+            if graph.node(one.step).plumbing:
+                output = None
+            elif output is not None and output is value:
+                kind, output = _GAVE, number
+            said = [one.at, one.address, one.step, one.status, one.outcome, one.attempt]
+            self._records.append([kind, *said, output, one.error])
+        self.seen.clear()
+        if self._remark is not None:
+            self._records.append(self._remark)
+            self._remark = None
+
+    def part(self, places: Callable[[], Mapping[str, Place]]) -> ListPart | None:
+        """Return what is new since the last snapshot, if anything is."""
+        if self.seen is None:
+            gone, self._stored = self._stored, False
+            return ListPart(NAME, 0, b"") if gone else None
+        if not self._records:
+            return None
+        first, records = self._count, self._records
+        self._count, self._records = first + len(records), []
+        self._stored = True
+        return ListPart(NAME, first, zlib.compress(pack_items(records, places), 1))
+
+    @property
+    def length(self) -> int | None:
+        """How many records there are; None: no index is kept."""
+        return None if self.seen is None else self._count
+
+    def loaded(self, length: int | None) -> None:
+        """Go on after a snapshot.
+
+        Args:
+            length: As the snapshot says it.
+        """
+        self._count = length or 0
+        self._stored = length is not None
+        if length is None:
+            self.end()
+
+
+def records(lists: GrowingLists, parts: Sequence[ListPart]) -> Iterator[Observation | Remark]:
+    """Yield what an index records; an output that an event has is `Gave`.
+
+    Args:
+        lists: Those of the execution.
+        parts: What the store has of lists, the index among them.
+    """
+    mine = [part._replace(items=inflate(part.items)) for part in parts if part.name == NAME]
+    for kind, *said in lists.items(mine):
+        if kind == _REMARK:
+            yield Remark(*said)
+            continue
+        seen = Observation._make([*said, None, (), -1])
+        yield seen if kind == _SEEN else seen._replace(output=Gave(seen.output))

@@ -1,0 +1,158 @@
+"""What agents did is shown from an index beside the snapshots, and as a replay would show it."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.engines.executions import execution as executions
+from flowengine.engines.executions import replay
+from flowengine.engines.executions.step_index import NAME as INDEX
+from flowengine.engines.inspection import history
+from flowengine.errors import StoreError
+from flowengine.journal.encoding import pack
+from flowengine.journal.sqlite.rows import list_sum
+from tests.agents.flows import HEAD, Case, call, flow
+
+AGENT = "first: {instructions: You add., tools: [add, boom], retry: {attempts: 2, delay: 1ms}}"
+ASKING = HEAD.replace('"tools:add"}', '"tools:add", approval: ask}')
+SCRIPT: list[Any] = [
+    {"calls": [call("add", a=1, b=2), call("boom", why="x" * 300)]},
+    {"calls": [call("boom", why="y")]},
+    {"raise": "RateLimited"},
+    {"calls": [call("add", a=3, b=4)]},
+    *({"calls": [call("boom", why=f"{n}")], "text": "z" * 200} for n in range(5)),
+    {"text": "10"},
+]
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots are taken often, so that most is in the index."""
+    monkeypatch.setattr(executions, "SMALLEST_TAIL", 500)
+
+
+@pytest.fixture
+def applied(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The events that are applied to show something."""
+    events: list[Any] = []
+    apply = replay.apply
+
+    def noted(flows: Any, graph: Any, state: Any, event: Any, *more: Any) -> Any:
+        events.append(event)
+        return apply(flows, graph, state, event, *more)
+
+    monkeypatch.setattr(replay, "apply", noted)
+    return events
+
+
+def both_ways(case: Case, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what is shown, after comparing it with what a replay shows."""
+    with case.engine_open() as engine, monkeypatch.context() as patch:
+        shown = engine.show(case.id)
+        patch.setattr(history, "_by_index", lambda *_: None)
+        assert shown == engine.show(case.id)
+    return shown
+
+
+def parts(case: Case) -> list[Any]:
+    with case.engine_open() as engine:
+        return [part for part in engine.store.load(case.id).lists if part.name == INDEX]
+
+
+def test_it_is_shown_as_by_a_replay_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applied: list[Any]
+) -> None:
+    case = Case(tmp_path, flow(AGENT), SCRIPT)
+    assert case.run().status == "succeeded"
+    assert len(parts(case)) > 3
+    applied.clear()
+
+    with case.engine_open() as engine:
+        shown: Any = engine.show(case.id)
+
+    assert len(applied) < len(case.journal()) / 2
+    assert both_ways(case, monkeypatch) == shown
+    by_address = {one["address"]: one for one in shown["steps"]}
+    assert by_address["ask/first#4"]["attempts"] == 1
+    assert by_address["ask/first#3"]["attempts"] == 2
+    assert "x" * 300 in str(by_address["ask/first.calls[2]/boom"]["output"])
+
+
+def test_decisions_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(tmp_path, flow(AGENT, head=ASKING), SCRIPT)
+    result = case.run()
+    while result.status == "waiting":
+        both_ways(case, monkeypatch)
+        with case.engine_open() as engine:
+            result = engine.approve(result.waits[0]["id"], comment="go").result
+
+    shown = both_ways(case, monkeypatch)
+
+    decided = [one["decision"]["comment"] for one in shown["steps"] if "decision" in one]
+    assert decided == ["go", "go"]
+    assert len(parts(case)) > 3
+
+
+def test_who_goes_back_has_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = [*SCRIPT[:-1], {"raise": "ModelError", "retryable": False}, {"text": "10"}]
+    case = Case(tmp_path, flow(AGENT), script)
+    assert case.run().status == "failed"
+    assert parts(case)
+    both_ways(case, monkeypatch)
+
+    with case.engine_open() as engine:
+        assert engine.retry(case.id).status == "succeeded"
+
+    assert both_ways(case, monkeypatch)["steps"][-1]["status"] == "succeeded"
+    assert not parts(case)
+
+
+def test_a_fork_begins_without_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(tmp_path, flow(AGENT), [*SCRIPT, {"text": "10"}])
+    case.run()
+    with case.engine_open() as engine:
+        case.id = engine.fork(case.id, at="ask/first#9").execution
+
+    both_ways(case, monkeypatch)
+    assert not parts(case)
+
+
+@pytest.mark.parametrize("what", [{}, [], [[0]], [[2, 99, None]], [[7] * 9]])
+def test_an_index_that_cannot_be_is_damage(tmp_path: Path, what: Any) -> None:
+    case = Case(tmp_path, flow(AGENT), SCRIPT)
+    case.run()
+    first = parts(case)[0]
+    damaged = first._replace(items=zlib.compress(pack(what)))
+    path = next((tmp_path / "store.db").glob("*.db"))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "UPDATE lists SET items = ?, sum = ? WHERE name = ? AND first = 0",
+            (damaged.items, list_sum(damaged), INDEX),
+        )
+
+    with case.engine_open() as engine, pytest.raises(StoreError, match=case.id):
+        engine.show(case.id)
+
+
+def test_flows_without_agents_have_no_index(tmp_path: Path) -> None:
+    text = """
+flowengine: 1
+id: f
+state: {log: {type: array, default: [], reducer: append}}
+steps:
+  - id: more
+    output: "${{ 'x' + string(round.number) }}"
+    loop: {until: "${{ round.number >= 200 }}", max: 200}
+    set: {log: "${{ [output, output] }}"}
+  - {id: wait, approval: Go on?}
+"""
+    case = Case(tmp_path, text, [])
+    case.run()
+
+    assert not parts(case)
