@@ -18,7 +18,6 @@ from flowengine.kernel.commands import Observation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from flowengine.engines.executions.growing_lists import GrowingLists
     from flowengine.journal.encoding import Place
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event
@@ -120,15 +119,17 @@ class StepIndex:
             self.end()
 
 
-def records(lists: GrowingLists, parts: Sequence[ListPart]) -> Iterator[Observation | Remark]:
+def records(
+    items: Callable[[Sequence[ListPart]], list[Any]], parts: Sequence[ListPart]
+) -> Iterator[Observation | Remark]:
     """Yield what an index records; an output that an event has is `Gave`.
 
     Args:
-        lists: Those of the execution.
+        items: Returns the items in all parts of a list.
         parts: What the store has of lists, the index among them.
     """
     mine = [part._replace(items=inflate(part.items)) for part in parts if part.name == NAME]
-    for kind, *said in lists.items(mine):
+    for kind, *said in items(mine):
         if kind == _REMARK:
             yield Remark(*said)
             continue

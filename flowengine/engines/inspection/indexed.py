@@ -58,7 +58,7 @@ def read_index(host: Host, record: ExecutionRecord) -> Indexed | None:
 def _records(
     lists: GrowingLists, execution: str, loaded: Loaded
 ) -> Iterator[Observation | tuple[str | None, Event]]:
-    found = [*step_index.records(lists, loaded.lists)]
+    found = [*step_index.records(lists.items, loaded.lists)]
     numbers = {one.event for one in found if isinstance(one, Remark)}
     numbers |= {
         one.output.event
