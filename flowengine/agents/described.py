@@ -7,7 +7,7 @@ that made it, under a key.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,11 +159,20 @@ def _declared(agent: Agent, name: str, function: Any) -> dict[str, Plain]:
     """Return what a flow declares of a tool besides what it calls."""
     timeout = _option(function, "timeout")
     found = {
-        "approval": agent.approvals.get(name, _option(function, "approval")),
+        "approval": _approval(agent.approvals.get(name, _option(function, "approval")), name),
         "effect": _option(function, "effect"),
         "timeout": None if timeout is None else f"{round(timeout * 1000)}ms",
     }
     return {key: one for key, one in found.items() if one is not None}
+
+
+def _approval(said: Any, name: str) -> Any:
+    """Return an approval whose question names the function, not the tool that is made of it."""
+    if said is None or said == "none":
+        return said
+    forms: dict[Any, dict[str, Plain]] = {"ask": {}, "required": {"required": True}}
+    whole = dict(said) if isinstance(said, Mapping) else forms.get(said, {"when": said})
+    return {"title": f"Call {name!r}?", **whole}
 
 
 def _option(function: Any, name: str) -> Any:

@@ -78,7 +78,7 @@ def _functions(configuration: Mapping[str, Any]) -> dict[str, Plain]:
     return {
         tool["id"]: {
             "agent_function": {"function": tool["function"], "args": tool["parameters"]},
-            **tool["declared"],
+            **plain_text(tool["declared"]),  # a condition is an expression
         }
         for agent in configuration["agents"]
         for tool in agent["tools"]

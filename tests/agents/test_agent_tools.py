@@ -177,3 +177,30 @@ def test_calls_run_together_where_their_tools_may(
     case.run()
 
     assert told(case.sent(1))[-2:] == [("tool", f"{10 + together}"), ("tool", f"{20 + together}")]
+
+
+FLOW_TOOL = """
+flowengine: 1
+id: f
+inputs: {q: {type: string, default: Greet Ana.}}
+defaults: {model: scripted/test}
+tools:
+  greet: {flow: hello, description: Greets somebody}
+flows:
+  hello:
+    inputs: {who: {type: string}}
+    steps: [{id: say, output: "Hello, ${{ inputs.who }}"}]
+    outputs: {text: "${{ steps.say.output }}"}
+"""
+
+
+def test_a_flow_is_a_tool_also_one_in_which_nothing_can_fail(tmp_path: Path) -> None:
+    agents = "first: {instructions: You greet., tools: [greet]}"
+    calls = [call("greet", "c1", who="Ana"), call("greet", "c2")]
+    case = Case(tmp_path, flow(agents, head=FLOW_TOOL), [{"calls": calls}, {"text": "so"}])
+
+    case.run()
+
+    greeted, refused = told(case.sent(1))[-2:]
+    assert greeted == ("tool", '{"text":"Hello, Ana"}')
+    assert "required" in refused[1]

@@ -764,6 +764,28 @@ def test_a_call_waits_for_a_decision_and_the_run_goes_on(bench: Bench, tmp_path:
         MetaChain(logger=bench.logger).run(agent, ASK)
 
 
+@pytest.mark.parametrize("as_text", [True, False])
+def test_whether_a_call_is_asked_about_may_depend_on_its_arguments(
+    as_text: bool, bench: Bench, tmp_path: Path
+) -> None:
+    paid = []
+
+    def pay(amount: int) -> str:
+        paid.append(amount)
+        return "paid"
+
+    when = "${{ args.amount > 100 }}"
+    agent = Agent(name="A", functions=[pay], approvals={"pay": when if as_text else {"when": when}})
+    calls = [call("pay", "c", amount=5), call("pay", "d", amount=500)]
+
+    with Engine(tmp_path / "store") as engine, bench.answering({"calls": calls}):
+        [wait] = MetaChain(engine, logger=bench.logger).run(agent, ASK).waits
+
+    assert wait["title"] == "Call 'pay'?"
+    assert wait["subject"] == {"amount": 500}
+    assert paid == [5]
+
+
 def test_what_a_tool_says_of_itself_holds(bench: Bench) -> None:
     @tool(timeout=0.2, approval="none", supports_parallel_execution=True)
     async def slow() -> None:
