@@ -57,6 +57,8 @@ def test_what_a_row_shows_happens(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLOWENGINE_USER", "user:ana")
+    programs = Path(sys.executable).parent  # where `python` is the one that has flowengine
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     transcripts = []
     for language, text in BLOCK.findall(section.text):
         if language == "console":
@@ -111,7 +113,8 @@ def test_every_row_of_a_table_leads_to_its_section_or_says_that_it_is_not_there(
     named = set()
     for theirs, ours in rows:
         links = re.findall(r"\]\(#([\w-]+)\)", theirs)
-        assert links or "not yet" in ours or theirs in {"there", "---"}, theirs
+        elsewhere = "not yet" in ours or "](../" in ours
+        assert links or elsewhere or theirs in {"there", "---"}, theirs
         named |= set(links)
 
     assert named == anchors
