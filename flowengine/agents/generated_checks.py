@@ -62,6 +62,11 @@ def first(agent: str, checks: Sequence[Check], when: str, then: str) -> str:
     return _id(agent, found[0]) if found else then
 
 
+def ids(agent: str, checks: Sequence[Check]) -> list[str]:
+    """Return the ids of the steps of an agent's checks."""
+    return [_id(agent, one) for one in checks]
+
+
 def steps(checks: Sequence[Check], around: Around) -> tuple[list[Plain], dict[str, Mark]]:
     """Return the steps of an agent's checks, and their marks.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.agents import generated_checks, generated_reductions
 from flowengine.agents.agent_tool import ASK, AgentTool
@@ -124,6 +124,20 @@ def agent_flow(
     return _Writer(agents, turn, execute_tools, chat).flow()
 
 
+class _Way(NamedTuple):
+    """A way out of a step."""
+
+    says: str
+    """What a picture says of it."""
+    when: str
+    """The condition."""
+    to: str
+
+    @property
+    def edge(self) -> Plain:
+        return {"when": f"${{{{ {self.when} }}}}", "to": self.to}
+
+
 class _Writer:
     def __init__(
         self, agents: Sequence[AgentSpec], turn: str, execute_tools: bool, chat: bool
@@ -134,6 +148,8 @@ class _Writer:
         self.execute_tools = execute_tools
         self.marks: dict[str, Mark] = {}
         self._ids = {OFFER, OFFER_AGAIN, *(agent.name for agent in agents)}
+        self._held_together_by = {id for agent in agents for id in _around_turns(agent)}
+        """Ids of the steps that are no tools'."""
         self.person = self._unique(PERSON) if chat else None
         """The step that asks a person."""
         self.over = f"state.turns - state.begun >= {agents[0].max_turns}"
@@ -301,11 +317,11 @@ class _Writer:
         """Return where an agent's work begins: with its checks of what is asked, if it has some."""
         return generated_checks.first(agent.name, agent.checks, "before", agent.name)
 
-    def _answered(self, agent: AgentSpec) -> dict[str, tuple[str, str]]:
+    def _answered(self, agent: AgentSpec) -> list[_Way]:
         """Return where an answer leads: to the checks of it. Empty: there are none."""
         end = self._end(agent)
         to = generated_checks.first(agent.name, agent.checks, "after", end)
-        return {} if to == end else {"answers": (ANSWERED, to)}
+        return [] if to == end else [_Way("answers", ANSWERED, to)]
 
     def _end(self, agent: AgentSpec) -> str:
         """Return where an agent's work leads when it is done: to the end, or to the person."""
@@ -331,16 +347,16 @@ class _Writer:
 
     def _turn(self, agent: AgentSpec, calls: str) -> Plain:
         says = f"model {agent.model}" if agent.model else "model"
-        done = (f"state.end.outcome != '' || {self.over}", self._end(agent))
-        leads = {
-            "calls": ("size(output.calls) > 0", calls if self.execute_tools else "end"),
-            **({**self._answered(agent), "ends": done} if agent.checks else {"answers": done}),
-        }
-        self.marks[agent.name] = Mark(told=True, says=says, ways=[*leads, "goes on"])
-        ways: list[Plain] = [
-            {"when": f"${{{{ {when} }}}}", "to": to} for when, to in leads.values()
+        checked = self._answered(agent)
+        done = f"state.end.outcome != '' || {self.over}"
+        leads = [
+            _Way("calls", "size(output.calls) > 0", calls if self.execute_tools else "end"),
+            *checked,
+            _Way("ends" if checked else "answers", done, self._end(agent)),
         ]
-        ways.append({"else": agent.name})
+        told = [*(one.says for one in leads), "goes on"]
+        self.marks[agent.name] = Mark(told=True, says=says, ways=told)
+        ways: list[Plain] = [*(one.edge for one in leads), {"else": agent.name}]
         step: dict[str, Plain] = {
             "id": agent.name,
             "join": {"need": "each"},
@@ -367,7 +383,7 @@ class _Writer:
         if any(one.context is not None for one in self.agents):
             step["set"] |= {"measured": MEASURED}
         reduces = [] if agent.context is None else [generated_reductions.handler(agent.name)]
-        if self._answered(agent):
+        if checked:
             step["set"]["text"] = ""  # no text is given that was not checked
         step["on_error"] = [self._spent(), *reduces, *self._fallbacks(agent)]
         return step
@@ -420,15 +436,12 @@ class _Writer:
     def _calls(self, agent: AgentSpec, calls: str) -> Plain:
         done, spent = f"state.end.outcome != '' || {self.over}", "state.spent > 0"
         to = self._end(agent)
+        ends = self._answered(agent)
         if to == "end":
-            ends = {"ends": (f"{done} || {spent}", to)}
+            ends += [_Way("ends", f"{done} || {spent}", to)]
         else:
-            ends = {"ends": (spent, "end"), "answers": (done, to)}
-        if checked := self._answered(agent):
-            ends = {**checked, **{f"{name} ": way for name, way in ends.items()}}
-        ways: list[Plain] = [
-            {"when": f"${{{{ {when} }}}}", "to": way} for when, way in ends.values()
-        ]
+            ends += [_Way("ends", spent, "end"), _Way("answers", done, to)]
+        ways: list[Plain] = [one.edge for one in ends]
         handoffs: list[Plain] = [
             {
                 "when": f"${{{{ output.exists(e, e.handoff == {json.dumps(other)}) }}}}",
@@ -437,7 +450,7 @@ class _Writer:
             for other in self._targets(agent)
             if other != agent.name
         ]
-        says = [*ends, *("hands over" for _ in handoffs)]
+        says = [*(one.says for one in ends), *("hands over" for _ in handoffs)]
         if self.servers:
             handoffs += [{"when": "${{ state.changed > state.renewed }}", "to": OFFER_AGAIN}]
             says.append("")
@@ -557,13 +570,24 @@ class _Writer:
         """Return the id of a tool's step: its name, where no other agent has it and no agent is."""
         name = tool.name
         taken = name in self._shared or any(name == one.name for one in self.agents)
-        return f"{agent.name}.{name}" if taken else name
+        id = f"{agent.name}.{name}" if taken else name
+        while id in self._held_together_by:
+            id += "_"
+        return id
 
     def _unique(self, id: str) -> str:
         while id in self._ids:
             id += "_"
         self._ids.add(id)
         return id
+
+
+def _around_turns(agent: AgentSpec) -> Iterable[str]:
+    """Yield the ids of an agent's steps that are neither its turns nor its tools."""
+    yield from (f"{agent.name}.{one}" for one in ("calls", "told", "answer", "dispatch"))
+    if agent.context is not None:
+        yield from generated_reductions.ids(agent.name, agent.context)
+    yield from generated_checks.ids(agent.name, agent.checks)
 
 
 def _ids(steps: Iterable[Plain]) -> Iterable[str]:

@@ -82,8 +82,8 @@ def steps(
         retry: Of one call of its model.
         handlers: Of what can go wrong with a model.
     """
-    id = _id(agent)
-    to = agent if reducer.tool is None else f"{id}.{reducer.tool.name}"
+    id, *others = ids(agent, reducer)
+    to = others[0] if others else agent
     about: Plain = {"name": agent, "summarizes": reducer.summarizes, "room": reducer.room}
     asks: dict[str, Plain] = {"agent": about}
     step: dict[str, Plain] = {
@@ -133,6 +133,12 @@ def _tool(
         "on_error": [*handlers],
         "next": {"to": agent},
     }
+
+
+def ids(agent: str, reducer: Reducer) -> list[str]:
+    """Return the ids of the steps of a reduction."""
+    id = _id(agent)
+    return [id] if reducer.tool is None else [id, f"{id}.{reducer.tool.name}"]
 
 
 def _id(agent: str) -> str:

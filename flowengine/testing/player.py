@@ -266,8 +266,13 @@ class Player(Driver):
                 self._crash(execution)
             return
         error = _error_of(answer)
-        if error is not None and rehearsal is not None and error["data"] is None:
-            error["data"] = rehearsal.error_data.get(error["type"])
+        if error is not None and rehearsal is not None:
+            known: Any = rehearsal.error_data.get(error["type"])
+            said = error["data"]
+            if said is None:
+                error["data"] = known
+            elif isinstance(said, dict) and isinstance(known, dict):
+                error["data"] = {**known, **said}
         error = error or self._misfit(run, answer)
         if error is not None:
             self._fail(execution, run, error)

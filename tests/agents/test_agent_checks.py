@@ -211,6 +211,23 @@ def test_what_is_wrong_with_checks_is_told_by_the_checker(
     assert message in str(caught.value)
 
 
+def test_tools_may_have_the_names_of_what_holds_an_agent_together(tmp_path: Path) -> None:
+    names = ("reduce", "calls", "answer", "told", "dispatch")
+    tools = "".join(f'  {name}: {{python: "tools:add"}}\n' for name in names)
+    listed = f"[{', '.join(names)}]"
+    more = "handoffs: [second], context: drop, checks: [{after: short}]"
+    agents = f"""
+first: {{instructions: You add., tools: {listed}, {more}}}
+second: {{instructions: You add., tools: {listed}}}
+"""
+    script = [{"calls": [call(name, name, a=1, b=2) for name in names]}, {"text": "3"}]
+    (tmp_path / "tools.py").write_text(TOOLS)
+    one = Case(tmp_path, flow(agents, head=HEAD + tools), script)
+
+    assert one.run().outputs == {"answer": "3", "agent": "first"}
+    assert [content for _, content in told(one.sent(1))[-5:]] == ["3"] * 5
+
+
 def test_in_a_conversation_each_message_and_each_answer_is_checked(tmp_path: Path) -> None:
     steps = """
 steps:
