@@ -13,6 +13,7 @@ import pytest
 from flowengine import Engine
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
+from flowengine_envs.browser import installation
 from tests.envs.containers import skip_without_docker
 from tests.examples.conftest import EXAMPLES, Shell
 from tests.execution_environment.toy import until
@@ -95,6 +96,25 @@ def test_a_folder_is_brought_back(folder: Path, flowengine: Shell) -> None:
 
     after = (folder / "drafts" / "list.txt").read_text()
     assert (before, after) == ("to   do:\n  *  milk\n", "to do:\n* milk\n")
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="apt-get install bubblewrap")
+def test_a_page_that_works_with_scripts(folder: Path, flowengine: Shell) -> None:
+    if installation.browser(None) is None:
+        pytest.skip("no Chromium: apt-get install chromium")
+    site = subprocess.Popen(
+        [sys.executable, "harbour_site.py"], cwd=folder, stdout=subprocess.PIPE, text=True
+    )
+    assert site.stdout is not None
+    try:
+        assert site.stdout.readline()
+        done = flowengine("-q", "run", "browser.yaml")
+    finally:
+        site.terminate()
+        site.wait()
+        site.stdout.close()
+
+    assert done.out == stored("browser")
 
 
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="apt-get install bubblewrap")

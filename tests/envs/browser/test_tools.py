@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
+from flowengine.cli import main
 from flowengine_envs.browser.observation import Tab, WebObservation
 from flowengine_envs.browser.told import found, told
 from tests.agents.flows import Case, call
@@ -53,6 +54,19 @@ def test_a_flow_without_agents_uses_a_browser(web: Web, tmp_path: Path) -> None:
     assert (page["title"], page["status"], page["url"]) == ("Search", 200, web.url("/s"))
     assert page["screenshot"]["name"] == "page.png"
     assert struct.unpack(">II", picture[16:24]) == (1280, 720)
+
+
+def test_a_run_without_a_browser_says_how_to_install_one(
+    web: Web, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "flow.yaml"
+    text = FLOW.format(place=web.place, actions="[]", screenshot="false")
+    path.write_text(text.replace("action_timeout: 2", "program: /nowhere/chrome"))
+    code = main(["--store", str(tmp_path / "store"), "run", str(path), "-i", f"url={web.url()}"])
+    told = capsys.readouterr().err
+    assert code == 1
+    assert "EnvironmentUnavailable" in told
+    assert "apt-get install chromium" in told
 
 
 def test_steps_of_an_execution_share_one_browser(web: Web, tmp_path: Path) -> None:
