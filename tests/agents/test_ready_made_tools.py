@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from flowengine.errors import FlowFileError
 from tests.agents.flows import STEPS, Case, call, flow
+from tests.envs.containers import skip_without_docker
 
 ENVIRONMENTS = """
 flowengine: 1
@@ -225,3 +227,63 @@ def test_an_agent_asks_people(tmp_path: Path) -> None:
     assert told[2].startswith("Error: The arguments of std.ask do not fit")
     [offer] = [one for one in case.model.requests[0].tools if one.name == "std.ask"]
     assert [*offer.parameters["properties"]] == ["question"]
+
+
+@pytest.mark.parametrize("kind", ["bash", "shell", "docker"])
+def test_commands_run_in_each_kind_that_runs_programs(tmp_path: Path, kind: str) -> None:
+    if kind == "docker":
+        skip_without_docker()
+    if kind == "shell" and not shutil.which("tmux"):
+        pytest.skip("no tmux: apt-get install tmux")
+    project(tmp_path)
+    script = [
+        {
+            "calls": [
+                call("std.run_command", command="cat /src/two.txt; echo no >&2; exit 3"),
+                call("std.run_command", command="echo begun; sleep 60; echo over", timeout=2),
+                call("std.run_command", command="echo on"),
+            ]
+        },
+        {"text": "done"},
+    ]
+    head = ENVIRONMENTS.replace("box: {kind: bash,", f"box: {{kind: {kind},")
+    agent = "first: {instructions: Work., tools: [std.run_command], environments: [box]}"
+    case = Case(tmp_path, flow(agent, STEPS, head), script)
+
+    assert case.run().status == "succeeded"
+    done, late, on = answers(case, 1)
+    assert done["exit_code"] == 3
+    assert done["stdout"].startswith("two\n")
+    assert "no\n" in done["stdout"] + done["stderr"]
+    assert late["exit_code"] != 0
+    assert "begun" in late["stdout"]
+    assert "over" not in late["stdout"]
+    assert "it took longer than 2 s (its timeout) and was stopped" in late["stderr"]
+    assert on == {"exit_code": 0, "stdout": "on\n", "stderr": ""}
+
+
+def test_javascript_runs_in_its_environment(tmp_path: Path) -> None:
+    if not shutil.which("node"):
+        pytest.skip("no Node.js: apt-get install nodejs")
+    script = [
+        {
+            "calls": [
+                call("std.run_javascript", code="console.log('hi'); return 6 * 7"),
+                call("std.run_javascript", code="for (;;) {}", timeout=1),
+                call("std.run_javascript", code="null.x"),
+            ]
+        },
+        {"text": "done"},
+    ]
+    head = "flowengine: 1\nid: f\ndefaults: {model: scripted/test}\n"
+    head += "inputs: {q: {type: string, default: Hi}}\nenvironments: {js: {kind: node}}\n"
+    agent = "first: {instructions: Work., tools: [std.run_javascript], environments: [js]}"
+    case = Case(tmp_path, flow(agent, STEPS, head), script)
+
+    case.run()
+
+    done, endless, failed = answers(case, 1)
+    assert done == {"exit_code": 0, "stdout": "hi\n", "stderr": "", "value": 42}
+    assert "it took longer than 1 s (its timeout) and was stopped" in endless["stderr"]
+    assert (failed["exit_code"], failed["value"]) == (1, None)
+    assert "TypeError" in failed["stderr"]

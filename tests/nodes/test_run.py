@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ import pytest
 from flowengine.engines.attempts.processes import KEPT, ProcessRunner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
+from flowengine.sdk import Command
 from flowengine.sdk.process_identity import as_text, this_process
 from flowengine.sdk.process_tree import MARK, end_marked, mark_of
+from flowengine_nodes import commands
 
 from .conftest import Bench
 
@@ -420,3 +423,13 @@ def test_many_commands_at_once_leave_no_descriptor_and_no_child(bench: Bench) ->
     assert [result.value["stdout"] for result in results] == [str(n) for n in range(30)]
     assert len(os.listdir("/proc/self/fd")) == before
     assert children_of_this_process() == children
+
+
+def test_a_command_may_ask_for_a_timeout(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps have a `timeout` of their own; other kinds may ask for one for their commands."""
+    monkeypatch.setattr(commands, "Command", partial(Command, timeout=0.5))
+
+    result = bench.do("run", {"script": "sleep 60", "accept": "any"})
+
+    assert (result["exit_code"], result["stdout"]) == (124, "")
+    assert result["stderr"] == "it took longer than 0.5 s and was stopped\n"
