@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 from flowengine import Engine
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from tests.examples.conftest import EXAMPLES, Shell
+from tests.examples.conftest import EXAMPLES, PROGRAM, Shell
+from tests.execution_environment.toy import until
+from tests.own_environments import environments_for
 
 HERE = EXAMPLES / "coding_agent"
 
@@ -86,3 +90,49 @@ def test_nothing_of_the_project_changes_before_it_is_published(
     flowengine("cancel", newest(flowengine))
 
     assert '"[^a-z0-9]"' in (project / "slugs.py").read_text()
+
+
+def test_an_agent_whose_process_was_killed_goes_on_in_its_copy(
+    flowengine: Shell, project: Path
+) -> None:
+    """What the command that was cut off has done, nobody knows: the agent is told, and looks."""
+    edit = {"path": "slugs.py", "old": '[^a-z0-9]"', "new": '[^a-z0-9]+"'}
+    wait = "cd /src && touch begun && sleep 100 && touch ended"
+    script = [
+        {"calls": [{"name": "std.edit_file", "arguments": edit}]},
+        {"calls": [{"name": "run", "arguments": {"command": wait}}]},
+        {"calls": [{"name": "std.glob", "arguments": {"pattern": "*"}}]},
+        {"calls": [{"name": "std.search_files", "arguments": {"text": "+"}}]},
+        {"text": "It begun, and the edit is there."},
+    ]
+    (flowengine.folder / "killed.json").write_text(json.dumps(script))
+    words = ["-i", f"tests={wait}", "--model", "scripted/killed.json"]
+
+    def kept(pattern: str) -> list[Path]:
+        store = flowengine.folder / ".flowengine"
+        return [*environments_for(store, flowengine.env).glob(pattern)]
+
+    process = subprocess.Popen(
+        [PROGRAM, "-q", "run", "coding_agent.yaml", *words],
+        cwd=flowengine.folder,
+        env=flowengine.env,
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: kept("workspaces/*/*/*/begun"))
+    finally:
+        process.kill()
+        process.wait()
+
+    done = flowengine("-q", "resume", newest(flowengine))
+
+    assert done.out == "answer: It begun, and the edit is there.\n"
+    shown = flowengine("--json", "show", newest(flowengine)).json()
+    calls = {one["address"]: str(one) for one in shown["steps"]}
+    assert "was interrupted while it ran" in calls["repair/coder.calls#2[1]/run"]
+    files = calls["repair/coder.calls#3[1]/std.glob"]
+    assert "begun" in files
+    assert '"ended"' not in files
+    assert "slugs.py" in calls["repair/coder.calls#4[1]/std.search_files"]
+    assert '"[^a-z0-9]"' in (project / "slugs.py").read_text()
+    assert not kept("entries/*")
