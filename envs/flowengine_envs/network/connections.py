@@ -15,6 +15,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 
 from flowengine.sdk import Refused
+from flowengine.sdk.threads import on_thread
 from flowengine_envs.network.addresses import BadHost, literal, not_public, spelled
 from flowengine_envs.network.rules import Rules
 
@@ -24,6 +25,8 @@ READ = 64 * 1024
 _HEAD_START = 0.25
 """Seconds that an address has before the next one is tried as well."""
 _MOST_ADDRESSES = 8
+_LOOKUPS = 16
+"""Names that are resolved at once. A page could ask for thousands that nobody answers for."""
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -42,8 +45,7 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     Raises:
         OSError: It has none.
     """
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = await on_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     return [*dict.fromkeys(str(each[4][0]) for each in found)]
 
 
@@ -69,6 +71,7 @@ class Network:
         self.rules = rules
         self._resolve = resolve
         self._dial = dial
+        self._lookups = asyncio.Semaphore(_LOOKUPS)
 
     async def connect(self, host: str, port: int, timeout: float = CONNECTING) -> Stream:
         """Connect to a host, if the rules allow it.
@@ -97,7 +100,7 @@ class Network:
             OSError: The host is not known.
         """
         name, where = self.check(host, port)
-        found = [str(literal(name))] if literal(name) else await self._resolve(name, port)
+        found = [str(literal(name))] if literal(name) else await self._look_up(name, port)
         if not found:
             raise OSError(f"{where} has no address")
         judged = {each: self._judged(each, name, port) for each in found[:_MOST_ADDRESSES]}
@@ -107,6 +110,18 @@ class Network:
             about = "" if literal(name) else f" leads to {told}"
             raise UrlRefused(f"{where}{about}" if about else f"{where} is {judged[found[0]]}")
         return reachable
+
+    async def _look_up(self, name: str, port: int) -> Sequence[str]:
+        """Resolve a name; not too many at once, as a look-up that hangs cannot be ended."""
+        await self._lookups.acquire()
+        looking = asyncio.ensure_future(self._resolve(name, port))
+        looking.add_done_callback(self._looked_up)
+        return await asyncio.shield(looking)
+
+    def _looked_up(self, looking: asyncio.Future[Sequence[str]]) -> None:
+        self._lookups.release()
+        if not looking.cancelled():
+            looking.exception()  # it may be that nobody waits any more
 
     def _judged(self, address: str, name: str, port: int) -> str:
         """Return why an address of a host may not be connected to; empty: it may."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any
 
@@ -235,3 +238,50 @@ def test_silence_ends_in_time() -> None:
 
     with pytest.raises(TimeoutError):
         run(network(Names(), silent).connect(PUBLIC, 80, 0.1))
+
+
+def test_names_that_nobody_answers_for_do_not_pile_up() -> None:
+    """A look-up that hangs takes its place until it ends, also when nobody waits for it."""
+    begun: list[str] = []
+    answer = asyncio.Event()
+
+    async def hanging(host: str, port: int) -> Any:
+        begun.append(host)
+        await answer.wait()
+        return [PUBLIC]
+
+    async def main() -> None:
+        dialled = Dialled()
+        way = Network(Rules.of("public"), hanging, dialled)
+
+        async def connect(number: int) -> None:
+            with suppress(TimeoutError, ConnectionRefusedError):
+                await way.connect(f"n{number}.example", 80, 0.05)
+
+        await asyncio.gather(*map(connect, range(100)))
+        assert len(begun) == 16
+        assert dialled.addresses == []
+        answer.set()
+        await connect(100)
+        assert dialled.addresses == [(PUBLIC, 80)]
+
+    run(main())
+
+
+def test_the_real_resolver_keeps_no_loop_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor what else runs on the loop's own threads."""
+    held = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: held.wait(60))
+
+    async def main() -> None:
+        way = Network(Rules.of("public"))
+        waiting = [asyncio.ensure_future(way.connect(f"n{n}.example", 80, 60)) for n in range(64)]
+        try:
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 20) == "free"
+        finally:
+            held.set()
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(main())
