@@ -31,6 +31,8 @@ class DocumentsConfig(Config):
     """Length of the Markdown; the rest is left out."""
     pixels: Annotated[int, Field(gt=0)] = 200_000_000
     """Width times height of an image."""
+    converters: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")], ...] = ()
+    """Functions that are tried before the built-in converters, in order: `module:function`."""
     vision_model: Annotated[str, Field(pattern=r"^[^/]+/.+$")] | None = None
     """`provider/model` that describes images; without one, they are not described."""
     downloads: Annotated[str, Field(pattern=r"^[^/]+$")] = "downloads"

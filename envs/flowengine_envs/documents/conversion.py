@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,9 @@ class Unreadable(StepError):
 
 class Conversion(Supervised):
     """Converts files of its workspace, bytes, and files of the host."""
+
+    added: Sequence[Mapping[str, str]] = ()
+    """Sources of converters that are tried first."""
 
     @property
     def vision_model(self) -> str:
@@ -111,6 +114,7 @@ class Conversion(Supervised):
             "password": password,
             "base": base,
             "picture": bool(self.vision_model),
+            "added": self.added,
         }
         kills = self.sandbox.memory_kills()
         argv = [self.interpreter or sys.executable, "-I", "-c", START, json.dumps(options)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -26,6 +27,8 @@ MODULES = {
     "text": "text",
 }
 """Format → the module here whose function `convert` takes the bytes and a writer."""
+Converter = Callable[[bytes, str], str | None]
+"""Gets the bytes of a file and its name; returns Markdown, or None if the file is not its own."""
 _DECLARED = {"html", "csv", "text"}
 """Formats whose converters want to know the declared encoding."""
 
@@ -38,6 +41,7 @@ def convert(
     password: str = "",
     base: str = "",
     picture: bool = False,
+    added: Mapping[str, Converter] | None = None,
 ) -> Document:
     """Convert a file.
 
@@ -49,6 +53,7 @@ def convert(
         password: Of an encrypted PDF.
         base: The address of a page, against which its links are resolved.
         picture: Whether of an image a copy is made that may be sent to a model.
+        added: Converters that are tried before the built-in ones, by name.
 
     Returns:
         The document.
@@ -61,21 +66,22 @@ def convert(
         raise Damaged("the file is empty")
     if len(data) > limits.bytes:
         raise LimitReached("bytes", limits.bytes, f"the file has {len(data):,} bytes")
+    if (brought := _by_added(data, name, added or {}, limits)) is not None:
+        return brought
     found = detect(data, name, media_type)
     digest = hashlib.sha256(data).hexdigest()
     document = Document(found.format, size=len(data), sha256=digest)
     out = Writer(document, limits)
     if found.note:
         out.note(found.note)
-    options: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {
+        "html": {"base": base},
+        "image": {"picture": picture},
+        "pdf": {"password": password},
+    }
+    options = own.get(found.format, {})
     if found.format in _DECLARED:
         options["declared"] = encoding_of(data, media_type)
-    if found.format == "html":
-        options["base"] = base
-    if found.format == "image":
-        options["picture"] = picture
-    if found.format == "pdf":
-        options["password"] = password
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # libraries warn of what they put right
@@ -91,6 +97,28 @@ def convert(
     finally:
         out.finish()
     return document
+
+
+def _by_added(
+    data: bytes, name: str, added: Mapping[str, Converter], limits: Limits
+) -> Document | None:
+    """Return what the first of the added converters made of a file whose own it is."""
+    for label, convert in added.items():
+        try:
+            markdown = convert(data, name)
+        except (Unreadable, MemoryError):
+            raise
+        except Exception as error:
+            raise Damaged(f"converter {label}: {type(error).__name__}: {error}") from error
+        if markdown is not None:
+            digest = hashlib.sha256(data).hexdigest()
+            document = Document(label, size=len(data), sha256=digest)
+            out = Writer(document, limits)
+            with suppress(Full):
+                out.block(str(markdown))
+            out.finish()
+            return document
+    return None
 
 
 def _converter(format: str) -> Callable[..., None]:

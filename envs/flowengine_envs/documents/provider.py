@@ -9,6 +9,7 @@ from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Request, Spec
 from flowengine_envs.call_limits import TIMEOUT
 from flowengine_envs.documents import libraries
+from flowengine_envs.documents.added import sources
 from flowengine_envs.documents.conversion import MEMORY
 from flowengine_envs.documents.reader import Documents
 from flowengine_envs.network.rules import Rules
@@ -45,6 +46,7 @@ class DocumentsProvider(SupervisedProvider[Documents]):
             EnvironmentUnavailable: One of them is not installed.
         """
         await super().probe(spec)
+        sources(spec)
         if missing := libraries.missing():
             raise EnvironmentUnavailable(
                 f"{spec}: {', '.join(missing)} not installed: pip install 'flowengine[documents]'"
@@ -57,4 +59,4 @@ class DocumentsProvider(SupervisedProvider[Documents]):
         # Documents are fetched here; what converts them has no network.
         closed = policy.model_copy(update={"network": None, "deny_network": None})
         inside = request._replace(policy=closed, spec=request.spec._replace(policy=closed))
-        return await self.open(inside, partial(Documents, rules=rules))
+        return await self.open(inside, partial(Documents, rules=rules, added=sources(request.spec)))

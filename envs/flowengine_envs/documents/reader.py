@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import posixpath
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -44,10 +44,19 @@ class Documents(Conversion):
         sandbox: The open sandbox; it has no network.
         channel: The connection to its supervisor.
         rules: What may be downloaded.
+        added: Sources of converters that are tried first.
     """
 
-    def __init__(self, request: Request, sandbox: Sandbox, channel: Channel, rules: Rules) -> None:
+    def __init__(
+        self,
+        request: Request,
+        sandbox: Sandbox,
+        channel: Channel,
+        rules: Rules,
+        added: Sequence[Mapping[str, str]] = (),
+    ) -> None:
         super().__init__(request, sandbox, channel)
+        self.added = added
         self._rules = rules
         self._client = Client(Network(rules))
         self._downloads = str(request.config.downloads)

@@ -13,9 +13,10 @@ import resource
 import stat
 import sys
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
-from flowengine_envs.documents.converters import convert
+from flowengine_envs.documents.converters import Converter, convert
 from flowengine_envs.documents.document import (
     Damaged,
     Document,
@@ -63,12 +64,24 @@ def _converted(options: Mapping[str, Any]) -> Document:
     path = options["path"]
     data = sys.stdin.buffer.read() if path is None else read(path, options["roots"], limits.bytes)
     names = ("name", "media_type", "password", "base", "picture")
+    added = _loaded(options["added"]) if options["added"] else {}
     try:
-        return convert(data, limits=limits, **{name: options[name] for name in names})
+        named = {name: options[name] for name in names}
+        return convert(data, limits=limits, added=added, **named)
     except Damaged as error:
         if any(words in str(error) for words in _OUT_OF_MEMORY):
             raise MemoryError from None
         raise
+
+
+def _loaded(sources: Sequence[Mapping[str, str]]) -> dict[str, Converter]:
+    """Return the functions of sources by their names; in the sandbox only."""
+    found: dict[str, Converter] = {}
+    for each in sources:
+        module = ModuleType(each["name"].partition(":")[0])
+        exec(compile(each["source"], each["name"], "exec"), module.__dict__)
+        found[each["name"]] = getattr(module, each["function"])
+    return found
 
 
 def read(path: str, roots: Sequence[str], largest: int) -> bytes:

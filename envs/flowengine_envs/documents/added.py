@@ -1,0 +1,44 @@
+"""Converters that a flow brings along: `config: {converters: ["inis:convert"]}`.
+
+Their source is read here and run in the process that reads a file, in the sandbox: the engine never
+runs it, and the sandbox does not see the folder that it is in.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk.environments import Spec
+
+_LARGEST = 64 * 1024
+"""Bytes of all sources together: they are passed as an argument."""
+
+
+def sources(spec: Spec) -> list[dict[str, str]]:
+    """Return the sources of the converters that a spec names.
+
+    Args:
+        spec: What is asked for.
+
+    Raises:
+        EnvironmentUnavailable: There is no such file or function, or there is too much.
+    """
+    found = []
+    for named in spec.config.converters:
+        module, _, function = named.partition(":")
+        path = Path(spec.folder, *module.split(".")).with_suffix(".py")
+        try:
+            text = path.read_text(encoding="utf-8")
+            body = ast.parse(text).body
+        except (OSError, ValueError, SyntaxError) as error:
+            raise EnvironmentUnavailable(
+                f"{spec}: the converter '{named}' cannot be read from {path}: {error}"
+            ) from None
+        if not any(isinstance(each, ast.FunctionDef) and each.name == function for each in body):
+            raise EnvironmentUnavailable(f"{spec}: {path} has no function '{function}'")
+        found.append({"name": named, "function": function, "source": text})
+    if sum(len(each["source"].encode()) for each in found) > _LARGEST:
+        raise EnvironmentUnavailable(f"{spec}: its converters have more than {_LARGEST} bytes")
+    return found
