@@ -12,6 +12,7 @@ from flowengine.agents.models.errors import ContextWindowExceeded
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import replied
 from flowengine.agents.opening import VARIABLE, chosen, opened_with
+from flowengine.agents.server_tools import scripted
 from flowengine.agents.turns import turn_of
 from flowengine.sdk import Plain, StepContext
 from flowengine.sdk.read_only import plain
@@ -22,16 +23,20 @@ NAMELESS = "scripted/case"
 _TOO_LONG = ContextWindowExceeded("the case says so")
 
 
-def opening(task: Mapping[str, Any], input: Mapping[str, Any]) -> Rehearsal | None:
-    """Return how an agent's work opens; None: servers would have to be asked."""
-    if task.get("servers"):
-        return None
+def opening(task: Mapping[str, Any], input: Mapping[str, Any]) -> Rehearsal:
+    """Return how an agent's work opens; servers have the tools that the case answers for."""
     models = {
         name: {**one, "model": one["model"] or os.environ.get(VARIABLE) or NAMELESS}
         for name, one in task["models"].items()
     }
     named = chosen(models, input.get("model") or "")
-    return Rehearsal(lambda _: opened_with(named, input.get("args") or {}))
+    args, wanted = input.get("args") or {}, task.get("servers")
+    if not wanted:
+        return Rehearsal(lambda _: opened_with(named, args))
+    return Rehearsal(
+        lambda reply: opened_with(named, args, scripted(reply.get("tools", []), wanted).data),
+        names_tools=True,
+    )
 
 
 def turn(context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]) -> Rehearsal:

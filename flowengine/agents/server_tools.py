@@ -47,7 +47,7 @@ class Offer:
 async def offered(
     sessions: Mapping[str, Any], wanted: Mapping[str, Any], *, again: bool = False
 ) -> Offer:
-    """Return what agents are offered.
+    """Ask the servers, and return what agents are offered.
 
     Args:
         sessions: With the servers, by their names.
@@ -58,15 +58,32 @@ async def offered(
     Raises:
         ToolError: A tool that an agent names is not there, or cannot be offered.
     """
+    lists: dict[str, Sequence[OfferedTool]] = {}
+    for session in sessions_of(wanted):
+        lists[session] = await sessions[session].async_offers()
+    return of_lists(lists, wanted, again=again)
+
+
+def sessions_of(wanted: Mapping[str, Any]) -> list[str]:
+    """Return the names of the sessions in which servers are asked."""
+    return list(dict.fromkeys(use["session"] for one in wanted.values() for use in one["servers"]))
+
+
+def of_lists(
+    lists: Mapping[str, Sequence[OfferedTool]], wanted: Mapping[str, Any], *, again: bool
+) -> Offer:
+    """Return what agents are offered of what servers list.
+
+    Args:
+        lists: By session.
+        wanted: As for `offered`.
+        again: As for `offered`.
+    """
     found = Offer()
-    lists: dict[str, list[OfferedTool]] = {}
     for agent, one in wanted.items():
         tools: dict[str, Plain] = {}
         for use in one["servers"]:
-            session = use["session"]
-            if session not in lists:
-                lists[session] = await sessions[session].async_offers()
-            tools |= _of_server(use, lists[session], found.left_out, strict=not again)
+            tools |= _of_server(use, lists[use["session"]], found.left_out, strict=not again)
         found.agents[agent] = dict(sorted(tools.items()))
         _check_number(agent, tools)
         WireNames([*one["names"], *tools])
@@ -75,6 +92,28 @@ async def offered(
         message = f"what servers say of their tools has {size} characters; at most {LARGEST_OFFER}"
         raise ToolError(f"{message} are offered: name fewer tools", retryable=False)
     return found
+
+
+def scripted(names: Sequence[str], wanted: Mapping[str, Any]) -> Offer:
+    """Return what agents are offered in a test case, where no server is asked.
+
+    Args:
+        names: Tools that the case answers for, as the flow calls them.
+        wanted: As for `offered`; tools that it names are there, too.
+    """
+    lists: dict[str, list[OfferedTool]] = {}
+    for one in wanted.values():
+        for use in one["servers"]:
+            session, patterns = use["session"], use["patterns"]
+            before = f"{session}."
+            called = [name.removeprefix(before) for name in names if name.startswith(before)]
+            named = [pattern for pattern in patterns if not any(c in pattern for c in "*?[")]
+            known = [tool.name for tool in lists.get(session, ())]
+            lists[session] = [
+                OfferedTool(name, "", {"type": "object", "additionalProperties": True}, "")
+                for name in dict.fromkeys([*known, *called, *named])
+            ]
+    return of_lists(lists, wanted, again=True)
 
 
 def _of_server(

@@ -21,5 +21,7 @@ class Rehearsal:
     """What would be asked, for cases that say it. None: nobody is asked, and there is no reply."""
     reply: Callable[[Plain], Mapping[str, Plain]] | None = None
     """Makes from an output the reply that it came from, as far as that is known."""
+    names_tools: bool = False
+    """Whether the reply has `tools` besides: the names of the tools that the case answers for."""
     error_data: Mapping[str, Plain] = field(default_factory=dict)
     """Type of an error → its `data`, where the case gives none."""

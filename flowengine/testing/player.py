@@ -300,7 +300,10 @@ class Player(Driver):
         if not isinstance(answer, Reply) or answer.has("return_") or rehearsal is None:
             return adapted(self.flow.compiled, run, as_data(answer.return_))
         try:
-            return rehearsal.output(entry_of(answer))
+            reply = entry_of(answer)
+            if rehearsal.names_tools:
+                reply = {**reply, "tools": [*self.case.tools]}
+            return rehearsal.output(reply)
         except InputError as error:
             raise CaseFailed(error.message, answer.loc) from error
 

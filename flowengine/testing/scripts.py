@@ -150,7 +150,7 @@ class Scripts:
         step = self._flow["steps"][run.step]
         undoes = step["body"] < 0 and step["kind"] != OPENING
         names = [run.address, f"{step['id']}/compensate" if undoes else step["id"]]
-        return [*names, step["tool"]] if "tool" in step else names
+        return [*names, _called(step["tool"], run)] if "tool" in step else names
 
     def decision(self, wait: Mapping[str, Any]) -> Decided | None:
         """Return the next decision on a wait, or None if the case has none.
@@ -202,6 +202,13 @@ class Scripts:
         short = names[-1] if len(names) > 2 else names[1]
         line = f"tools: {{{short}: [{{return: ...}}]}}"
         return f"'{run.address}' calls out and the case has no answer for it; write: {line}"
+
+
+def _called(tool: str, run: Run) -> str:
+    """Return the name of the tool that is called; a step may call any of a server: `server.*`."""
+    given = run.input if isinstance(run.input, dict) else {}
+    own = (given.get("offered") or {}).get("tool", "") if tool.endswith(".*") else ""
+    return f"{tool.removesuffix('*')}{own}" if own else tool
 
 
 def given_to(run: Run) -> Plain:

@@ -155,7 +155,7 @@ class Offer(StepKind):
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-    ) -> Rehearsal | None:
+    ) -> Rehearsal:
         """Return what is offered in a test case."""
         from flowengine.agents.rehearsals import opening
 

@@ -11,6 +11,7 @@ from flowengine.agents.models.port import ModelFacts
 from flowengine.testing.recording import record, text_of
 from flowengine.testing.suite import run_file
 from tests.agents.flows import HEAD, NAME, Case, call, flow
+from tests.agents.test_agent_servers import served
 
 ADDER = "first: {instructions: You add., tools: [add, boom]}"
 SUM = """
@@ -322,4 +323,59 @@ def test_a_shortened_conversation_becomes_a_case(tmp_path: Path) -> None:
 
     found = recorded(one)
     assert [reply["text"] for reply in found["agents"]["first.reduce"]] == ["So far."]
+    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
+
+
+SERVED = """
+flowengine: 1
+id: f
+defaults: {model: scripted/test}
+tools: {github: {mcp: {command: [no-such-server]}, approval: ask}}
+agents: {first: {instructions: Sort., tools: [github.get_issue, "github.c*"]}}
+steps: [{id: ask, agent: first, with: {prompt: Go}}]
+outputs: {answer: "${{ steps.ask.output }}"}
+"""
+SORTED = """
+cases:
+  - name: sorted
+    agents:
+      first:
+        - calls:
+            - {name: github.get_issue, arguments: {n: 7}}
+            - {name: github.close, arguments: {n: 7}}
+        - Done.
+    tools:
+      github.get_issue: [{return: open, with: {n: 7}}]
+      github.close: [{return: closed, with: {n: 7}}]
+    approvals: {github.get_issue: [{choice: approve}], github.close: [{choice: approve}]}
+    expect:
+      path:
+        - ask
+        - ask/first
+        - ask/first.calls[1]/github.get_issue
+        - ask/first.calls[2]/github
+        - ask/first#2
+      outputs: {answer: Done.}
+"""
+
+
+def test_servers_of_agents_have_the_tools_that_the_case_answers_for(tmp_path: Path) -> None:
+    """No server is started; names and globs are offered as the case names tools."""
+    assert played(tmp_path, SORTED, SERVED) == []
+    other = SORTED.replace("github.close", "github.delete")
+    [problem, *_] = played(tmp_path, other, SERVED)
+    assert "- ask/first.calls[2]/github" in problem  # which no glob of the agent fits
+
+
+def test_a_run_with_a_server_becomes_a_case(tmp_path: Path) -> None:
+    script = [
+        {"calls": [call("github.get_issue", n=7), call("github.close_issue", n=7)]},
+        {"text": "Done."},
+    ]
+    one = served(tmp_path, "[github.get_issue, 'github.c*']", script)
+    assert one.run().status == "succeeded"
+
+    found = recorded(one)
+
+    assert {"github.get_issue", "github"} <= found["tools"].keys()
     assert played(tmp_path, f"cases:\n{text_of(found)}") == []

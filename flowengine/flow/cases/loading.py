@@ -187,13 +187,13 @@ class _Names:
 
     def _scripts(self, scripts: Mapping[str, Script], loc: Loc) -> None:
         for name in scripts:
-            if name not in self.tools and self._unknown_step(name):
+            if not _is_among(name, self.tools) and self._unknown_step(name):
                 known = [*self.tools, *self.steps]
                 self._one("tool or step", name, known, (*loc, name))
 
     def _decisions(self, decisions: Mapping[str, Decisions], loc: Loc) -> None:
         for name in decisions:
-            if name not in self.environments and self._unknown_step(name):
+            if not _is_among(name, self.environments) and self._unknown_step(name):
                 self._one("step", name, [*self.asking, *self.environments], (*loc, name))
 
     def _address(self, address: str, loc: Loc) -> None:
@@ -217,6 +217,13 @@ class _Names:
             hint = did_you_mean(name, names) or _listed(names)
             message = f"the flow has no {what} {name!r}"
             self.faults.add("E401", message, loc, hint, key=key)
+
+
+def _is_among(name: str, tools: Iterable[str]) -> bool:
+    """Return whether a name is one of these; `server.*` is any tool of a server."""
+    return any(
+        name == tool or (tool.endswith(".*") and name.startswith(tool[:-1])) for tool in tools
+    )
 
 
 def _is_rehearsed(step: Any) -> bool:
