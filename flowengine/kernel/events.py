@@ -310,7 +310,7 @@ class Warned(TypedDict):
     type: Literal["warning"]
     at: int
     about: str
-    """What it is about: `environment`."""
+    """What it is about: `environment`; `decision`, one that somebody tried and could not make."""
     message: str
 
 

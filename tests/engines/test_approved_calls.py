@@ -236,6 +236,27 @@ def test_who_may_decide_is_as_for_every_approval() -> None:
     assert len(sent()) == 1
 
 
+def test_who_tried_to_decide_and_could_not_is_in_the_history() -> None:
+    asks = '{assignees: ["user:ana"], edit: true}'
+    with Engine("store") as engine:
+        [wait] = engine.run(write(asks)).waits
+        with pytest.raises(NotAllowed):
+            engine.approve(wait["id"], by="user:ben")
+        with pytest.raises(InputError):
+            engine.decide(wait["id"], "later", by="user:ana")
+        with pytest.raises(InputError):
+            engine.approve(wait["id"], edits={"amount": "s3cret"}, by="user:ana")
+        assert engine.wait(wait["id"])["status"] == "pending"
+        engine.approve(wait["id"], by="user:ana")
+        told = [one["message"] for one in engine.show(wait["execution"])["warnings"]]
+    assert [one.partition(" tried to decide on ")[0] for one in told] == [
+        "user:ben", "user:ana", "user:ana",
+    ]  # fmt: skip
+    assert "assignees are user:ana" in told[0]
+    assert told[1].endswith("'choice' is not valid")
+    assert "s3cret" not in str(told)
+
+
 TOOLS = {
     "shell": """{shell: {argv: [sh, -c, "echo $0 >> sent.txt", "${{ args.n }}"]},
       args: {properties: {n: {type: integer}}, required: [n]}, approval: {edit: true}}""",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.people.approval_ownership import hand
 from flowengine.engines.people.approvals import Answer, decide
 from flowengine.engines.people.waits import stored_wait_view, wait_of
-from flowengine.errors import InputError, UsageError
+from flowengine.errors import Conflict, InputError, NotAllowed, UsageError
+from flowengine.journal.encoding import pack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import Answering, WaitInfo
     from flowengine.engines.results import Decision, Result
     from flowengine.engines.running.driving import Driving
+    from flowengine.errors import FlowEngineError
+
+LONGEST = 500
+"""Characters of what the journal says of a decision that was refused."""
 
 
 def record_decision(
@@ -44,8 +50,25 @@ def record_decision(
         answer.get("grant"),
     )
     store = host.store
-    decision = decide(store, host.settings, store.find_wait(wait), given, host.clock.now())
+    id = store.find_wait(wait)
+    try:
+        decision = decide(store, host.settings, id, given, host.clock.now())
+    except (Conflict, InputError, NotAllowed) as error:
+        _note_refused(host, id, who, error)
+        raise
     return decision, answer.get("resume", True)
+
+
+def _note_refused(host: Host, wait: str, who: Actor, error: FlowEngineError) -> None:
+    """Have the journal of an execution say that somebody tried to decide and could not."""
+    at, by = host.clock.now(), who.fields()["by"]
+    # What somebody typed may be anything, a secret too: the field is enough.
+    why = f"'{error.field}' is not valid" if isinstance(error, InputError) else error.message
+    message = f"{by} tried to decide on {wait}: {why}"[:LONGEST]
+    event = {"type": "warning", "at": at, "about": "decision", "message": message}
+    execution = host.store.wait(wait).execution
+    with suppress(Conflict):  # it has ended, and takes nothing any more
+        host.store.send(execution, pack(event), at, host.ids.message())
 
 
 def choice_of(host: Host, wait: str, counts_as: str) -> str:
