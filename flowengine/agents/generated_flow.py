@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from flowengine.agents import generated_checks, generated_reductions
+from flowengine.agents import generated_calls, generated_checks, generated_reductions
 from flowengine.agents.agent_tool import ASK, AgentTool
 from flowengine.agents.endings import REPEATS
 from flowengine.agents.generated_checks import ANSWERED, Around, Check
 from flowengine.agents.generated_reductions import MEASURED, Reducer
-from flowengine.agents.served import offered, wanted
+from flowengine.agents.served import wanted
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
@@ -55,17 +55,6 @@ NO_END = {"outcome": "", "reason": "", "value": None, "no_progress": False}
 NOTHING = json.dumps(NO_END)
 """The same as an expression."""
 TEXT = "default(output.message.content, '')"
-
-
-_FIRST_HANDOFF = (
-    "${{ join.output.handoff != '' && string(state.turns) in state.handed"
-    " ? merge(join.output, {'handoff': '', 'messages': [merge(join.output.messages[0],"
-    " {'content': 'Error: not taken, as ' + string(state.handed[string(state.turns)])"
-    " + ' is active now.'})]}) : join.output }}"
-)
-"""The answer to a call: of several handoffs in a reply the first is taken, the others are told."""
-_HANDED = "${{ output.handoff == '' ? {} : {string(state.turns): output.handoff} }}"
-"""To whom a reply has handed over, by the number of its turn."""
 
 
 @dataclass(frozen=True)
@@ -328,7 +317,7 @@ class _Writer:
         return "end" if self.person is None or agent.finish == "tools" else self.person
 
     def _steps(self, agent: AgentSpec) -> Iterable[Plain]:
-        calls = self._unique(f"{agent.name}.calls")
+        calls = f"{agent.name}.calls"
         yield self._turn(agent, calls)
         if self.execute_tools:
             yield self._calls(agent, calls)
@@ -455,7 +444,9 @@ class _Writer:
             handoffs += [{"when": "${{ state.changed > state.renewed }}", "to": OFFER_AGAIN}]
             says.append("")
         says.append("next turn")
-        self.marks[calls] = Mark(plumbing=True, says="", ways=says)
+        tools = [(tool, self._step_id(agent, tool)) for tool in agent.tools]
+        group, marks = generated_calls.group(agent.name, tools, agent.parallel_tool_calls)
+        self.marks |= {calls: Mark(plumbing=True, says="", ways=says), **marks}
         return {
             "id": calls,
             "map": {
@@ -464,7 +455,7 @@ class _Writer:
                 "key": "${{ call.place }}",
                 "concurrency": "${{ size(state.calls) }}",
             },
-            "group": self._group(agent),
+            "group": group,
             "set": {"messages": "${{ output.messages }}", "context": "${{ output.context }}"},
             "next": {"first": [*ways, *handoffs, {"else": agent.name}]},
         }
@@ -472,99 +463,6 @@ class _Writer:
     def _targets(self, agent: AgentSpec) -> list[str]:
         known = [one.name for one in self.agents]
         return [name for name in dict.fromkeys([*agent.handoffs, *agent.reaches]) if name in known]
-
-    def _group(self, agent: AgentSpec) -> list[Plain]:
-        told = self._unique(f"{agent.name}.told")
-        answer = self._unique(f"{agent.name}.answer")
-        dispatch = self._unique(f"{agent.name}.dispatch")
-        self.marks |= {one: Mark(plumbing=True) for one in (told, answer, dispatch)}
-        ways: list[Plain] = []
-        tools: list[Plain] = []
-        for tool in agent.tools:
-            step = self._step_id(agent, tool)
-            ways.append({"when": f"${{{{ call.step == {json.dumps(step)} }}}}", "to": step})
-            tools.append(self._tool(agent, tool, step, answer))
-        self.marks[dispatch] = Mark(plumbing=True, ways=[""] * (len(ways) + 1))
-        return [
-            {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},
-            *tools,
-            {
-                "id": told,
-                "output": {
-                    "messages": "${{ call.messages }}",
-                    "context": {},
-                    "handoff": "${{ call.handoff }}",
-                },
-                "next": {"to": answer},
-            },
-            {"id": answer, "join": {"need": "each"}, "output": _FIRST_HANDOFF,
-             "set": {"handed": _HANDED}, "next": {"to": "end"}},
-        ]  # fmt: skip
-
-    def _tool(self, agent: AgentSpec, tool: AgentTool, step: str, answer: str) -> Plain:
-        head = "'role': 'tool', 'tool_call_id': call.id, 'name': call.name"
-        text = "type(result) == string ? result : json(result)"
-        if tool.adapter is not None:
-            adapter = dict(tool.adapter)
-            self.marks[step] = Mark(
-                reads=("context",),
-                adapter=adapter,
-                offered=offered(tool.served, agent.name) if tool.served is not None else None,
-                caller=agent.name,
-                told=True,
-            )
-            # What a person gives in place of a call has not been through the adapter.
-            made = "type(result) == map && has(result.envelope)"
-            content = f"{made} ? result.envelope.content : {text}"
-            more = f"{made} ? result.envelope.more : []"
-            output: Plain = {
-                "messages": f"${{{{ [{{{head}, 'content': {content}}}] + ({more}) }}}}",
-                "context": f"${{{{ {made} ? result.envelope.context : {{}} }}}}",
-                "handoff": f"${{{{ {made} ? result.envelope.handoff : '' }}}}",
-            }
-        else:
-            self.marks[step] = Mark(caller=agent.name, told=not tool.waits)
-            output = {
-                "messages": f"${{{{ [{{{head}, 'content': {text}}}] }}}}",
-                "context": {},
-                "handoff": "",
-            }
-        wrong = "'Error: ' + error.type + ': ' + error.message"
-        told: Plain = {
-            "messages": f"${{{{ [{{{head}, 'content': {wrong}}}] }}}}",
-            "context": {},
-            "handoff": "",
-        }
-        changed: list[Plain] = []
-        if tool.served is not None:
-            changed = [{"type": ["ToolChanged"], "set": {"changed": 1}, "output": told}]
-        if tool.waits:
-            return {
-                "id": step,
-                **tool.action,
-                "with": tool.given,
-                "output": output,
-                "on_error": [{"output": told}],
-                "next": {"to": answer},
-            }
-        return {
-            "id": step,
-            **tool.action,
-            "with": tool.given,
-            # Those that may run beside one another share it; the others have it one by one.
-            "lock": {
-                "key": "calls",
-                "scope": "run",
-                "shared": tool.parallel and agent.parallel_tool_calls,
-            },
-            "output": output,
-            "on_error": [
-                {"type": ["BudgetExceeded"], "set": {"spent": 1}, "output": told},
-                *changed,
-                {"output": told},
-            ],
-            "next": {"to": answer},
-        }
 
     def _step_id(self, agent: AgentSpec, tool: AgentTool) -> str:
         """Return the id of a tool's step: its name, where no other agent has it and no agent is."""
@@ -584,7 +482,8 @@ class _Writer:
 
 def _around_turns(agent: AgentSpec) -> Iterable[str]:
     """Yield the ids of an agent's steps that are neither its turns nor its tools."""
-    yield from (f"{agent.name}.{one}" for one in ("calls", "told", "answer", "dispatch"))
+    yield f"{agent.name}.calls"
+    yield from generated_calls.ids(agent.name)
     if agent.context is not None:
         yield from generated_reductions.ids(agent.name, agent.context)
     yield from generated_checks.ids(agent.name, agent.checks)

@@ -1,0 +1,127 @@
+"""The steps of a generated flow that are one call of a reply.
+
+    dispatch ─► the tool's step, or `told`, which runs nothing ─► answer
+
+Whatever comes of a call is told to the model, errors too: the group gives the messages, what
+changes in the context, and to whom the conversation is handed over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from flowengine.agents.agent_tool import AgentTool
+from flowengine.agents.served import offered
+from flowengine.sdk import Plain
+from flowengine.sdk.generated_flows import Mark
+
+_FIRST_HANDOFF = (
+    "${{ join.output.handoff != '' && string(state.turns) in state.handed"
+    " ? merge(join.output, {'handoff': '', 'messages': [merge(join.output.messages[0],"
+    " {'content': 'Error: not taken, as ' + string(state.handed[string(state.turns)])"
+    " + ' is active now.'})]}) : join.output }}"
+)
+"""The answer to a call: of several handoffs in a reply the first is taken, the others are told."""
+_HANDED = "${{ output.handoff == '' ? {} : {string(state.turns): output.handoff} }}"
+"""To whom a reply has handed over, by the number of its turn."""
+_HEAD = "'role': 'tool', 'tool_call_id': call.id, 'name': call.name"
+_TEXT = "type(result) == string ? result : json(result)"
+_WRONG = "'Error: ' + error.type + ': ' + error.message"
+
+
+def ids(caller: str) -> list[str]:
+    """Return the ids of the steps around the tools of an agent: dispatch, told and answer.
+
+    Args:
+        caller: The agent.
+    """
+    return [f"{caller}.{one}" for one in ("dispatch", "told", "answer")]
+
+
+def group(
+    caller: str, tools: Sequence[tuple[AgentTool, str]], parallel: bool
+) -> tuple[list[Plain], dict[str, Mark]]:
+    """Return the steps of a call, and their marks.
+
+    Args:
+        caller: The agent.
+        tools: Its tools, with the ids of their steps.
+        parallel: Whether calls may run beside one another, where their tools allow it.
+    """
+    dispatch, told, answer = ids(caller)
+    ways: list[Plain] = [
+        {"when": f"${{{{ call.step == {json.dumps(id)} }}}}", "to": id} for _, id in tools
+    ]
+    marks = {
+        dispatch: Mark(plumbing=True, ways=[""] * (len(ways) + 1)),
+        **{one: Mark(plumbing=True) for one in (told, answer)},
+        **{id: _mark(tool, caller) for tool, id in tools},
+    }
+    steps: list[Plain] = [
+        {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},
+        *(_step(tool, id, answer, parallel) for tool, id in tools),
+        {
+            "id": told,
+            "output": {
+                "messages": "${{ call.messages }}",
+                "context": {},
+                "handoff": "${{ call.handoff }}",
+            },
+            "next": {"to": answer},
+        },
+        {"id": answer, "join": {"need": "each"}, "output": _FIRST_HANDOFF,
+         "set": {"handed": _HANDED}, "next": {"to": "end"}},
+    ]  # fmt: skip
+    return steps, marks
+
+
+def _mark(tool: AgentTool, caller: str) -> Mark:
+    if tool.adapter is None:
+        return Mark(caller=caller, told=True)
+    return Mark(
+        reads=("context",),
+        adapter=dict(tool.adapter),
+        offered=offered(tool.served, caller) if tool.served is not None else None,
+        caller=caller,
+        told=True,
+    )
+
+
+def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
+    told = _told(_WRONG)
+    changed: list[Plain] = []
+    if tool.served is not None:
+        changed = [{"type": ["ToolChanged"], "set": {"changed": 1}, "output": told}]
+    return {
+        "id": id,
+        **tool.action,
+        "with": "${{ call.args }}",
+        # Those that may run beside one another share it; the others have it one by one.
+        "lock": {"key": "calls", "scope": "run", "shared": tool.parallel and parallel},
+        "output": _told(_TEXT) if tool.adapter is None else _ENVELOPE,
+        "on_error": [
+            {"type": ["BudgetExceeded"], "set": {"spent": 1}, "output": told},
+            *changed,
+            {"output": told},
+        ],
+        "next": {"to": answer},
+    }
+
+
+def _told(content: str) -> Plain:
+    """Return the output that tells the model something and does nothing else."""
+    messages = f"${{{{ [{{{_HEAD}, 'content': {content}}}] }}}}"
+    return {"messages": messages, "context": {}, "handoff": ""}
+
+
+# What a person gives in place of a call has not been through the adapter.
+_MADE = "type(result) == map && has(result.envelope)"
+_CONTENT = f"{_MADE} ? result.envelope.content : {_TEXT}"
+_MORE = f"{_MADE} ? result.envelope.more : []"
+_ENVELOPE: Plain = {
+    "messages": f"${{{{ [{{{_HEAD}, 'content': {_CONTENT}}}] + ({_MORE}) }}}}",
+    "context": f"${{{{ {_MADE} ? result.envelope.context : {{}} }}}}",
+    "handoff": f"${{{{ {_MADE} ? result.envelope.handoff : '' }}}}",
+}
+"""The output of a call whose result went through the adapter."""
