@@ -72,6 +72,9 @@ class Agent(Equipped):
     repeats: int = Field(default=3, ge=0)
     """How often the same call may fail in the same way, one time after the other, before the agent
     is told; if it goes on, it makes no progress. 0: as often as it likes."""
+    returns: Any = None
+    """What an answer has to be: a type, such as a pydantic model or a dataclass, of which the
+    response has an instance; or a JSON Schema. None: text."""
     context: dict[str, Any] | None = None
     """What happens when the conversation no longer fits the model: `{"max_tokens": 50_000,
     "reduce": "drop"}`, or `"summarize"`. Both keys may be left out: as many tokens as fit the
@@ -113,6 +116,7 @@ class Agent(Equipped):
                     f"agent {self.name!r}: approvals names {name!r}, which is no function of it",
                     hint=f"it has {', '.join(sorted(seen)) or 'none'}",
                 )
+        self.answer_schema()
         self._check_context()
         known = {"auto", "none", "required", *seen}
         of_server = (self.tool_choice or "").partition(".")[0] in servers
@@ -121,6 +125,43 @@ class Agent(Equipped):
                 f"agent {self.name!r}: tool_choice {self.tool_choice!r} is no tool of it",
                 hint=f"say one of {', '.join(sorted(known))}",
             )
+
+    def answer_schema(self) -> dict[str, Any] | None:
+        """Return the JSON Schema that an answer has to fit; None: it is text.
+
+        Raises:
+            UsageError: `returns` has none.
+        """
+        if self.returns is None or isinstance(self.returns, dict):
+            return self.returns
+        from flowengine.sdk.python_functions.live_types import schema_of
+
+        try:
+            return schema_of(self.returns)
+        except Exception as error:
+            raise UsageError(
+                f"agent {self.name!r}: returns={self.returns!r} has no JSON Schema: {error}",
+                hint="say a pydantic model, a dataclass, another plain type, or a JSON Schema",
+            ) from None
+
+    def answer(self, value: Any) -> Any:
+        """Return an answer as an instance of `returns`, if that is a type.
+
+        Raises:
+            ValidationError: It fits the schema, and the type wants more than that.
+        """
+        if self.returns is None or isinstance(self.returns, dict):
+            return value
+        from pydantic import TypeAdapter
+        from pydantic import ValidationError as Invalid
+
+        try:
+            return TypeAdapter(self.returns).validate_python(value)
+        except Invalid as error:
+            raise ValidationError(
+                f"the answer of agent {self.name!r} fits the schema of its type, but not the "
+                f"type: {error}"
+            ) from error
 
     def _check_context(self) -> None:
         said = self.context or {}

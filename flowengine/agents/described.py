@@ -106,6 +106,7 @@ def _agent(
         "ready": [_ready(agent, one, id, around) for one in agent.ready],
         "servers": [around.server(agent, one.name) for one in agent.servers],
         "reaches": [*reaches],
+        "returns": agent.answer_schema(),
         "tool_choice": agent.tool_choice,
         "parallel_tool_calls": agent.parallel_tool_calls,
         "function_calling": agent.function_calling,

@@ -108,6 +108,7 @@ def _spec(
         fallbacks=one["fallbacks"],
         tools=[*(_tool(tool, names) for tool in one["tools"]), *ready, *served],
         reaches=one["reaches"],
+        returns=one["returns"],
         max_turns=whole["max_turns"],
         retry={**RETRY, **(one["retry"] or {})},
         tool_choice=one["tool_choice"],

@@ -32,13 +32,14 @@ def response(engine: Engine, result: Result, agents: Mapping[str, Agent], given:
     run: dict[str, Any] = result.outputs["run"]
     ended: Any = "no_progress" if run["no_progress"] else result.outputs["outcome"]
     history = run["messages"]
+    agent = agents.get(run["agent"])
     return Response(
         messages=history[given:],
         history=history,
-        agent=agents.get(run["agent"]),
+        agent=agent,
         context_variables=run["context"],
         termination=ended,
-        result=run["result"],
+        result=agent.answer(run["result"]) if agent and ended == "resolved" else run["result"],
         reason=run["reason"] or "",
         execution=result.execution,
         usage=_usage(engine, result.execution),

@@ -6,15 +6,18 @@ import asyncio
 import copy
 import itertools
 import json
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, Field, field_validator
 
 from flowengine import Engine
 from flowengine.agents import (
@@ -30,6 +33,7 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.metachain import AgentRunFailed, MetaChain
+from flowengine.sdk import ValidationError
 from flowengine.tool_environment import tool
 
 ASK = [{"role": "user", "content": "What is 1 + 2?"}]
@@ -784,6 +788,69 @@ def test_whether_a_call_is_asked_about_may_depend_on_its_arguments(
     assert wait["title"] == "Call 'pay'?"
     assert wait["subject"] == {"amount": 500}
     assert paid == [5]
+
+
+class City(BaseModel):
+    name: str
+    people: int = Field(ge=1)
+
+
+@dataclass
+class Town:
+    name: str
+
+
+def test_an_answer_is_an_instance_of_what_the_agent_returns(bench: Bench) -> None:
+    agent = Agent(name="A", returns=City)
+
+    found = bench.run(
+        agent, [{"text": '{"name": "Oslo"}'}, {"text": '{"name": "Oslo", "people": 7}'}]
+    )
+
+    assert found.result == City(name="Oslo", people=7)
+    schema = bench.model.requests[0].returns
+    assert schema is not None
+    assert schema["properties"]["people"] == {"type": "integer", "minimum": 1}
+    assert "people" in bench.sent(1)[-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("returns", "text", "result"),
+    [
+        (Town, '{"name": "Oslo"}', Town("Oslo")),
+        (list[int], "[1, 2]", [1, 2]),
+        ({"type": "object", "required": ["n"]}, '{"n": 1}', {"n": 1}),
+    ],
+)
+def test_types_and_schemas_of_answers(returns: Any, text: str, result: Any, bench: Bench) -> None:
+    assert bench.run(Agent(name="A", returns=returns), [{"text": text}]).result == result
+
+
+class Even(BaseModel):
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def even(cls, n: int) -> int:
+        if n % 2:
+            raise ValueError("it is odd")
+        return n
+
+
+def test_what_only_the_type_knows_is_an_error(bench: Bench) -> None:
+    with pytest.raises(ValidationError, match=r"(?s)answer of agent 'A' .* it is odd"):
+        bench.run(Agent(name="A", returns=Even), [{"text": '{"n": 3}'}])
+
+
+def test_an_answer_that_never_fits_is_no_progress(bench: Bench) -> None:
+    found = bench.run(Agent(name="A", returns=City), [{"text": "Oslo"}] * 6)
+
+    assert (found.termination, found.result) == ("no_progress", "Oslo")
+
+
+def test_what_has_no_schema_cannot_be_returned() -> None:
+    with pytest.raises(UsageError, match=r"agent 'A': returns=.*socket.* has no JSON Schema"):
+        Agent(name="A", returns=socket.socket)
 
 
 def test_what_a_tool_says_of_itself_holds(bench: Bench) -> None:
