@@ -224,7 +224,7 @@ def unpack_items(packed: bytes, text: Callable[[Place], Any]) -> list[Any]:
 
 
 def _place(data: bytes) -> Place:
-    place = unpack(data)
+    place = msgpack.unpackb(data, ext_hook=_refuse_extension)
     if type(place) is not list or [type(one) for one in place] != [int, int, int]:
         raise ValueError("a place is three numbers")
     return Place(*place)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,6 +17,7 @@ from flowengine.agents.models.port import Listener
 from flowengine.agents.models.replies import SentReply, read_sent
 from flowengine.cli import main
 from flowengine.engines.attempts import loading_ahead
+from flowengine.engines.running import driving
 from flowengine.registry import kind_class
 
 SECONDS = 60
@@ -130,3 +134,15 @@ def test_who_only_looks_loads_nothing(
     assert main(command.replace("ID", id).split()) == 0
 
     assert not calls
+
+
+def test_a_module_that_is_just_being_imported_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What loads ahead imports modules of which the engine asks whether they are there."""
+    for name in ("asyncio", "flowengine.python_modules"):
+        half = ModuleType(name)
+        half.__spec__ = ModuleSpec(name, None)
+        half.__spec__._initializing = True  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, name, half)
+
+    driving._refuse_on_loop()
+    driving._refuse_while_imported()

@@ -231,7 +231,7 @@ def _look_ahead(execution: Execution) -> None:
 
 def _refuse_while_imported() -> None:
     """Refuse to drive an execution from a module that is imported for a step of one."""
-    modules = sys.modules.get("flowengine.python_modules")  # else it imports nothing
+    modules = _imported("flowengine.python_modules")  # else it imports nothing
     names = modules.importing() if modules is not None else []
     if modules is not None and names:
         raise UsageError(
@@ -241,13 +241,20 @@ def _refuse_while_imported() -> None:
         )
 
 
+def _imported(name: str) -> Any:
+    """Return a module that somebody has imported; None: nobody has, or a thread is just at it."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    return None if getattr(spec, "_initializing", False) else module
+
+
 def _refuse_on_loop() -> None:
     """Refuse to block an event loop that runs in this thread.
 
     Raises:
         UsageError: One does.
     """
-    asyncio = sys.modules.get("asyncio")
+    asyncio = _imported("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:
         raise UsageError(
             "an event loop is running in this thread, and this call would block it",
