@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
+from flowengine.agents.models.registry import register, unregister
 from flowengine.errors import FlowFileError
+from flowengine.testing.faulty_store import Fault
+from tests.agents.crashes import crashed, gone_on
 from tests.agents.flows import NAME, STEPS, Case, call, flow
 
 SERVER = Path(__file__).with_name("mcp_server.py")
@@ -54,10 +57,11 @@ def served(
     more: str = "",
     server: str = "",
     rest: str = "",
+    **model: Any,
 ) -> Case:
     (folder / "list.json").write_text(json.dumps(LIST if listed is None else listed))
     agent = f"first: {{instructions: Do., tools: {tools}}}"
-    return Case(folder, flow(agent, STEPS, head(folder, more, server) + rest), script)
+    return Case(folder, flow(agent, STEPS, head(folder, more, server) + rest), script, **model)
 
 
 def answers(case: Case, number: int) -> list[str]:
@@ -418,3 +422,34 @@ def test_rules_of_the_host_see_the_tool_that_is_called(
     assert result.status == "succeeded"
     assert "'github.close_issue' was not called" in answers(case, 1)[0]
     assert called(tmp_path) == ['get_issue {"n": 1}', 'get_user {"n": 1}']
+
+
+@pytest.mark.parametrize("fault", ["die before", "die after"])
+def test_a_crash_at_every_write_offers_and_calls_the_same(tmp_path: Path, fault: Fault) -> None:
+    """What was offered before the crash is offered after it; what had ended is not called again."""
+    script = [
+        {"calls": [call("github.get_user", "c1", n=1)]},
+        {"calls": [call("github.get_issue", "c2", n=2)]},
+        {"text": "so"},
+    ]
+    more = ", effect: idempotent"
+    for write in range(20):
+        folder = tmp_path / f"at{write}"
+        folder.mkdir()
+        case = served(folder, "['github.get_*']", script, more=more, by_turn=True)
+        register(NAME, case.model)
+        try:
+            store = crashed(case, write, fault)
+            result = gone_on(case, store)
+        except pytest.fail.Exception:  # it ended before this write
+            break
+        finally:
+            unregister(NAME)
+
+        assert result.status == "succeeded", write
+        assert list(dict.fromkeys(called(folder))) == ['get_user {"n": 1}', 'get_issue {"n": 2}']
+        assert len(called(folder)) <= 3
+        assert {tuple(case.offered(at)) for at in range(len(case.model.requests))} == {
+            ("github.get_issue", "github.get_user")
+        }
+    assert write > 3
