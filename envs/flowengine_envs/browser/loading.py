@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
     from flowengine_envs.browser.session import Session, TabState
+
+_ERROR_PAGE = 2.0
+"""Seconds for Chromium's own page about a failure."""
 
 
 class Navigation(ActionFailed):
@@ -80,18 +84,22 @@ async def _response(
     acting: Acting, go: Callable[[float], Awaitable[Any]], url: str, late: str
 ) -> Any:
     """Begin to load a page, and return the response; None if it is a download."""
-    # Chromium may still be on the way to its own page about the failure before this.
-    for again in (True, False):
-        try:
-            return await go(acting.navigation_timeout * 1000)
-        except faults.TimeoutError:
-            raise Navigation(shown_url(url), late) from None
-        except faults.Error as error:
-            if "Download is starting" in str(error):
-                return None
-            if not (again and "chrome-error:" in str(error)):
-                raise Navigation(shown_url(url), _cause(error)) from None
-    return None
+    try:
+        return await go(acting.navigation_timeout * 1000)
+    except faults.TimeoutError:
+        raise Navigation(shown_url(url), late) from None
+    except faults.Error as error:
+        if "Download is starting" in str(error):
+            return None
+        if "ERR_ABORTED" not in str(error):
+            # Chromium is on the way to its own page about it, which would interrupt the next one.
+            with suppress(faults.Error):
+                await acting.page.wait_for_url(
+                    lambda at: at.startswith("chrome-error:"),
+                    wait_until="commit",
+                    timeout=_ERROR_PAGE * 1000,
+                )
+        raise Navigation(shown_url(url), _cause(error)) from None
 
 
 _CAUSES = {

@@ -193,7 +193,8 @@ def test_a_navigation_that_brings_no_document_is_an_observation(own: Browser, we
         assert error in seen.error
         assert "\n" not in seen.error
         assert (seen.url, seen.content, seen.screenshot, seen.ax_tree) == (url, "", b"", "")
-    assert own.navigate(web.page("/fine", "<p>fine</p>")).content == "fine"
+        fine = own.navigate(web.page("/fine", "<p>fine</p>"))
+        assert (fine.error, fine.content) == ("", "fine")
 
 
 @pytest.mark.parametrize(
