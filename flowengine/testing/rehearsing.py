@@ -76,6 +76,7 @@ def _context(run: Run, folder: str) -> StepContext:
         state=ReadOnlyDict(run.state or {}),
         fallback=run.fallback,
         followed=False,
+        approval=run.approved,
     )
     return cast("StepContext", context)
 
