@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -67,7 +68,8 @@ def looks_like_host(address: str) -> bool:
 
 def listing(path: str, entries: Sequence[Mapping[str, Any]]) -> Document:
     """Return a folder as a document whose links can be visited."""
-    folder = "" if path in {"", "."} else f"{path.rstrip('/')}/"
+    normal = posixpath.normpath(path or ".")
+    folder = "" if normal == "." else f"{normal}/"
     shown = sorted(entries, key=lambda each: (each["kind"] != "folder", each["path"]))
     lines = []
     for each in shown[:_MOST_ENTRIES]:
