@@ -206,7 +206,12 @@ def test_no_field_of_a_view_controls_the_terminal(
     harmless(told[HOSTILE])
     assert "forged" in told[HOSTILE]
     if not view.startswith("diff"):  # which lays wide values out otherwise
-        assert told[HOSTILE].count("\n") == told[HARMLESS].count("\n")
+        assert outside(told[HOSTILE]) == outside(told[HARMLESS])
+
+
+def outside(shown: str) -> int:
+    """How many lines are not part of a framed text, which may have several."""
+    return sum(not line.startswith("  | ") for line in shown.split("\n"))
 
 
 @pytest.mark.usefixtures("colours")
