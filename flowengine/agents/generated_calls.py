@@ -78,7 +78,7 @@ def group(
 
 def _mark(tool: AgentTool, caller: str) -> Mark:
     if tool.adapter is None:
-        return Mark(caller=caller, told=True)
+        return Mark(caller=caller, told=not tool.waits)
     return Mark(
         reads=("context",),
         adapter=dict(tool.adapter),
@@ -90,13 +90,22 @@ def _mark(tool: AgentTool, caller: str) -> Mark:
 
 def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
     told = _told(_WRONG)
+    if tool.waits:
+        return {
+            "id": id,
+            **tool.action,
+            "with": tool.given,
+            "output": _told(_TEXT),
+            "on_error": [{"output": told}],
+            "next": {"to": answer},
+        }
     changed: list[Plain] = []
     if tool.served is not None:
         changed = [{"type": ["ToolChanged"], "set": {"changed": 1}, "output": told}]
     return {
         "id": id,
         **tool.action,
-        "with": "${{ call.args }}",
+        "with": tool.given,
         # Those that may run beside one another share it; the others have it one by one.
         "lock": {"key": "calls", "scope": "run", "shared": tool.parallel and parallel},
         "output": _told(_TEXT) if tool.adapter is None else _ENVELOPE,

@@ -345,8 +345,6 @@ class Actions:
         }
         if form is None:
             parts["field"] = constant("answer")
-        if form is None:
-            parts["field"] = constant("answer")
         info.spec["input"] = together(parts).value
         if form is None:
             return TEXT
