@@ -22,6 +22,8 @@ OPAQUE = frozenset({"task", "meters", "adapter", "raises", "names", "named", "so
 """Keys of specs that hold no expressions."""
 UNORDERED = frozenset({"set", "defaults"})
 """Keys whose pairs of name and value are evaluated as if at once, whatever their order."""
+NAMED = frozenset({"outputs", "signals", "with"})
+"""Keys of maps whose keys are names that the file gives: none of them is a key of these lists."""
 PLACES = frozenset({"at", "tool", "teller", "says", "ways", "ahead"})
 """Keys that say where something stands, what it is called there, how people are told of it, or what
 may be loaded early."""
@@ -107,6 +109,8 @@ def _entry(key: str, node: Any, expressions: list[str]) -> Any:
         return expressions[node]
     if key in UNORDERED:
         return sorted([name, _spec(value, expressions)] for name, value in node)
+    if key in NAMED and isinstance(node, dict):
+        return {name: _spec(one, expressions) for name, one in node.items()}
     return _spec(node, expressions)
 
 

@@ -193,3 +193,14 @@ def test_numbers_of_expressions_do_not_matter() -> None:
 
     assert structural_hash(one) == structural_hash(other)
     assert structural_hash(one) != structural_hash(third)
+
+
+def test_outputs_may_have_the_names_of_keys() -> None:
+    one = "outputs: {sources: {value: '${{ inputs.x + 1 }}'}, when: {value: '${{ inputs.x + 2 }}'}}"
+    other = (
+        "outputs: {when: {value: '${{ inputs.x + 2 }}'}, sources: {value: '${{ inputs.x + 1 }}'}}"
+    )
+    head = "flowengine: 1\nid: f\ninputs: {x: {type: integer}}\nsteps: [{id: a}]\n"
+
+    assert compile_text(head + one).hash == compile_text(head + other).hash
+    assert compile_text(head + one).hash != compile_text(head + one.replace("+ 1", "+ 3")).hash
