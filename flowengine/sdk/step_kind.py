@@ -105,6 +105,9 @@ class Tool(TypedDict):
     """Environments that it works in: name → full names of classes, as in `CallSignature`. Each is
     the only one of those that fits in the flow's file, or the one that the declaration of the tool
     names. None is ever opened without being declared."""
+    apart: NotRequired[bool]
+    """Whether `std.*` leaves it out, as it leads to places that nobody has named: an agent's file
+    says at least the beginning of its name, as in `std.browser_*`."""
     optional: NotRequired[bool]
     """Whether it works without its `environments`, too: it then gets only those that a declaration
     of the tool names."""

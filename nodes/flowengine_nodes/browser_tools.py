@@ -165,6 +165,7 @@ def _tool(verb: _Verb) -> Tool:
         "returns": TEXT,
         "effect": verb.effect,
         "environment": BROWSER,
+        "apart": True,
     }
 
 
@@ -200,6 +201,7 @@ TOOLS: dict[str, Tool] = {
         ),
         "effect": "once",
         "environment": BROWSER,
+        "apart": True,
     },
     "browser_read": {
         "description": "Reads on in the text of the page that the browser shows.",
@@ -210,6 +212,7 @@ TOOLS: dict[str, Tool] = {
         "returns": TEXT,
         "effect": "idempotent",
         "environment": BROWSER,
+        "apart": True,
     },
     "browser_find": {
         "description": "Finds elements and passages of the page that the browser shows.",
@@ -217,6 +220,7 @@ TOOLS: dict[str, Tool] = {
         "returns": TEXT,
         "effect": "idempotent",
         "environment": BROWSER,
+        "apart": True,
     },
     **{name: _tool(verb) for name, verb in _VERBS.items()},
 }

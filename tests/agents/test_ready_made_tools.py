@@ -177,7 +177,18 @@ def test_a_glob_gives_nobody_a_shell(tmp_path: Path) -> None:
     offered = {*case.offered(0)}
     assert {"std.glob", "std.read_file", "std.edit_file", "std.search_files"} <= offered
     assert not offered & {"std.ask", "std.query_database"}
-    assert not [one for one in offered if one.startswith("std.run_")]
+    assert not [one for one in offered if one.startswith(("std.run_", "std.brows"))]
+
+
+def test_a_glob_that_begins_with_their_name_gives_the_tools_of_a_browser(tmp_path: Path) -> None:
+    agent = "first: {instructions: Work., tools: ['std.browser_*']}"
+    head = "flowengine: 1\nid: f\ndefaults: {model: scripted/test}\n"
+    head += "inputs: {q: {type: string, default: Hi}}\n"
+    case = Case(tmp_path, flow(agent, STEPS, head), [{"text": "done"}])
+
+    case.run()
+
+    assert {"std.browser_open", "std.browser_click", "std.browser_read"} <= {*case.offered(0)}
 
 
 def test_a_declared_tool_says_whether_people_are_asked(tmp_path: Path) -> None:

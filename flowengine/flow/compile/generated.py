@@ -123,7 +123,8 @@ class FileDeclarations:
             found = self._tool(pattern, loc, environments)
             return [] if found is None else [found]
         kind = pattern.partition(".")[0]  # `*s` means no tool that the file does not name
-        brought = [name for name in tools_for_globs() if name.startswith(f"{kind}.")]
+        says_kind_only = pattern[len(kind) :][1:2] in GLOB
+        brought = tools_for_globs(kind, all=says_kind_only) if kind in registry.kind_names() else []
         names = [*known_names(self.file, "tools"), *brought]
         fits = [name for name in names if fnmatchcase(name, pattern)]
         told = [tool for name in fits if (tool := self._tool(name, loc, environments))]

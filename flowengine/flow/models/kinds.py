@@ -110,17 +110,22 @@ def brought_tools() -> list[str]:
     return [f"{kind}.{tool}" for kind in registry.kind_names() for tool in tools_of(kind)]
 
 
-def tools_for_globs() -> list[str]:
-    """Return the brought tools that a glob can mean: none that asks people or runs what it is told.
+def tools_for_globs(kind: str, *, all: bool) -> list[str]:
+    """Return the tools of a step kind that a glob can mean: none that runs what it is told.
 
-    What runs commands or code is named in full, so that `std.*` gives it to no model by accident.
+    What asks people, runs commands or code is named in full, so that `std.*` gives it to no model
+    by accident; what is `apart` is at least named by the beginning of its name.
+
+    Args:
+        kind: The step kind.
+        all: The glob says nothing but the kind.
     """
     return [
         f"{kind}.{name}"
-        for kind in registry.kind_names()
         for name, tool in tools_of(kind).items()
         if f"{kind}.{name}" != "std.ask"
         and ("environments" not in tool or tool.get("optional", False))
+        and not (all and tool.get("apart", False))
     ]
 
 
