@@ -448,7 +448,9 @@ class SqliteStore(Store):
     def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
         from flowengine.journal.sqlite import pruning
 
-        return pruning.prune(self._database, self._artifacts, before, statuses)
+        pruned = pruning.prune(self._database, self._artifacts, before, statuses)
+        self._numbers.clear()  # somebody may take an id that is free now
+        return pruned
 
     def close(self) -> None:
         self._database.close()

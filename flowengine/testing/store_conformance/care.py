@@ -7,7 +7,14 @@ from functools import partial
 from pathlib import Path
 
 from flowengine.errors import InputError, LeaseLost, NotFound, UsageError
-from flowengine.journal.records import Append, ExecutionFilter, Head, WaitFilter
+from flowengine.journal.records import (
+    Append,
+    Beginning,
+    ExecutionFilter,
+    Head,
+    NewExecution,
+    WaitFilter,
+)
 from flowengine.journal.store import Store
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.testing.store_conformance.making import (
@@ -89,6 +96,19 @@ def check_pruned_ids_are_free(store: Store) -> None:
     same(len(store.events("e1")), 1, "the journal")
     same(store.send("e1", b"y", 1, "m").first, True, "its first message")
     same(store.waits(WaitFilter("all")).items, [], "waits")
+
+
+@checks
+def check_a_message_may_begin_what_was_pruned_anew(store: Store) -> None:
+    """What writes to an id means the execution that has it now, not the one that was pruned."""
+    new_execution(store, "e1")
+    append_event(store, "e1", 1, head=Head("succeeded", 100))
+    store.prune(100)
+    store.put_flow(FLOW, b"compiled")
+    begin = Beginning("e1", NewExecution(FLOW, "1", FLOW, 200), [("paid", "7")], b"started")
+    store.send_keyed("paid", "7", b"x", 200, "m", begin)
+
+    same(store.commit([Append("e1", 0, 0, [(201, b"a")], head=Head("running", 201))]), [None], "it")
 
 
 @checks
