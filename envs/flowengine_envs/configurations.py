@@ -5,6 +5,7 @@ Loads pydantic: import it inside `config_model` and `policy_model`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Annotated, Literal
 
@@ -39,6 +40,25 @@ class Programs(Config):
 
     env: dict[Name, Secret | str] = Field(default_factory=dict)
     """Environment variables of all programs: texts, or references to secrets."""
+
+
+class OwnPrograms(Config):
+    """What sandboxes ask of kinds that run programs of this package in them, and no others."""
+
+    @property
+    def proxied(self) -> bool:
+        """Whether the places of its policy are reached from outside of the sandbox, by a proxy."""
+        return True
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Its programs get no variables."""
+        return {}
+
+    @property
+    def interpreter(self) -> str:
+        """The one that runs this: it has the libraries."""
+        return sys.executable
 
 
 class PythonConfig(Programs):

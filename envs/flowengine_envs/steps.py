@@ -8,6 +8,7 @@ import json
 import os
 import posixpath
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,7 @@ def _matches(path: str, pattern: str) -> bool:
     """Match as globs do: `*` stays in its folder, `**` does not."""
     parts, wanted = path.split("/"), pattern.split("/")
 
+    @cache  # or many `**` would look at the same parts without end
     def fits(at: int, by: int) -> bool:
         if by == len(wanted):
             return at == len(parts)

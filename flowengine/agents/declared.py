@@ -19,6 +19,7 @@ from flowengine.agents.skills import skills_of
 from flowengine.agents.turns import HANDOFF
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import (
+    GLOB,
     Declarations,
     Declared,
     DeclaredTool,
@@ -27,7 +28,6 @@ from flowengine.sdk.generated_flows import (
     Loc,
 )
 
-GLOB = frozenset("*?[")
 CHOICES = ("auto", "none", "required")
 REDUCTIONS = ("drop", "summarize")
 """What is done about a long conversation without a tool."""

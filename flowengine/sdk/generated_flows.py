@@ -14,6 +14,9 @@ from typing import NamedTuple, Protocol
 
 from flowengine.kernel.graph.compiled import Plain
 
+GLOB = frozenset("*?[")
+"""What makes a pattern of a name."""
+
 Loc = tuple[str | int, ...]
 """A path of keys and indexes into a flow file."""
 

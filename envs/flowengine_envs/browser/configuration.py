@@ -5,13 +5,13 @@ Loads pydantic: import it inside `config_model` and `policy_model`.
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from flowengine.sdk.models import Config, Duration, Place, Policy, Size
 from flowengine_envs.browser import installation
+from flowengine_envs.configurations import OwnPrograms
 
 Permission = Literal[
     "camera", "clipboard-read", "clipboard-write", "geolocation", "microphone", "notifications"
@@ -25,7 +25,7 @@ class Viewport(Config):
     height: Annotated[int, Field(ge=100, le=4096)] = 720
 
 
-class BrowserConfig(Config):
+class BrowserConfig(OwnPrograms):
     """`config:` of the kind `browser`."""
 
     program: Annotated[str, Field(min_length=1)] | None = None
@@ -51,21 +51,6 @@ class BrowserConfig(Config):
     """Most characters of a page's Markdown."""
     tree: Annotated[int, Field(gt=0)] = 200_000
     """Most characters of its accessibility tree in an observation."""
-
-    @property
-    def proxied(self) -> bool:
-        """The browser always reaches the network through a proxy, which sees what it asks for."""
-        return True
-
-    @property
-    def env(self) -> dict[str, str]:
-        """Its programs get no variables."""
-        return {}
-
-    @property
-    def interpreter(self) -> str:
-        """The one that runs this: the first process inside is written in Python."""
-        return sys.executable
 
     @property
     def libraries(self) -> tuple[str, ...]:

@@ -5,16 +5,15 @@ Loads pydantic: import it inside `config_model`.
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 from pydantic import Field
 
-from flowengine.sdk.models import Config
+from flowengine_envs.configurations import OwnPrograms
 from flowengine_envs.documents.libraries import folders
 
 
-class DocumentsConfig(Config):
+class DocumentsConfig(OwnPrograms):
     """`config:` of the kind `documents`: what one file may take, and where downloads go."""
 
     bytes: Annotated[int, Field(gt=0)] = 64 * 1024 * 1024
@@ -37,21 +36,6 @@ class DocumentsConfig(Config):
     """`provider/model` that describes images; without one, they are not described."""
     downloads: Annotated[str, Field(pattern=r"^[^/]+$")] = "downloads"
     """Folder of the workspace for files that are downloaded."""
-
-    @property
-    def proxied(self) -> bool:
-        """Whether the places of its policy are reached from outside of the sandbox."""
-        return True
-
-    @property
-    def env(self) -> dict[str, str]:
-        """Its programs get no variables."""
-        return {}
-
-    @property
-    def interpreter(self) -> str:
-        """The one that runs this: it has the libraries."""
-        return sys.executable
 
     @property
     def libraries(self) -> tuple[str, ...]:

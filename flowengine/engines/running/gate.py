@@ -50,10 +50,13 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     step = execution.linked.compiled["steps"][run.step]
     if not is_call(step):
         return None
+    is_ruled = host.policies.there()
+    if run.approved is None and not is_ruled:
+        return None  # as most calls: nothing about them can have changed
     offered = offer_of(step, run.input)
     tool, subject = tool_of(step, offered), subject_of(step, run.args, run.input)
     try:
-        said = _verdict(host, execution, step, tool, subject)
+        said = _verdict(host, execution, step, tool, subject) if is_ruled else None
     except FlowEngineError as error:
         return _refused(host, run, tool, "", f"the rules of this host cannot be read: {error}")
     if said is not None and said.do == "deny":
@@ -143,8 +146,6 @@ def _verdict(
     Raises:
         FlowEngineError: They cannot be read.
     """
-    if not host.policies.there():
-        return None
     from flowengine.flow.compile.policies import Called
 
     names = [*_environments(step), *filter(None, [step.get("task", {}).get("in")])]

@@ -25,13 +25,12 @@ from flowengine.flow.compile.types import (
 from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Alternative, Approval, Cancel, Emit, Fail, Loc, Wait
-from flowengine.flow.models.kinds import works_in_environment
+from flowengine.flow.models.kinds import ASK, works_in_environment
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import AlternativeSpec, EmitSpec, WaitSpec
 
-ASK = "std.ask"
 ANSWER: Schema = {
     "type": "object",
     "properties": {"answer": {"type": "string", "title": "Answer"}},

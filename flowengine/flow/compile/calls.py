@@ -22,6 +22,7 @@ from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, closed, 
 from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import AskBeforeCall, Compensation, Loc, Retry, Step
+from flowengine.flow.models.kinds import ASK
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.specs import RetrySpec, StepSpec
@@ -230,7 +231,7 @@ class Calls:
         return Arguments(named)
 
     def _check_question(self, request: Request, callee: Callee) -> None:
-        if callee.kind == "std" and request.given == "std.ask":
+        if callee.kind == "std" and request.given == ASK:
             message = "a question cannot be asked here"
             self.report.at("E103", message, (*request.loc, request.action), "call another tool")
 

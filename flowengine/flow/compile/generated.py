@@ -37,13 +37,11 @@ from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
 from flowengine.flow.source.diagnostics import did_you_mean
-from flowengine.sdk.generated_flows import Declared, DeclaredTool, ServerTools
+from flowengine.sdk.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
 
 if TYPE_CHECKING:
     from flowengine.flow.compile.tools import Tools
     from flowengine.kernel.graph.compiled import Plain
-
-GLOB = frozenset("*?[")
 
 
 class Program(OtherFlows, Protocol):

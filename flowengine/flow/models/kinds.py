@@ -14,6 +14,9 @@ from flowengine.errors import FlowEngineError
 from flowengine.flow.models.types import in_generated
 from flowengine.sdk.step_kind import Place, StepKind, Synonym, Tool
 
+ASK = "std.ask"
+"""The question to a person: no call, but a wait."""
+
 
 def is_kind(name: str, place: Place) -> bool:
     """Return whether a step kind can stand at a place; one that is installed is imported for it.
@@ -123,7 +126,7 @@ def tools_for_globs(kind: str, *, all: bool) -> list[str]:
     return [
         f"{kind}.{name}"
         for name, tool in tools_of(kind).items()
-        if f"{kind}.{name}" != "std.ask"
+        if f"{kind}.{name}" != ASK
         and ("environments" not in tool or tool.get("optional", False))
         and not (all and tool.get("apart", False))
     ]
