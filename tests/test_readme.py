@@ -49,7 +49,7 @@ def plain(text: str, waits: dict[str, str]) -> list[str]:
 
 
 def test_the_flows_are_the_examples() -> None:
-    flow, agents = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    agents, flow = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
     example = (ROOT / "examples" / "welcome.yaml").read_text(encoding="utf-8")
     assert example.split("\n", 1)[1] == flow

@@ -7,28 +7,20 @@ from tests.examples.conftest import EXAMPLES, Shell
 HERE = EXAMPLES / "triage"
 
 
-def test_it_hands_over_looks_up_and_settles(flowengine: Shell) -> None:
-    done = flowengine("run", HERE / "triage.yaml", "--workdir", HERE)
-
-    assert done.out == (
-        "answer: Your invoice was 60.00 EUR too high; you get them back.\nby: billing\n"
-    )
-    assert "answer/billing.calls#2[1]/refund" in done.err
-    assert "answer/_offer" not in done.err
-
-
-def test_why_it_waits_for_a_refund_is_told(flowengine: Shell, tmp_path: Path) -> None:
-    replies = (HERE / "replies.json").read_text().replace('"amount": 60}', '"amount": 600}')
-    (tmp_path / "replies.json").write_text(replies)
-
-    done = flowengine("run", HERE / "triage.yaml", "--workdir", tmp_path, code=4)
-    [execution] = flowengine("--json", "list").json()
-    why = flowengine("why", execution["execution"])
-
-    assert "Call 'refund'?" in done.err
-    assert "answer/billing.calls#2[1]/refund" in why.out
+def test_it_hands_over_looks_up_and_asks_before_it_pays(flowengine: Shell) -> None:
+    asked = flowengine("run", HERE / "triage.yaml", "--workdir", HERE, code=4)
     [wait] = flowengine("--json", "approvals", "list").json()
-    assert wait["subject"] == {"number": "4711", "amount": 600}
+    why = flowengine("why", wait["execution"])
+    done = flowengine("approve", wait["id"], "--edit", "amount=60")
+
+    assert asked.err.count("waiting     approval") == 1
+    assert 'with       {number: "4711", amount: 240}\n' in asked.err
+    assert wait["subject"] == {"number": "4711", "amount": 240}
+    assert "answer/billing.calls#2[1]/refund" in why.out
+    assert done.out == "answer: Your invoice was too high; the refund is on its way.\nby: billing\n"
+    paid = flowengine("show", wait["execution"], "--step", wait["address"])
+    assert "60.00 EUR go back for invoice 4711" in paid.out
+    assert "answer/_offer" not in asked.err + done.err
 
 
 def test_another_model_can_be_named(flowengine: Shell, tmp_path: Path) -> None:

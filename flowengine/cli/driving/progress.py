@@ -58,6 +58,8 @@ class Progress:
         self._decided: dict[tuple[str, str], str] = {}
         self._evidence: dict[tuple[str, str], dict[str, Any]] = {}
         self._flows: dict[str, LoadedFlow] = {}
+        self._waits: dict[str, str] = {}
+        """What was last shown of each wait: it is reported again when more is known of it."""
         self._said: dict[tuple[str, str], str] = {}
         """What a model has said of a line that it has not ended."""
 
@@ -213,7 +215,10 @@ class Progress:
                 self._since.setdefault((execution, whole), since)
         self.end(wait["address"])
         status = "uncertain" if wait.get("ran") == "maybe" else "waiting"
-        self._line(wait["address"], status, what_for(self.session, wait))
+        shown = what_for(self.session, wait)
+        if self._waits.get(wait["id"]) != shown:
+            self._waits[wait["id"]] = shown
+            self._line(wait["address"], status, shown)
 
     def _output(self, address: str, stream: str, text: str) -> None:
         """Show lines that a program of a step prints."""

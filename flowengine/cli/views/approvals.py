@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import clean, one_line, paint, table, when
-from flowengine.cli.views.waits import is_overdue, times
+from flowengine.cli.views.waits import arguments, is_overdue, times
 from flowengine.cli.views.yaml_text import inline
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
                 when(wait["since"]),
                 standing(wait) if decided else _due(wait),
                 *([clean(wait.get("claimed_by", "-"))] if claimed else []),
-                one_line(wait.get("title", wait["address"]), 80),
+                one_line(f"{wait.get('title', wait['address'])} {arguments(wait)}".strip(), 80),
             ]
             for wait in waits
         ],

@@ -169,6 +169,8 @@ def _title(wait: WaitInfo) -> str:
 
 
 def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
+    if given := arguments(wait):
+        yield "with", given
     if "difference" in wait:
         yield "changed", "the tool has changed since the call was approved"
     if wait.get("assignees"):
@@ -178,6 +180,15 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
     if wait.get("need", 1) > 1:
         yield "votes", f"{len(wait.get('votes', []))} of {wait['need']}"
     yield from times(wait)
+
+
+def arguments(wait: WaitInfo) -> str:
+    """Return the arguments of a call that people are asked about, on a line; empty: none."""
+    if not wait.get("tool") or not wait.get("subject"):
+        return ""
+    from flowengine.cli.views.yaml_text import inline
+
+    return one_line(inline(wait["subject"]))
 
 
 def times(wait: WaitInfo) -> Iterator[tuple[str, str]]:
