@@ -110,12 +110,15 @@ class Agent(Equipped):
                 )
             seen.add(name)
         servers = {one.name for one in self.servers}
-        for name in self.approvals:
-            if name not in seen | servers:
+        for what, named in (("approvals", self.approvals), ("limits", self.limits)):
+            wrong = next((name for name in named if name not in seen | servers), None)
+            if wrong is not None:
                 raise UsageError(
-                    f"agent {self.name!r}: approvals names {name!r}, which is no function of it",
+                    f"agent {self.name!r}: {what} names {wrong!r}, which is no function of it",
                     hint=f"it has {', '.join(sorted(seen)) or 'none'}",
                 )
+        for name in self.limits:
+            self.limits_of(name)
         self.answer_schema()
         self._check_context()
         known = {"auto", "none", "required", *seen}

@@ -49,7 +49,7 @@ def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain]) -> AgentTool:
         parameters=one.args or {},
         action={"call": one.name, **one.modifiers},
         parallel=bool(one.declaration.get("parallel", False)),
-        adapter=None if runs_flow else adapter,
+        adapter=None if runs_flow else limited(adapter, one.declaration),
     )
 
 
@@ -104,5 +104,16 @@ def tools_of_server(
         action={"call": called},
         parallel=bool(one.declaration.get("parallel", False)),
         served=served,
-        adapter=adapter,
+        adapter=limited(adapter, one.declaration),
     )
+
+
+def limited(adapter: Mapping[str, Plain], declaration: Mapping[str, Plain]) -> Mapping[str, Plain]:
+    """Return what the adapter of a tool's results is told, with the tool's own limit.
+
+    Args:
+        adapter: What it is told of every tool.
+        declaration: Of the tool, in long form.
+    """
+    most = (declaration.get("limits") or {}).get("output")
+    return adapter if most is None else {**adapter, "bytes": most}

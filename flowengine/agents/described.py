@@ -131,6 +131,8 @@ def _ready(agent: Agent, tool: ReadyTool, id: str, around: FlowEnvironments) -> 
     }
     if tool.name in agent.approvals:
         declared["approval"] = agent.approvals[tool.name]
+    if (limits := agent.limits_of(tool.name)) is not None:
+        declared["limits"] = limits
     return {"name": tool.name, "id": f"{id}__{tool.name}", "declared": declared}
 
 
@@ -163,6 +165,7 @@ def _declared(agent: Agent, name: str, function: Any) -> dict[str, Plain]:
         "approval": _approval(agent.approvals.get(name, _option(function, "approval")), name),
         "effect": _option(function, "effect"),
         "timeout": None if timeout is None else f"{round(timeout * 1000)}ms",
+        "limits": agent.limits_of(name, _option(function, "limits")),
     }
     return {key: one for key, one in found.items() if one is not None}
 

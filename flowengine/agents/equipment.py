@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from flowengine.errors import UsageError
+from flowengine.sdk.tool_limits import largest_result
 
 Spec = dict[str, Any]
 
@@ -47,6 +48,9 @@ class Equipped(BaseModel):
     approvals: dict[str, Any] = Field(default_factory=dict)
     """Function, ready-made tool or server → who is asked before a call of it runs: as `approval`
     of a tool in a flow file, such as `ask`, `required`, `{"when": "${{ args.amount > 100 }}"}`."""
+    limits: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Function, ready-made tool or server → `{"output": "64KiB"}`: how much of a result the model
+    is shown."""
     environments: list[str | Spec] = Field(default_factory=list)
     """Specs of environments, which its functions get by a parameter of the name (`resource_key`) or
     of the class; and names of parameters that get live objects of the program."""
@@ -173,6 +177,22 @@ class Equipped(BaseModel):
                 self.environments += [dict(each) for each in getattr(one, "environments", ())]
         self._check_equipment()
         return self
+
+    def limits_of(self, name: str, own: Any = None) -> dict[str, int] | None:
+        """Return the limits of a tool as a flow declares them; None: it has none.
+
+        Args:
+            name: Of the function, ready-made tool or server.
+            own: What the function says itself.
+
+        Raises:
+            UsageError: They are none.
+        """
+        try:
+            most = largest_result(self.limits.get(name, own))
+        except ValueError as error:
+            raise UsageError(f"agent {self.name!r}: {name!r} has {error}") from None
+        return None if most is None else {"output": most}
 
     @property
     def environment_names(self) -> list[str]:

@@ -46,6 +46,8 @@ class FlowEnvironments:
             said["effect"] = one.effect
         if name in agent.approvals:
             said["approval"] = agent.approvals[name]
+        if (limits := agent.limits_of(name)) is not None:
+            said["limits"] = limits
         return _declared(self.servers, name, said)
 
     def taken(self, agent: Equipped, function: Callable[..., Any]) -> dict[str, Plain]:

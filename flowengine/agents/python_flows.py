@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from flowengine.agents.agent_tool import AgentTool, declared_tool, tools_of_server
+from flowengine.agents.agent_tool import AgentTool, declared_tool, limited, tools_of_server
 from flowengine.agents.generated_flow import ANSWER, RETRY, AgentSpec, agent_flow
 from flowengine.agents.generated_reductions import Reducer
 from flowengine.sdk import Plain
@@ -139,7 +139,7 @@ def _tool(tool: Mapping[str, Any], names: Mapping[str, str]) -> AgentTool:
         parameters=tool["parameters"],
         action={"call": tool["id"]},
         parallel=tool["parallel"],
-        adapter={"agents": dict(names)},
+        adapter=limited({"agents": dict(names)}, tool["declared"]),
     )
 
 

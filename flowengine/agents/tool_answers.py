@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flowengine.sdk import Plain, StepContext, ToolError
+from flowengine.sdk.text_ends import ends_in_bytes, ends_in_characters
 
 LIMIT = 10_000
 """Characters of a result that the model is shown."""
@@ -23,8 +24,8 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
 
     Args:
         context: The attempt of the call.
-        task: `agents`, those that the conversation can be handed over to; `limit`, the characters
-            of a result that the model is shown.
+        task: `agents`, those that the conversation can be handed over to; how much of a result the
+            model is shown: `bytes`, else `limit`, in characters.
         result: What the tool returned.
 
     Raises:
@@ -44,7 +45,7 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
     if to is not None:
         content = _handed_over(made, task.get("agents", []), to, content)
     told = [*_said_by_people(context), content]
-    made["content"] = _cut(context, "\n\n".join(told), task.get("limit", LIMIT))
+    made["content"] = _cut(context, "\n\n".join(told), task)
     return {"envelope": made}
 
 
@@ -122,12 +123,19 @@ def _image_message(image: Any) -> dict[str, Plain]:
     return {"role": "user", "content": [{"type": "text", "text": "The image:"}, part]}
 
 
-def _cut(context: StepContext, text: str, limit: int) -> str:
+def _cut(context: StepContext, text: str, task: Mapping[str, Plain]) -> str:
     """Return a text with its middle left out if it is long; all of it is kept as a file."""
-    if len(text) <= limit:
+    most, find = task.get("limit", LIMIT), ends_in_characters
+    if "bytes" in task:
+        most, find = task["bytes"], ends_in_bytes
+    if find(text, most) is None:
         return text
-    file = context.execution.artifacts.put(text.encode(), "result.txt")
-    head, tail = limit * 2 // 3, limit // 3
-    left = len(text) - head - tail
+    text = context.mask(text)  # half a secret would not be recognized
+    ends = find(text, most)
+    if ends is None:
+        return text
+    head, tail = ends
+    file = context.execution.artifacts.put(text.encode(errors="replace"), "result.txt")
+    left = len(text) - len(head) - len(tail)
     note = f"\n[… {left} characters left out; all of it is kept as {file['sha256']} …]\n"
-    return text[:head] + note + text[-tail:]
+    return head + note + tail

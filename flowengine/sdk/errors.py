@@ -151,6 +151,6 @@ class NotAFile(EnvironmentFailure):
 
 
 class LimitExceeded(EnvironmentFailure):
-    """A limit of the environment was reached; `data` names limit and value."""
+    """A limit of an environment or of a tool was reached; `data` names limit and value."""
 
     type = "LimitExceeded"

@@ -16,6 +16,7 @@ from flowengine.engines.attempts.processes import ProcessRunner
 from flowengine.sdk.process_tree import Family
 from flowengine.sdk.threads import on_thread
 from flowengine.sdk.tool_calls import ToolResult
+from flowengine.sdk.tool_limits import largest_result
 from flowengine.tool_environment.abort import Aborted
 from flowengine.tool_environment.call import Call, current
 from flowengine.tool_environment.context import Progress, ToolContext
@@ -273,12 +274,21 @@ class _Attempt:
             tool_name=call.tool,
         )
 
+    def _content(self, returned: Any) -> Content:
+        """Return what the tool returned, as data.
+
+        Raises:
+            NoData: It has no form as data.
+        """
+        host, most = self._host, largest_result(self._ticket.definition.options.limits)
+        return content_of(returned, self._call.tool, host.artifacts, host.mask, most)
+
     def _ended(self, outcome: Outcome) -> ToolResult:
         host, call = self._host, self._call
         if outcome.error is not None:
             return _failed(host, call, outcome.error, ran="yes")
         try:
-            content = content_of(outcome.value, call.tool, host.artifacts, host.mask)
+            content = self._content(outcome.value)
         except NoData as error:
             return _failed(host, call, error, ran="yes", text=str(error))
         return ToolResult(
@@ -298,7 +308,7 @@ class _Attempt:
         content = Content(None, [], [])
         if outcome is not None and outcome.error is None:
             try:
-                content = content_of(outcome.value, call.tool, host.artifacts, host.mask)
+                content = self._content(outcome.value)
             except NoData:
                 outcome = None
         if content.value is None and call.produced:

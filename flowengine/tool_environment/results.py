@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from flowengine.engines.attempts.serialization import to_plain
 from flowengine.sdk import Artifacts, File, Plain, StepError
+from flowengine.sdk.text_ends import ends_in_bytes
 from flowengine.sdk.tool_calls import (
     EnvironmentResponse,
     Image,
@@ -36,7 +37,11 @@ class NoData(Exception):
 
 
 def content_of(
-    returned: Any, tool: str, artifacts: Artifacts, mask: Callable[[Any], Any]
+    returned: Any,
+    tool: str,
+    artifacts: Artifacts,
+    mask: Callable[[Any], Any],
+    most: int | None = None,
 ) -> Content:
     """Turn what a tool returned into data.
 
@@ -45,6 +50,7 @@ def content_of(
         tool: Name of the tool.
         artifacts: Where to keep what is too large.
         mask: Replaces secrets.
+        most: Bytes of content that the model is sent; None: `LARGEST` characters.
 
     Returns:
         Plain data, images, kept files.
@@ -63,20 +69,32 @@ def content_of(
             f"tool '{tool}' returned a {kind.__module__}.{kind.__qualname__}: {error.message}"
         ) from None
     if isinstance(value, bytes):
-        return _from_bytes(value, tool, artifacts)
+        return _from_bytes(value, tool, artifacts, most)
     if isinstance(value, str):
         text, name = value, f"{tool}.txt"
     else:
         text, name = json.dumps(value, ensure_ascii=False, default=_encoded), f"{tool}.json"
-    if len(text) <= LARGEST:
+    shown = _shortened(text, most)
+    if shown is None:
         return Content(value, [], [])
     file = artifacts.put(text.encode(errors="replace"), name)
-    return Content(cut_text(text, LARGEST), [], [file])
+    return Content(shown, [], [file])
 
 
-def _from_bytes(data: bytes, tool: str, artifacts: Artifacts) -> Content:
+def _shortened(text: str, most: int | None) -> str | None:
+    """Return a text without its middle; None: it is not too long."""
+    if most is None:
+        return cut_text(text, LARGEST) if len(text) > LARGEST else None
+    ends = ends_in_bytes(text, most)
+    if ends is None:
+        return None
+    left_out = len(text) - len(ends[0]) - len(ends[1])
+    return f"{ends[0]}\n... {left_out} characters left out ...\n{ends[1]}"
+
+
+def _from_bytes(data: bytes, tool: str, artifacts: Artifacts, most: int | None) -> Content:
     try:
-        text = data.decode() if len(data) <= LARGEST else None
+        text = data.decode() if len(data) <= (most or LARGEST) else None
     except UnicodeDecodeError:
         text = None
     if text is not None:

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, overload
 from flowengine.sdk import Effect
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.live_signature import name_of
+from flowengine.sdk.tool_limits import largest_result
 from flowengine.tool_environment.errors import RegistrationError
 from flowengine.tool_environment.signatures import Signature, read
 
@@ -38,6 +39,7 @@ class Options:
     isolated: bool = False
     max_running: int | None = None
     resources: Mapping[str, Mapping[str, Any] | None] | None = None
+    limits: Mapping[str, Any] | None = None
 
 
 class Tool:
@@ -64,6 +66,8 @@ class Tool:
     """How many of its calls run at once; None: as many as the environment allows."""
     resources: Mapping[str, Mapping[str, Any] | None] | None = None
     """Managed environments that it needs: name → spec; None: as the environment declares it."""
+    limits: Mapping[str, Any] | None = None
+    """`{"output": "64KiB"}`: how much of a result the model is sent. A file has all of it."""
     environment: Any = None
     """The environment that the instance belongs to."""
 
@@ -101,6 +105,7 @@ def tool(
     isolated: bool = False,
     max_running: int | None = None,
     resources: Mapping[str, Mapping[str, Any] | None] | None = None,
+    limits: Mapping[str, Any] | None = None,
 ) -> Callable[[_Function], _Function]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """Mark a function as a tool. It can still be called as before.
@@ -294,6 +299,11 @@ def _check(name: str, options: Options) -> None:
         wrong = f"max_running {options.max_running!r}: it is a number above 0"
     elif options.resources is not None and not isinstance(options.resources, Mapping):
         wrong = f"resources {options.resources!r}: it is a map from names to specs"
+    else:
+        try:
+            largest_result(options.limits)
+        except ValueError as error:
+            wrong = str(error)
     if wrong:
         raise RegistrationError(f"tool '{name}': {wrong}")
 

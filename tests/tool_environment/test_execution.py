@@ -454,6 +454,25 @@ def test_images_are_images() -> None:
     run(main())
 
 
+def test_a_tool_says_how_much_of_a_result_the_model_is_sent() -> None:
+    @tool(limits={"output": "0.03kB"})
+    def long(n: int) -> str:
+        """Give much."""
+        return "ä" * n
+
+    async def main() -> None:
+        async with await made(long) as env:
+            whole = (await env.execute_tool(call("long", n=15))).tool_result
+            cut = (await env.execute_tool(call("long", n=16))).tool_result
+            assert whole is not None
+            assert cut is not None
+            assert (whole.content, whole.artifacts) == ("ä" * 15, [])
+            assert cut.content == "ä" * 10 + "\n... 1 characters left out ...\n" + "ä" * 5
+            assert Path(cut.artifacts[0]["path"]).read_text() == "ä" * 16
+
+    run(main())
+
+
 def test_what_is_too_large_is_kept_as_a_file_and_cut_for_the_model() -> None:
     @tool
     def huge() -> str:

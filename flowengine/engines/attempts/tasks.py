@@ -17,6 +17,7 @@ from flowengine.engines.attempts.leak_detection import (
     noticing,
 )
 from flowengine.engines.attempts.outcome import AttemptFailed, Patience, QuickCall, Ran
+from flowengine.engines.attempts.result_limits import check_size
 from flowengine.engines.attempts.runtime_resources import missing
 from flowengine.engines.attempts.serialization import Kept, copy, keep, place_of_fault
 from flowengine.kernel.graph.compiled import OPENING, Plain
@@ -53,6 +54,10 @@ class Task:
         self._constants: Mapping[str, Plain] = step.get("task", {})
         self._environments = step.get("environments", False)
         self._adapter = step.get("adapter")
+        # An adapter shortens what it makes of a result by itself.
+        limits: Mapping[str, int] = step.get("limits", {}) if self._adapter is None else {}
+        self._largest = limits.get("output")
+        """Bytes of a result; None: as many as there are."""
         given = step.get("input")
         if self._environments:
             given = given[1]["input"]  # type: ignore[index] # those have one
@@ -253,10 +258,12 @@ class Task:
             except ValidationError as error:
                 raise ValidationError(f"the result cannot be kept: {error.message}") from None
             kept = kept if value is kept.value else Kept(value)
-        if not self._masks:
-            return kept
-        masked = self.secrets.mask(kept.value)
-        return kept if masked is kept.value else Kept(masked)
+        if self._masks:
+            masked = self.secrets.mask(kept.value)
+            kept = kept if masked is kept.value else Kept(masked)
+        if self._largest is not None:
+            check_size(kept.value, self._largest, context)
+        return kept
 
     def _failed(
         self, error: BaseException, ran: Ran | None = None, printed: Printed | None = None

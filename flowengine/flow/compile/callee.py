@@ -58,6 +58,8 @@ class Callee:
     """State keys of the caller's flow that an attempt reads by reference."""
     retry: Retry | None = None
     timeout: str | None = None
+    limits: dict[str, int] | None = None
+    """Bounds of a call: `output`, the bytes of its result."""
     approval: dict[str, Typed] | None = None
     """What people are asked before it is called, but for the names and types of what is called."""
     environments: dict[str, Typed] = field(default_factory=dict)

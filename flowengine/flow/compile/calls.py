@@ -385,6 +385,8 @@ class Calls:
         defaults = home.defaults
         effect = request.effect or callee.effect or defaults.effect or callee.default_effect
         spec["effect"] = effect  # type: ignore[typeddict-item]
+        if callee.limits is not None:
+            spec["limits"] = callee.limits
         on_crash = request.on_crash or defaults.on_crash
         if on_crash is not None:
             spec["on_crash"] = on_crash  # type: ignore[typeddict-item]

@@ -196,7 +196,7 @@ class Tools:
             return None
         if found.flow is not None:
             hint = "its arguments and result are those of what it runs"
-            keys = ("args", "returns", "idempotency_key", "environments")
+            keys = ("args", "returns", "idempotency_key", "environments", "limits")
             self._has_none(model, f"a tool that is an {kind}", keys, hint)
             self._describe(found, model)
             return found
@@ -227,7 +227,8 @@ class Tools:
         if found is None:
             return None
         hint = "its arguments and result are the inputs and outputs of the flow"
-        self._has_none(model, "a tool that is a flow", ("args", "returns", "idempotency_key"), hint)
+        keys = ("args", "returns", "idempotency_key", "limits")
+        self._has_none(model, "a tool that is a flow", keys, hint)
         self._describe(found, model)
         for argument, typed in (found.bind or {}).items():
             loc = (*model.loc, "bind", argument)
@@ -271,6 +272,8 @@ class Tools:
         if model.approval is not None:
             found.approval = self._approval(found, model, model.approval)
         found.effect, found.retry, found.timeout = model.effect, model.retry, model.timeout
+        if model.limits is not None and model.limits.output is not None:
+            found.limits = {"output": model.limits.output}
 
     def _approval(
         self, found: Callee, model: Tool, given: AskBeforeCall

@@ -37,6 +37,7 @@ from flowengine.flow.models.types import (
     PositiveOrExpression,
     SecretName,
     SignalName,
+    Size,
     StepId,
     Template,
     Text,
@@ -139,6 +140,19 @@ class Server(NamedTuple):
         return cls(kind, session, config, in_, given.get("include"), given.get("exclude", []))
 
 
+class ToolLimits(Part):
+    """Bounds of each call of a tool."""
+
+    NOUN = "'limits' of a tool"
+
+    output: Size | None = Field(
+        default=None,
+        description="How large a result may be. A larger one is kept as a file: an agent is shown "
+        "its beginning and end, a step fails.",
+        examples=["64KiB"],
+    )
+
+
 class Tool(Pluggable):
     """Something that steps can call."""
 
@@ -189,6 +203,9 @@ class Tool(Pluggable):
         default=None, description="The time limit of one attempt.", examples=["30s"]
     )
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
+    limits: ToolLimits | None = Field(
+        default=None, description="Bounds of each call.", examples=[{"output": "64KiB"}]
+    )
     parallel: bool = Field(
         default=False,
         description="Whether an agent's call of it may run beside others of the same reply.",

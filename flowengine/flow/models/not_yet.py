@@ -36,7 +36,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("AskBeforeCall", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),
-    ("Tool", "limits"): NotYet("limits of a tool"),
 }
 """By the model's name and the key; `ParallelStep` is a `Step` here."""
 

@@ -275,6 +275,21 @@ def _positive_duration(value: Any) -> str:
     return text
 
 
+def _size(value: Any) -> int:
+    from flowengine.sdk.models import parse_size
+
+    expected = "a size such as 64KiB"
+    try:
+        size = parse_size(value)
+    except PydanticCustomError:
+        wrong(expected, value, "a number of bytes, or one with kB, MB, GB, KiB, MiB, GiB")
+    if isinstance(size, bool) or not isinstance(size, int):
+        wrong(expected, value)
+    if not 0 < size <= LARGEST:
+        wrong("a size above 0", value)
+    return size
+
+
 def _duration_or_none(value: Any) -> str:
     return "none" if value == "none" else _duration(value)
 
@@ -393,6 +408,14 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
         "description": "Whole numbers with w, d, h, m, s, ms in this order.",
         "examples": ["90s", "1h30m"],
     },
+    "Size": {
+        "anyOf": [
+            {"type": "integer", "minimum": 1, "maximum": LARGEST},
+            {"type": "string", "pattern": r"^\d+(\.\d+)?\s?([kMGT]B|[KMGT]iB|B)?$"},
+        ],
+        "description": "Bytes: a number, perhaps with a unit.",
+        "examples": ["64KiB", "2MB"],
+    },
     "Id": _id_schema(),
     "StepId": _id_schema(NOT_STEPS),
     "StepName": _id_schema(),
@@ -496,6 +519,8 @@ ConditionOrBoolean = Annotated[
     AsSchema({"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/Expression"}]}),
 ]
 Duration = Annotated[str, PlainValidator(_duration), AsSchema(_DURATION)]
+Size = Annotated[int, PlainValidator(_size), defined("Size")]
+"""Bytes."""
 PositiveDuration = Annotated[
     str,
     PlainValidator(_positive_duration),
