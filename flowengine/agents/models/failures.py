@@ -30,8 +30,15 @@ _NO_TOOLS = re.compile(
     r"(?:supported|available)|unsupported.{0,40}\btools?\b|enable-auto-tool-choice",
     re.IGNORECASE | re.DOTALL,
 )
+_NO_CREDENTIALS = re.compile(
+    r"\bmissing (?:\S+ )?(?:credentials|api[ _]key)|\bunable to locate credentials", re.IGNORECASE
+)
+"""What is said before anything was sent; LiteLLM may take it for a fault of the server."""
 _SECRET_NAME = re.compile(r"key|token|secret|password|credential|authorization", re.IGNORECASE)
-_WRAPPING = re.compile(r"^(?:litellm\.\w+: )+|\.? Handle with `litellm\.\w+`\.?$")
+_WRAPPING = re.compile(
+    r"^(?:litellm\.\w+: )+(?:\w+ ?Error: )*(?:\w+Exception(?: \w+)? - )?"
+    r"|\.? Handle with `litellm\.\w+`\.?$"
+)
 """What the library puts around a provider's words."""
 _LONGEST_MESSAGE = 2_000
 
@@ -89,6 +96,8 @@ def _with_wait(found: ModelError, error: BaseException) -> ModelError:
 
 def _may_pass(error: BaseException) -> bool:
     if _named(error, "AuthenticationError", "PermissionDeniedError", "NotFoundError"):
+        return False
+    if _NO_CREDENTIALS.search(str(error)) or any(isinstance(e, ImportError) for e in _chain(error)):
         return False
     if _named(error, "APIConnectionError", "TransportError", "ConnectionError"):
         return not isinstance(error.__cause__, TypeError | ValueError | KeyError)

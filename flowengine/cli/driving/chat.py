@@ -148,6 +148,7 @@ class Chat(Dialogue):
         if not self.talk.shown.rstrip().endswith(text.rstrip()):
             for line in text.split("\n"):
                 out(clean(line.rstrip("\r")))
+            flush()
 
     def _command(self, said: str, execution: str) -> None:
         if said == "/tools":

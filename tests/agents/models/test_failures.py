@@ -69,7 +69,31 @@ def test_what_may_pass_is_retryable_and_costs_one_request(
     assert (told.retryable, len(wire.requests)) == (retryable, 1), told.message
     assert told.message.startswith(model)
     assert "litellm." not in told.message
+    assert "Exception - " not in told.message
     assert isinstance(told.__cause__, Exception)
+
+
+@pytest.mark.parametrize(
+    ("model", "variables"),
+    [
+        ("openai/gpt-4o", ["OPENAI_API_KEY"]),
+        ("anthropic/claude-sonnet-4-5", ["ANTHROPIC_API_KEY"]),
+        ("gemini/gemini-2.5-flash", ["GEMINI_API_KEY", "GOOGLE_API_KEY"]),
+        ("azure/gpt-4o", ["AZURE_OPENAI_API_KEY", "AZURE_API_KEY", "AZURE_OPENAI_AD_TOKEN"]),
+    ],
+)
+def test_without_a_key_nothing_is_tried_again(
+    model: str, variables: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in variables:
+        monkeypatch.delenv(name, raising=False)
+    local = {"api_base": "http://127.0.0.1:9", "api_version": "1"} if "azure" in model else {}
+
+    with pytest.raises(ModelError) as told:
+        asyncio.run(resolve(model).complete(request(model=model, settings=local)))
+
+    assert not told.value.retryable
+    assert any(name in told.value.message for name in variables), told.value.message
 
 
 def test_a_success_is_one_whatever_its_text_says(wire: Wire) -> None:
