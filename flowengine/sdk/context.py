@@ -201,6 +201,10 @@ class StepContext(Protocol):
         """
 
     @property
+    def for_model(self) -> bool:
+        """Whether this is a tool call of an agent, so that a model reads what comes of it."""
+
+    @property
     def hidden(self) -> frozenset[str]:
         """Names of environment variables that hold secrets: commands do not inherit them."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flowengine.sdk import CallSignature, Plain, StepContext, StepKind, Tool
+from flowengine.sdk import CallSignature, Plain, StepContext, StepError, StepKind, Tool
 from flowengine_nodes import browser_tools, code_tools, document_tools, file_tools
 from flowengine_nodes.tool_schemas import TEXT, record
 
@@ -92,6 +92,17 @@ class Std(StepKind):
             return at_once(context, input)
         args: dict[str, Any] = {**input["args"], **input.get("bind", {})}
         tool = task["tool"]
+        if not context.for_model:
+            return await self._call(context, tool, args)
+        from flowengine_nodes.foreign_content import mark_error, result_for_model
+
+        try:
+            return result_for_model(context, tool, args, await self._call(context, tool, args))
+        except StepError as error:
+            mark_error(context, tool, args, error)
+            raise
+
+    async def _call(self, context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         for tools in (file_tools, document_tools, browser_tools):
             if tool in tools.TOOLS:
                 return await tools.call(context, tool, args)

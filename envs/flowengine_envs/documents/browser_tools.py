@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowengine.sdk import StepError
+from flowengine_envs.untrusted import marked_failure
 from flowengine_envs.compatibility import with_env
 from flowengine_envs.documents.markdown_browser import RequestsMarkdownBrowser
 
@@ -17,7 +18,9 @@ def _told(env: RequestsMarkdownBrowser, verb: str, *args: Any) -> str:
     try:
         return env.told(verb, *args)
     except StepError as error:
-        return f"Error: {error.name or type(error).__name__}: {error.message}"
+        source = str(args[0]) if verb == "visit_page" else env.address
+        name = error.name or type(error).__name__
+        return f"Error: {name}: {marked_failure(error.message, source)}"
 
 
 @with_env(KEY, _DECLARE)

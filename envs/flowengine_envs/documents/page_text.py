@@ -30,13 +30,13 @@ class Page(NamedTuple):
         visit, document = self.visit, self.visit.document
         status = f" ({visit.status})" if visit.status else ""
         lines = [f"Address: {one_line(visit.address)}{status}", remark]
-        if visit.file:
-            lines.append(f"File: kept as {visit.file}")
         if self.searched:
             told = "is on this page" if self.found else "was not found"
             lines.append(f"Search: {one_line(self.searched, 100)!r} {told}")
         lines.append(f"Page {self.number} of {self.pages} ({document.format})")
         head = [f"Title: {one_line(document.title)}"] if document.title else []
+        if visit.file:  # its name is the server's
+            head.append(f"File: kept as {visit.file}")
         notes = [*dict.fromkeys(one_line(note) for note in document.notes)]
         head += [f"Note: {note}" for note in notes[:_NOTES]]
         said = "\n".join(head) + "\n\n" * bool(head) + (self.text or "(empty)")

@@ -26,6 +26,7 @@ from flowengine_envs.network.connections import Network, UrlRefused
 from flowengine_envs.network.http import Client, TooLarge
 from flowengine_envs.network.rules import Rules
 from flowengine_envs.network.urls import Url, read_url
+from flowengine_envs.untrusted import marked, marked_failure
 
 _NOT_KEPT = frozenset({"html", "text"})
 """Formats of pages: what is downloaded in another one is kept as a file."""
@@ -160,6 +161,9 @@ class Documents(Conversion):
         found = pages.page_with(find, page) if find else None
         number = found or page
         return Page(visit, number, len(pages), pages.content(number), find, bool(found))
+
+    marked = staticmethod(marked)
+    marked_failure = staticmethod(marked_failure)
 
     @staticmethod
     def is_host(address: str) -> bool:

@@ -35,6 +35,7 @@ class AttemptContext:
         timed: Whether the step has a timeout.
         output: Takes what it prints.
         patience: How long to wait for a function once the attempt is withdrawn; None: not.
+        for_model: Whether a model is told what comes of it.
     """
 
     __slots__ = (
@@ -43,6 +44,7 @@ class AttemptContext:
         "_secrets",
         "environments",
         "execution",
+        "for_model",
         "output",
         "run",
         "timed",
@@ -56,8 +58,10 @@ class AttemptContext:
         timed: bool,
         output: Printed | None = None,
         patience: Patience | None = None,
+        for_model: bool = False,
     ) -> None:
         self.execution = execution
+        self.for_model = for_model
         self.output = output
         self._secrets = secrets
         self.timed = timed

@@ -95,7 +95,8 @@ class Task:
                     self._check(run.args, run.input)
                     fits = self._is_fixed and (self._args is None or self._args.proof is not None)
                 seen = self._screened(execution) if self._masks else execution
-                context = AttemptContext(seen, run, self.secrets, self._timed)
+                told = self._adapter is not None
+                context = AttemptContext(seen, run, self.secrets, self._timed, for_model=told)
                 value, started = noticing(work, context, copy(run.input))
                 if started is not None:
                     judge(started, context)
@@ -117,7 +118,8 @@ class Task:
     ) -> Kept:
         """Run one attempt to its end; as in `Runner`."""
         seen = self._screened(execution) if self._masks else execution
-        context = AttemptContext(seen, run, self.secrets, self._timed, printed, patience)
+        told = self._adapter is not None
+        context = AttemptContext(seen, run, self.secrets, self._timed, printed, patience, told)
         try:
             kind = None if self._kind_name == OPENING else self._ready()
             if kind is not None and execution.missing and await self._takes_all(kind, context):

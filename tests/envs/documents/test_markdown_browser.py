@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -254,7 +255,8 @@ def test_tools_for_agents(folder: Path, site: Site) -> None:
         assert call(browser_tools.page_to, 9) == "there is no page 9: pages are 1 to 3"
         assert call(browser_tools.visit_page, "http://10.0.0.1/").startswith("Error: UrlRefused: ")
         failed = call(browser_tools.visit_page, "absent.pdf")
-        assert failed.startswith("Error: NoSuchFile: absent.pdf: ")
+        assert failed.startswith("Error: NoSuchFile: ")
+        assert re.search(r"<content (\w+)>\nabsent.pdf: .*\n</content \1>$", failed)
         assert "Visited before" not in call(browser_tools.back)
 
 
