@@ -76,4 +76,5 @@ def marked_failure(message: str, source: str) -> str:
         message: It may quote names, headers and text of what was read.
         source: Where that comes from.
     """
-    return f"It failed, for a reason that may quote what others wrote:\n{marked(message[:_FAILURE], source)}"
+    why = marked(message[:_FAILURE], source)
+    return f"It failed, for a reason that may quote what others wrote:\n{why}"

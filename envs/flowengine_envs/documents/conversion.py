@@ -115,6 +115,7 @@ class Conversion(Supervised):
             "base": base,
             "picture": bool(self.vision_model),
             "added": self.added,
+            "comments": bool(self.request.config.comments),
         }
         kills = self.sandbox.memory_kills()
         argv = [self.interpreter or sys.executable, "-I", "-c", START, json.dumps(options)]

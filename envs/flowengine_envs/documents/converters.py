@@ -42,6 +42,7 @@ def convert(
     base: str = "",
     picture: bool = False,
     added: Mapping[str, Converter] | None = None,
+    comments: bool = False,
 ) -> Document:
     """Convert a file.
 
@@ -54,6 +55,7 @@ def convert(
         base: The address of a page, against which its links are resolved.
         picture: Whether of an image a copy is made that may be sent to a model.
         added: Converters that are tried before the built-in ones, by name.
+        comments: Whether comments of Word documents are read, too.
 
     Returns:
         The document.
@@ -75,6 +77,7 @@ def convert(
     if found.note:
         out.note(found.note)
     own: dict[str, dict[str, Any]] = {
+        "docx": {"comments": comments},
         "html": {"base": base},
         "image": {"picture": picture},
         "pdf": {"password": password},

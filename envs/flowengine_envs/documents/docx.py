@@ -9,6 +9,7 @@ from typing import Any
 from flowengine_envs.documents.archives import open_archive, parse_xml
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Span, Writer, image, inline, target
+from flowengine_envs.documents.word_comments import Comments
 from flowengine_envs.documents.word_styles import Numbering, Styles
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -22,12 +23,13 @@ _SIGNS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "\u2011"}
 _OFF = {"0", "false", "off", "none"}
 
 
-def convert(data: bytes, out: Writer) -> None:
+def convert(data: bytes, out: Writer, comments: bool = False) -> None:
     """Convert a Word document.
 
     Args:
         data: Its bytes.
         out: Where it goes.
+        comments: Whether its comments are read, too.
 
     Raises:
         Damaged: It cannot be opened.
@@ -40,7 +42,7 @@ def convert(data: bytes, out: Writer) -> None:
     except Exception as error:  # of the library, of lxml, of zipfile
         raise Damaged(f"the Word document cannot be opened: {error}") from None
     out.document.title = document.core_properties.title or ""
-    Word(document.part, out).convert()
+    Word(document.part, out, comments).convert()
 
 
 class Word:
@@ -49,9 +51,10 @@ class Word:
     Args:
         part: The main part of the package.
         out: Where it goes.
+        comments: Whether its comments are read, too.
     """
 
-    def __init__(self, part: Any, out: Writer) -> None:
+    def __init__(self, part: Any, out: Writer, comments: bool) -> None:
         self._part = part
         self._out = out
         related = {
@@ -62,6 +65,11 @@ class Word:
         self._numbering = Numbering(self._xml("numbering"))
         self._boxes: list[Any] = []
         """Text boxes anchored in the paragraph that is being read."""
+        root = self._xml("comments")
+        found = [] if root is None else [*root.iterchildren(f"{W}comment")]
+        self._remarks = {one.get(f"{W}id", ""): one for one in found}
+        self._wants_comments = comments
+        self._comments = Comments([*self._remarks] if comments else [])
 
     def _xml(self, name: str) -> Any:
         part = self._related.get(name)
@@ -74,8 +82,7 @@ class Word:
         for name, (tag, mark) in _NOTES.items():
             self._footnotes(self._xml(name), tag, mark)
         self._margins()
-        if "comments" in self._related:
-            self._out.note(f"comments left out: {len(self._xml('comments')):,}")
+        self._write_comments()
 
     def _blocks(self, parent: Any) -> None:
         for child in parent:
@@ -87,6 +94,8 @@ class Word:
                 self._blocks(child.iterchildren(f"{W}sdtContent"))
             elif child.tag in _TRANSPARENT:
                 self._blocks(child)
+            else:
+                self._limit_of_comment(child)
 
     def _paragraph(self, paragraph: Any) -> None:
         style = self._styles.of(paragraph)
@@ -121,6 +130,15 @@ class Word:
             elif child.tag in {f"{_MATH}oMath", f"{_MATH}oMathPara"}:
                 formula = "".join(part.text or "" for part in child.iter(f"{_MATH}t"))
                 yield Span(f"${formula}$" if formula else "", raw=True)
+            else:
+                self._limit_of_comment(child)
+
+    def _limit_of_comment(self, element: Any) -> None:
+        """Look whether what a comment is about begins or ends here."""
+        if element.tag == f"{W}commentRangeStart":
+            self._comments.begin(element.get(f"{W}id", ""))
+        elif element.tag == f"{W}commentRangeEnd":
+            self._comments.end(element.get(f"{W}id", ""))
 
     def _run(self, run: Any, link: str) -> Iterator[Span]:
         look = run.find(f"{W}rPr")
@@ -131,12 +149,15 @@ class Word:
         for child in run:
             name = child.tag.removeprefix(W) if isinstance(child.tag, str) else ""
             if name == "t" and child.text:
+                self._comments.take(child.text)
                 yield Span(child.text, bold, italic, code, strike, link)
             elif name in _SIGNS:
                 yield Span(_SIGNS[name], link=link)
             elif name in {"footnoteReference", "endnoteReference"}:
                 mark = "e" if name == "endnoteReference" else ""
                 yield Span(f"[^{mark}{child.get(f'{W}id')}]", raw=True)
+            elif name == "commentReference":
+                yield self._comments.mark(child.get(f"{W}id", ""))
             elif name in {"drawing", "pict", "object"}:
                 yield from self._drawing(child)
             elif child.tag == f"{_COMPATIBLE}AlternateContent":
@@ -209,6 +230,16 @@ class Word:
             )
             for text in dict.fromkeys(filter(None, texts)):
                 self._out.paragraph(f"Page {kind}: {text}")
+
+    def _write_comments(self) -> None:
+        """Write the comments, or how many there are."""
+        if self._remarks and not self._wants_comments:
+            self._out.note(f"comments left out: {len(self._remarks):,} (config: comments)")
+            return
+        for id, comment in self._remarks.items():
+            text = " ".join(filter(None, self._cell_lines(comment)))
+            author = comment.get(f"{W}author", "")
+            self._out.paragraph(self._comments.told(id, author, text))
 
 
 def _within(row: Any, name: str) -> Iterator[Any]:

@@ -18,10 +18,10 @@ from flowengine_envs.documents.document import Document
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 
 
-def read(document: Any) -> Document:
+def read(document: Any, comments: bool = False) -> Document:
     buffer = io.BytesIO()
     document.save(buffer)
-    return convert(buffer.getvalue())
+    return convert(buffer.getvalue(), comments=comments)
 
 
 def add(document: Any, xml: str) -> None:
@@ -85,12 +85,24 @@ def test_word_headers_footers_text_boxes_and_controls() -> None:
     )
 
 
-def test_word_comments_are_counted() -> None:
+def test_word_comments_are_read_at_their_place() -> None:
     document = docx.Document()
-    run = document.add_paragraph().add_run("text")
-    document.add_comment(run, "really?", "Ana")
+    paragraph = document.add_paragraph("The crane ")
+    loads = paragraph.add_run("lifts 40 t")
+    paragraph.add_run(" at sea.")
+    document.add_comment(loads, "really?", "Ana  Silva")
+    cell = document.add_table(1, 1).cell(0, 0).paragraphs[0]
+    document.add_comment([cell.add_run("x" * 90), cell.add_run("y" * 90)], "[long]", "")
+    document.add_comment(document.add_paragraph().add_run("Last."), "", "Bo")
 
-    assert read(document).notes == ["comments left out: 1"]
+    left_out = read(document)
+    assert left_out.notes == ["comments left out: 3 (config: comments)"]
+    assert "really" not in left_out.markdown
+    assert read(document, comments=True).markdown == (
+        f"The crane lifts 40 t[^c0] at sea.\n\n| {'x' * 90}{'y' * 90}[^c1] |\n| --- |\n\n"
+        'Last.[^c2]\n\n[^c0]: Ana Silva on "lifts 40 t": really?\n\n'
+        f'[^c1]: somebody on "{"x" * 90}{"y" * 10}…": [long]\n\n[^c2]: Bo on "Last.":'
+    )
 
 
 def test_slides_with_charts_groups_and_hidden_ones() -> None:
