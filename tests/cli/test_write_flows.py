@@ -13,6 +13,8 @@ from flowengine.flow.export.file_schema import case_schema, flow_schema
 from tests.cli.conftest import CommandLine
 
 SCHEMA = json.loads(json.dumps(flow_schema()))
+WAITING = ("approval", "agent")
+"""Examples that ask somebody."""
 SPARE = "flowengine: 1\nid: spare\nsecrets: {KEY: {env: KEY}}\nsteps: [{id: a}]\n"
 
 
@@ -25,10 +27,22 @@ def test_each_example_of_init_is_valid_and_begins_with_a_command_that_runs(
     command = done.err.removeprefix("next:    cd new && flowengine ").strip()
 
     flowengine("check", "--strict", f"{example}.yaml")
-    flowengine(*[word.strip("'") for word in command.split()], code=4 * (example == "approval"))
+    flowengine(*[word.strip("'") for word in command.split()], code=4 * (example in WAITING))
 
     assert done.out.splitlines()[0] == f"created  new/{example}.yaml"
     assert (tmp_path / "new/.flowengine").stat().st_mode & 0o777 == 0o700
+
+
+def test_the_agent_of_init_writes_what_it_is_allowed_to(
+    flowengine: CommandLine, tmp_path: Path
+) -> None:
+    flowengine("init", "--example", "agent")
+    [call] = flowengine("run", "agent.yaml", code=4).ids
+
+    done = flowengine("approve", call, "--edit", "text=An agent.")
+
+    assert done.out == "answer: The summary is in summary.md.\n"
+    assert (tmp_path / "summary.md").read_text() == "An agent."
 
 
 def test_init_leaves_what_is_there_and_gives_editors_the_schema(

@@ -14,12 +14,16 @@ from flowengine.store_folder import IGNORED
 HELP = "create a first flow, and the schema and settings for editors"
 EXAMPLE = """\
 flowengine init
-flowengine init refunds --example approval"""
+flowengine init refunds --example approval
+flowengine init writer --example agent"""
 EXAMPLES = {
     "hello": "a greeting: inputs, one step, outputs",
+    "agent": "an agent that reads files and asks before it writes one, on scripted replies",
     "approval": "a refund that a person has to approve, with a form and an edit",
     "words": "a script for each file of a folder, and a sum",
 }
+BESIDE = {"agent": ["agent.replies.yaml"]}
+"""Files that an example needs besides its flow."""
 SCHEMA = ".flowengine/flow-1.schema.json"
 TESTS = ".flowengine/test-1.schema.json"
 EDITOR = {"yaml.schemas": {f"./{SCHEMA}": ["*.flow.yaml"], f"./{TESTS}": ["*.test.yaml"]}}
@@ -54,8 +58,10 @@ def run(arguments: Namespace) -> int:
 
     folder = Path(arguments.folder)
     name = f"{arguments.example}.yaml"
+    templates = files("flowengine.cli") / "templates"
+    names = [name, *BESIDE.get(arguments.example, ())]
     wanted = {
-        name: (files("flowengine.cli") / "templates" / name).read_text(encoding="utf-8"),
+        **{each: (templates / each).read_text(encoding="utf-8") for each in names},
         SCHEMA: f"{as_text(flow_schema())}\n",
         TESTS: f"{as_text(case_schema())}\n",
         ".flowengine/.gitignore": IGNORED,
