@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from ipaddress import ip_address
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,34 +127,46 @@ class Egress:
         self._connections: set[asyncio.Task[Any]] = set()
         self.folder: Path | None = None
         """Of the sockets, to be mounted at `INSIDE`, while it is open and there are any."""
-        self.proxy_port = self._free_port() if has_proxy(request.spec) else None
-        """Where programs find the proxy, at 127.0.0.1."""
-        self._proxy = Proxy(self._network, self._refuse, REACHED)
-        self._refusals: deque[tuple[int, str]] = deque(maxlen=_KEPT)
+        wanted = getattr(request.config, "proxies", 1) if has_proxy(request.spec) else 0
+        self._ports = self._free_ports(wanted)
+        """Of the proxies, at 127.0.0.1."""
+        self._refusals: list[deque[tuple[int, str]]] = [deque(maxlen=_KEPT) for _ in range(wanted)]
+        self._proxies = [
+            Proxy(self._network, partial(self._refuse, refusals), REACHED)
+            for refusals in self._refusals
+        ]
         self._count = 0
         self._told: set[str] = set()
 
-    def _free_port(self) -> int:
+    def _free_ports(self, number: int) -> list[int]:
         used = {place.port for place in self.places}
-        return next(port for port in range(_PROXY_PORT, 1 << 16) if port not in used)
+        free = (port for port in range(_PROXY_PORT, 1 << 16) if port not in used)
+        return [*islice(free, number)]
+
+    @property
+    def proxies(self) -> list[str]:
+        """Where programs find the proxies; what is refused is remembered for each."""
+        return [f"http://127.0.0.1:{port}" for port in self._ports]
 
     @property
     def variables(self) -> dict[str, str]:
         """What tells programs that there is a proxy."""
-        if self.proxy_port is None:
+        if not self._ports:
             return {}
-        proxy = f"http://127.0.0.1:{self.proxy_port}"
+        proxy = self.proxies[0]
         near = ",".join(dict.fromkeys(["localhost", "127.0.0.1", "::1", *self.hosts]))
         named = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": near}
         return {**named, **{name.upper(): value for name, value in named.items()}}
 
-    def refused(self, after: int) -> Sequence[tuple[int, str]]:
-        """Return the latest connections that the proxy has refused."""
-        return [each for each in [*self._refusals] if each[0] > after]
+    def refused(self, after: int, proxy: int = 0) -> Sequence[tuple[int, str]]:
+        """Return the latest connections that a proxy has refused."""
+        if proxy >= len(self._refusals):
+            return []
+        return [each for each in [*self._refusals[proxy]] if each[0] > after]
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusals: deque[tuple[int, str]], refusal: Refusal) -> None:
         self._count += 1
-        self._refusals.append((self._count, str(refusal)))
+        refusals.append((self._count, str(refusal)))
         if refusal.host not in self._told and len(self._told) < _TOLD:
             self._told.add(refusal.host)
             self._request.log.warning("policy.network: %s", refusal.reason)
@@ -180,9 +193,9 @@ class Egress:
             new = [(host, place.port) for host in hosts if (host, place.port) not in listening]
             listening.update(dict.fromkeys(new))
             told.append({"listen": [*map(list, new)], "socket": f"{INSIDE}/{number}"})
-        if self.proxy_port is not None:
-            here = [[host, self.proxy_port] for host in ("127.0.0.1", "::1")]
-            told.append({"listen": here, "socket": f"{INSIDE}/{len(self.places)}"})
+        for number, port in enumerate(self._ports, len(self.places)):
+            here = [[host, port] for host in ("127.0.0.1", "::1")]
+            told.append({"listen": here, "socket": f"{INSIDE}/{number}"})
         return told
 
     async def open(self) -> None:
@@ -200,8 +213,8 @@ class Egress:
                     answer, sock=next(sockets), limit=_READ, backlog=MOST
                 )
             )
-        if self.proxy_port is not None:
-            await self._proxy.open(next(sockets))
+        for proxy in self._proxies:
+            await proxy.open(next(sockets))
 
     def _sockets(self, folder: Path) -> Iterator[socket.socket]:
         """Make a socket a way out; its path may be longer than that of sockets can be."""
@@ -224,7 +237,8 @@ class Egress:
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
-        await self._proxy.close()
+        for proxy in self._proxies:
+            await proxy.close()
         if self.folder is not None:
             await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
             self.folder = None

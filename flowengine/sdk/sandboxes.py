@@ -353,11 +353,20 @@ class Sandbox:
         """
         return 0
 
-    def refused_connections(self, after: int = 0) -> Sequence[tuple[int, str]]:
+    @property
+    def proxies(self) -> Sequence[str]:
+        """Addresses inside of its proxies; a kind has several by `proxies` of its configuration.
+
+        They lead to the same places. What is refused is counted for each. Default: none.
+        """
+        return ()
+
+    def refused_connections(self, after: int = 0, proxy: int = 0) -> Sequence[tuple[int, str]]:
         """Return the connections that the policy has forbidden, as far as programs asked a proxy.
 
         Args:
             after: The number of the last one that is known.
+            proxy: Which one was asked, from 0.
 
         Returns:
             Their numbers, from 1, and what was asked for and why it was refused; only the latest

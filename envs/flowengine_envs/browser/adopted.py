@@ -6,15 +6,19 @@ Playwright's objects belong to one event loop, so all that is done with them is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from flowengine.sdk.environments import Request, background
+from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk.environments import Request, Sandbox, background
+from flowengine_envs.browser import faults
 from flowengine_envs.browser.downloads import Downloads
 from flowengine_envs.browser.markdown import Converter, Markdown
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.resource import Browser
-from flowengine_envs.browser.session import ARRIVING, Session
+from flowengine_envs.browser.session import Session
+from flowengine_envs.workspace import OWN
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -50,15 +54,17 @@ class Adopted:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
-    async def session(self, request: Request, downloads: Downloads) -> Session:
+    async def session(self, request: Request, around: _Around, downloads: Downloads) -> Session:
         """Return a session around them."""
-        page, context, made = self._page, self._context, None
+        page, context = self._page, self._context
         if page is not None:
             context = page.context
         if context is None:
             assert self._browser is not None
-            context = made = await self._browser.new_context(accept_downloads=True)
-        session = Session(None, context, downloads, request.config.tabs, own=made)
+            context = await self._browser.new_context(accept_downloads=True)
+            around.closes = True
+        around.browser = context.browser
+        session = Session(around, context, downloads, request.config.tabs)
         if page is None:
             page = context.pages[0] if context.pages else await context.new_page()
         session.add(page)
@@ -76,6 +82,8 @@ class AdoptedBrowser(Browser):
     def __init__(self, request: Request, adopted: Adopted) -> None:
         super().__init__(request)
         self._adopted = adopted
+        self._around: _Around | None = None
+        self._sandbox: Sandbox | None = None
 
     async def act(self, name: str, fields: Mapping[str, Any]) -> WebObservation:
         """Do an action on the loop of the browser."""
@@ -85,17 +93,66 @@ class AdoptedBrowser(Browser):
     async def close(self) -> None:
         """Leave the browser as it is."""
         session, self._session = self._session, None
-        if session is not None:
-            await self._adopted.here(session.close())
-        await super().close()
+        around, self._around = self._around, None
+        sandbox, self._sandbox = self._sandbox, None
+        try:
+            if session is not None:
+                await self._adopted.here(session.close())
+            if around is not None:
+                await around.converter.close()
+        finally:
+            if sandbox is not None:
+                await sandbox.close()
 
     async def _start(self, state: dict[str, Any] | None) -> None:
         sandbox = await self._open_sandbox()
-        self._converter = _FarConverter(sandbox, self._config.interpreter)
-        downloads = Downloads(
-            self.workspace, sandbox.request.home / ARRIVING, self._config.downloads
-        )
-        self._session = await self._adopted.here(self._adopted.session(self.request, downloads))
+        self._around = _Around(_FarConverter(sandbox, self._config.interpreter))
+        downloads = Downloads(self.workspace, sandbox.request.home, self._config.downloads)
+        adopted = self._adopted.session(self.request, self._around, downloads)
+        self._session = await self._adopted.here(adopted)
+
+    async def _open_sandbox(self) -> Sandbox:
+        """Open a sandbox for what turns pages into Markdown; it sees nothing of the workspace."""
+        request = self.request
+        if request.sandbox is None:
+            raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
+        own = request.home / OWN / "browser"
+        inside = request._replace(workspace=own / "work", home=own / "home", mounts={})
+        for folder in (inside.workspace, inside.home):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sandbox = request.sandbox(inside)
+        await sandbox.open()
+        self._sandbox = sandbox
+        return sandbox
+
+
+class _Around:
+    """What an adopted profile has around it.
+
+    Args:
+        converter: What turns its pages into Markdown.
+    """
+
+    def __init__(self, converter: Converter) -> None:
+        self.converter = converter
+        self.browser: PlaywrightBrowser | None = None
+        self.closes = False
+        """Whether the profile was made here."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the browser is there, as far as is known at once."""
+        return self.browser is None or self.browser.is_connected()
+
+    def refused(self) -> Sequence[str]:
+        """Return nothing: how it reaches the network is the caller's."""
+        return ()
+
+    async def leave(self, context: BrowserContext | None) -> None:
+        """Close the profile if it was made here."""
+        if self.closes and context is not None:
+            with suppress(faults.Error):
+                await context.close()
 
 
 class _FarConverter(Converter):

@@ -18,6 +18,10 @@ Permission = Literal[
 ]
 
 
+PROFILES = 16
+"""Most environments that share a process; further ones start another."""
+
+
 class Viewport(Config):
     """The size of the window, and so of screenshots."""
 
@@ -41,6 +45,9 @@ class BrowserConfig(OwnPrograms):
     """File with cookies and storage of a login, beside the flow file."""
     permissions: list[Permission] = Field(default_factory=list)
     """What pages may do without asking; everything else is denied."""
+    isolate: Literal["process", "execution", "context"] = "execution"
+    """Which environments share a Chromium process, each with a profile of its own: none, those of
+    one execution or session, or all of a program that may do the same."""
     locale: Annotated[str, Field(min_length=2)] = "en-US"
     timezone: Annotated[str, Field(min_length=1)] | None = None
     tabs: Annotated[int, Field(ge=1, le=100)] = 20
@@ -51,6 +58,11 @@ class BrowserConfig(OwnPrograms):
     """Most characters of a page's Markdown."""
     tree: Annotated[int, Field(gt=0)] = 200_000
     """Most characters of its accessibility tree in an observation."""
+
+    @property
+    def proxies(self) -> int:
+        """Proxies that the sandbox needs: one for each profile."""
+        return 1 if self.isolate == "process" else PROFILES
 
     @property
     def libraries(self) -> tuple[str, ...]:

@@ -43,6 +43,8 @@ class Downloads:
         self._arriving = arriving
         self._largest = largest
         self._running: set[asyncio.Task[None]] = set()
+        self._arrivals: set[str] = set()
+        """Names of the files that are under way; the folder may be that of others, too."""
         self._names: set[str] = set()
         self._done: list[Downloaded] = []
 
@@ -84,6 +86,9 @@ class Downloads:
 
     async def _arrived(self, download: Download) -> str:
         """Wait until it is complete, and return why it is not."""
+        from flowengine_envs.browser.driver import arriving_name
+
+        self._arrivals.add(name := arriving_name(download))
         ending = asyncio.ensure_future(download.failure())
         too_large = False
         try:
@@ -93,20 +98,24 @@ class Downloads:
                     too_large = True
                     await download.cancel()
             failure = ending.result()
+            too_large |= failure is None and self._size() > self._largest
         finally:
             ending.cancel()
-        if too_large or (failure is None and self._size() > self._largest):
+            self._arrivals.discard(name)
+        if too_large:
             with suppress(Exception):
                 await download.delete()
             return f"it is larger than {self._largest:,} bytes (config: downloads)"
         return failure or ""
 
     def _size(self) -> int:
+        """Return how many bytes of them have come; a file is renamed when it is complete."""
         found = 0
         with suppress(OSError):
             for each in self._arriving.iterdir():
-                with suppress(OSError):
-                    found += each.lstat().st_size
+                if each.name.partition(".")[0] in self._arrivals:
+                    with suppress(OSError):
+                        found += each.lstat().st_size
         return found
 
     async def _kept(self, download: Download, url: str) -> Downloaded:

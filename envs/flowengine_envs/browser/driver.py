@@ -13,11 +13,12 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import PurePosixPath
 from typing import Any
 
 from playwright._impl.connection import Connection
 from playwright._impl.transport import PipeTransport
-from playwright.async_api import Playwright
+from playwright.async_api import Download, Playwright
 
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Program, Sandbox
@@ -158,6 +159,12 @@ async def start_driver(sandbox: Sandbox, interpreter: str | None) -> Driver:
         **sandbox.variables,
     }
     return Driver(await sandbox.start(_command(interpreter, START, options), env=env))
+
+
+def arriving_name(download: Download) -> str:
+    """Return the name of the file as which a download arrives."""
+    artifact: Any = download._impl_obj._artifact
+    return PurePosixPath(artifact._initializer["absolutePath"]).name
 
 
 def _command(interpreter: str | None, start: str, options: Mapping[str, Any]) -> Sequence[str]:

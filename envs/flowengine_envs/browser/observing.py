@@ -19,14 +19,14 @@ from flowengine_envs.browser.told import first_lines
 
 if TYPE_CHECKING:
     from flowengine_envs.browser.configuration import BrowserConfig
-    from flowengine_envs.browser.markdown import Converter
     from flowengine_envs.browser.session import Session, TabState
 
 ANSWER = 5.0
 """Seconds within which a page answers whose scripts let it."""
-PART = 20.0
-"""Seconds for each part of an observation; they are taken at the same time."""
-_SPARE = 1.0
+MOST = 45.0
+"""Seconds for all parts of an observation, of a page that answers."""
+_PICTURE = 10.0
+"""Seconds for its picture, without which a page can be read, too."""
 HIGHEST = 16_384
 """Pixels of the height of a screenshot: more than that Chromium does not draw."""
 _NOTHING = PageText("", 0, False, "", 0, [])
@@ -38,14 +38,11 @@ class _Missing(NamedTuple):
     reason: str
 
 
-async def observe(
-    session: Session, converter: Converter, config: BrowserConfig, *, full_page: bool
-) -> WebObservation:
+async def observe(session: Session, config: BrowserConfig, *, full_page: bool) -> WebObservation:
     """Return what there is to see in the active tab.
 
     Args:
         session: The browser.
-        converter: Makes Markdown of the page.
         config: What the environment was told.
         full_page: Whether the screenshot shows more than the window.
 
@@ -61,22 +58,27 @@ async def observe(
         await session.remove(tab)
         stuck = "the page does not answer; it was closed, and a blank one takes its place"
         return WebObservation("", url, b"", "", stuck)
-    page, tree, picture = await asyncio.gather(
-        _part(tab.read(PART)),
-        _part(read_tree(tab.page, PART)),
-        _part(_picture(tab, full_page=False)),
-    )
-    missing = {"text": page, "accessibility tree": tree, "screenshot": picture}
-    errors = [f"{of}: {why.reason}" for of, why in missing.items() if isinstance(why, _Missing)]
+    deadline = _now() + MOST
     url, notes = shown_url(tab.page.url), []
-    if isinstance(tree, Tree) and tree.left_out:
-        notes.append(f"Frames that do not answer are not in the tree: {tree.left_out}.")
-    text = page if isinstance(page, PageText) else _NOTHING
-    if full_page:
-        picture = await _part(_picture(tab, full_page=True, height=text.height))
+    # First and alone: scripts take turns in a page, and a large tree would keep the text waiting.
+    read = await _part(tab.read(MOST), deadline)
+    text = _NOTHING if isinstance(read, _Missing) else read
+    found, tree, picture = await asyncio.gather(
+        _part(session.converter.convert(text.html, url, config.characters), deadline),
+        _part(read_tree(tab.page, MOST), deadline),
+        _part(_nothing() if full_page else tab.picture(), min(deadline, _now() + _PICTURE)),
+    )
+    if isinstance(found, _Missing):
+        found = Markdown("", error=found.reason)
+    if full_page:  # its height has to be known
+        until = min(deadline, _now() + _PICTURE)
+        picture = await _part(_full_picture(tab, text.height), until)
         if text.height > HIGHEST:
             notes.append(f"The page is {text.height} pixels high; {HIGHEST} of them are shown.")
-    found = await _markdown(converter, text, url, config.characters)
+    if isinstance(tree, Tree) and tree.left_out:
+        notes.append(f"Frames that do not answer are not in the tree: {tree.left_out}.")
+    missing = {"text": read, "accessibility tree": tree, "screenshot": picture}
+    errors = [f"{of}: {why.reason}" for of, why in missing.items() if isinstance(why, _Missing)]
     if found.error:
         errors.append(f"text: {found.error}")
     shown = tree.text if isinstance(tree, Tree) else ""
@@ -108,26 +110,28 @@ async def complete(session: Session, seen: WebObservation, **more: Any) -> WebOb
     )
 
 
-async def _markdown(converter: Converter, text: PageText, url: str, most: int) -> Markdown:
-    if not text.html:
-        return Markdown("")
-    return await converter.convert(text.html, url, most)
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
-async def _part(work: Awaitable[Any]) -> Any:
+async def _nothing() -> bytes:
+    return b""
+
+
+async def _part(work: Awaitable[Any], deadline: float) -> Any:
     """Return a part of an observation, or why there is none."""
+    began = _now()
     try:
-        async with asyncio.timeout(PART + _SPARE):
+        async with asyncio.timeout_at(deadline):
             return await work
     except TimeoutError:
-        return _Missing(f"there is none after {PART:g} s")
+        return _Missing(f"there is none after {_now() - began:.0f} s")
     except faults.Error as error:
         return _Missing(told(error))
 
 
-async def _picture(tab: TabState, *, full_page: bool, height: int = 0) -> bytes:
+async def _full_picture(tab: TabState, height: int) -> bytes:
     size = tab.page.viewport_size
-    if not full_page or size is None:
+    if size is None:
         return await tab.picture()
-    high = min(max(height, size["height"]), HIGHEST)
-    return await tab.picture((size["width"], high))
+    return await tab.picture((size["width"], min(max(height, size["height"]), HIGHEST)))

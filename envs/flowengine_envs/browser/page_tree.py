@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,9 +13,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
 
 _SOON = 2.0
-"""Seconds within which a frame answers whose scripts let it."""
-_WITHOUT = 4.0
-"""Seconds after which Playwright gives up a frame, and returns the tree without it."""
+"""Seconds within which a frame answers whose scripts let it; the tree does not wait longer."""
 _MOST_FRAMES = 50
 
 
@@ -39,12 +38,27 @@ async def read_tree(page: Page, seconds: float) -> Tree:
     Raises:
         Error: The page is gone, or takes longer.
     """
-    frames = page.frames[1:]
-    answers = await asyncio.gather(*(_answers(frame) for frame in frames[:_MOST_FRAMES]))
-    stuck = answers.count(False)
-    # A frame that does not answer is waited for as long as the whole tree may take.
-    bound = _WITHOUT if stuck else seconds
-    return Tree(await page.aria_snapshot(mode="ai", timeout=bound * 1000), stuck)
+    frames = page.frames[1 : _MOST_FRAMES + 1]
+    if not frames:
+        return Tree(await _snapshot(page, seconds))
+    try:
+        return await _with_frames(page, frames, min(_SOON, seconds))
+    except faults.TimeoutError:  # the page itself takes longer
+        return await _with_frames(page, frames, seconds - _SOON)
+
+
+async def _with_frames(page: Page, frames: Sequence[Frame], seconds: float) -> Tree:
+    """Return the tree after this time without the frames that do not answer: all are asked at once.
+
+    So stuck frames cost this time once, however many there are.
+    """
+    answers = asyncio.gather(*(_answers(frame) for frame in frames))
+    text, answered = await asyncio.gather(_snapshot(page, seconds), answers)
+    return Tree(text, answered.count(False))
+
+
+async def _snapshot(page: Page, seconds: float) -> str:
+    return await page.aria_snapshot(mode="ai", timeout=seconds * 1000)
 
 
 async def _answers(frame: Frame) -> bool:

@@ -12,20 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import EnvironmentFailure, EnvironmentUnavailable
-from flowengine.sdk.environments import Request, Sandbox
+from flowengine.sdk.environments import Request
 from flowengine_envs.browser.actions import ACTIONS, do
 from flowengine_envs.browser.elements import ActionFailed
 from flowengine_envs.browser.loading import Acting, Navigation
-from flowengine_envs.browser.markdown import Converter
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.observing import complete, observe
-from flowengine_envs.browser.session import ARRIVING, Session, open_session, own_folder
+from flowengine_envs.browser.sharing import open_session
 from flowengine_envs.browser.told import found, told
 from flowengine_envs.browser.verbs import Verbs
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
     from playwright.async_api import BrowserContext, Page
+
+    from flowengine_envs.browser.session import Session
 
 STATE = "browser.json"
 """File of the home folder with cookies, storage and address, between two openings."""
@@ -54,10 +55,6 @@ class Browser(Verbs):
         self._config = request.config
         self._line = asyncio.Lock()
         self._session: Session | None = None
-        self._sandbox: Sandbox | None = None
-        self._converter: Converter | None = None
-        self._refused = 0
-        """Number of the last refused connection that was told."""
         self._again = ""
         """Why the page is not the one that it was, for the next observation."""
 
@@ -107,18 +104,10 @@ class Browser(Verbs):
             )
 
     async def close(self) -> None:
-        """End it and all that it started; on the background loop."""
+        """End it, and its process unless others use that, too; on the background loop."""
         session, self._session = self._session, None
-        converter, self._converter = self._converter, None
-        sandbox, self._sandbox = self._sandbox, None
-        try:
-            if session is not None:
-                await session.close()
-            if converter is not None:
-                await converter.close()
-        finally:
-            if sandbox is not None:
-                await sandbox.close()
+        if session is not None:
+            await session.close()
 
     async def save(self) -> None:
         """Keep cookies, storage and address for the next opening; on the background loop."""
@@ -143,7 +132,6 @@ class Browser(Verbs):
 
     async def _done(self, name: str, fields: Mapping[str, Any]) -> WebObservation:
         assert self._session is not None
-        assert self._converter is not None
         session = self._session
         try:
             acting = await self._acting(session)
@@ -168,7 +156,7 @@ class Browser(Verbs):
         if not session.alive:
             return self._lost(session)
         if asked is not None:
-            blocked = self._blocked()
+            blocked = _blocked(session)
             failed_seen = WebObservation(
                 "", asked, b"", "", error, blocked=blocked, generation=self.generation
             )
@@ -200,7 +188,6 @@ class Browser(Verbs):
         self, session: Session, acting: Acting, error: str, value: Any
     ) -> WebObservation:
         """Return what there is to see after an action."""
-        assert self._converter is not None
         try:
             if not acting.tab.gone:
                 await acting.tab.settle(self._config.settle)
@@ -209,27 +196,18 @@ class Browser(Verbs):
                 await session.tab.settle(self._config.settle)
             going_on = await session.downloads.wait(self._config.action_timeout)
             await session.ready()
-            seen = await observe(session, self._converter, self._config, full_page=acting.full_page)
+            seen = await observe(session, self._config, full_page=acting.full_page)
             await session.ready()
             told = "; ".join(each for each in (error, seen.error) if each)
             more = [f"{going_on} downloads are still under way."] if going_on else []
             seen = replace(
-                seen, error=told, value=value, notes=[*seen.notes, *more], blocked=self._blocked()
+                seen, error=told, value=value, notes=[*seen.notes, *more], blocked=_blocked(session)
             )
             return await complete(session, seen, generation=self.generation)
         except EnvironmentFailure:
             raise
         except Exception as failed:
             return self._lost(session, failed)
-
-    def _blocked(self) -> list[str]:
-        """Return what was asked for since the last observation, and may not be reached."""
-        if self._sandbox is None:
-            return []
-        refused = self._sandbox.refused_connections(self._refused)
-        self._refused = refused[-1][0] if refused else self._refused
-        told = dict.fromkeys(text for _, text in refused if not text.startswith(_CHROMIUMS_OWN))
-        return [*told][:_MOST_BLOCKED]
 
     def _lost(self, session: Session, error: Exception | None = None) -> WebObservation:
         """Return that the browser has ended, or why nothing can be seen of one that has not."""
@@ -249,32 +227,9 @@ class Browser(Verbs):
         self._again = "The browser had ended and was started again: its pages and logins are gone."
 
     async def _start(self, state: dict[str, Any] | None) -> None:
-        sandbox = await self._open_sandbox()
-        self._converter = Converter(sandbox, self._config.interpreter)
         first = self.generation == self.request.generation
-        try:
-            async with asyncio.timeout_at(self.request.deadline if first else None):
-                self._session, _ = await asyncio.gather(
-                    open_session(self.request, sandbox, state), self._converter.start()
-                )
-        except BaseException:
-            await asyncio.shield(self.close())
-            raise
-
-    async def _open_sandbox(self) -> Sandbox:
-        """Open a sandbox that sees nothing of the workspace."""
-        request = self.request
-        if request.sandbox is None:
-            raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
-        own = own_folder(request)
-        inside = request._replace(workspace=own / "work", home=own / "home", mounts={})
-        for folder in (inside.workspace, inside.home, inside.home / ARRIVING):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sandbox = request.sandbox(inside)
-        self._refused = 0
-        await sandbox.open()
-        self._sandbox = sandbox
-        return sandbox
+        async with asyncio.timeout_at(self.request.deadline if first else None):
+            self._session = await open_session(self.request, state)
 
     def _named_state(self) -> dict[str, Any] | None:
         """Return the login that the spec names."""
@@ -308,3 +263,9 @@ def _write(path: Path, text: str) -> None:
     with open(os.open(new, flags, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
     new.replace(path)
+
+
+def _blocked(session: Session) -> list[str]:
+    """Return what was asked for since the last observation, and may not be reached."""
+    told = [text for text in session.refused() if not text.startswith(_CHROMIUMS_OWN)]
+    return [*dict.fromkeys(told)][:_MOST_BLOCKED]

@@ -1,42 +1,29 @@
-"""One run of Chromium with one profile: its tabs, and what happens in them by itself."""
+"""One profile of a browser: its tabs, and what happens in them by itself."""
 
 from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowengine.sdk import EnvironmentStartFailed
-from flowengine.sdk.environments import Request, Sandbox
-from flowengine_envs.browser import faults, installation
-from flowengine_envs.browser.downloads import Downloads
+from flowengine_envs.browser import faults
 from flowengine_envs.browser.observation import DialogShown, Tab
 from flowengine_envs.browser.page_text import read_page
-from flowengine_envs.workspace import OWN
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, CDPSession, Dialog, Page
 
-    from flowengine_envs.browser.driver import Driver
+    from flowengine_envs.browser.chromium import Place
+    from flowengine_envs.browser.downloads import Downloads
+    from flowengine_envs.browser.markdown import Converter
     from flowengine_envs.browser.page_text import PageText
 
-ARRIVING = "downloads"
-"""Folder of the sandbox's home in which downloads arrive."""
 _CLOSING = 2.0
 _SOON = 1.0
 """Seconds in which a page that is not stuck answers."""
 _MOST_TOLD = 20
-_NOBODY = "http://127.0.0.1:9/"
-_ARGUMENTS = (
-    # What Chromium would tell and ask its maker, although it is told not to.
-    f"--component-updater=url-source={_NOBODY}",
-    f"--autofill-server-url={_NOBODY}",
-    "--disable-quic",
-    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
-    "--disable-blink-features=FileSystemAccess,FileSystemAccessLocal",
-)
 _LOADED = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """What an observation waits for: what changes the text of a page."""
 
@@ -137,23 +124,17 @@ class TabState:
 
 
 class Session:
-    """A browser that runs.
+    """An open profile.
 
     Args:
-        driver: What runs it; None: somebody else's, who ends it.
-        context: Its profile.
+        place: What is around it.
+        context: The profile.
         downloads: Takes the files that pages offer.
         most: Tabs that may be open.
-        own: The profile, if it is to be closed although the browser is somebody else's.
     """
 
     def __init__(
-        self,
-        driver: Driver | None,
-        context: BrowserContext,
-        downloads: Downloads,
-        most: int,
-        own: BrowserContext | None = None,
+        self, place: Place, context: BrowserContext, downloads: Downloads, most: int
     ) -> None:
         self.context = context
         self.downloads = downloads
@@ -161,8 +142,7 @@ class Session:
         self.active = 0
         self.answers: list[tuple[bool, str | None]] = []
         """What the next dialogs are answered: whether they are accepted, and with which text."""
-        self._driver = driver
-        self._own = own
+        self._place = place
         self._most = most
         self._dialogs: list[DialogShown] = []
         self._more_dialogs = 0
@@ -179,9 +159,16 @@ class Session:
     @property
     def alive(self) -> bool:
         """Whether the browser is there, as far as is known at once."""
-        browser = self.context.browser
-        driven = self._driver is None or self._driver.alive
-        return driven and (browser is None or browser.is_connected())
+        return self._place.alive
+
+    @property
+    def converter(self) -> Converter:
+        """What turns its pages into Markdown."""
+        return self._place.converter
+
+    def refused(self) -> Sequence[str]:
+        """Return the connections that were refused since this was asked last."""
+        return self._place.refused()
 
     @property
     def browser(self) -> Browser | None:
@@ -279,21 +266,20 @@ class Session:
         return told
 
     async def close(self) -> None:
-        """End the browser, if it is not somebody else's."""
-        await self.downloads.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._driver is not None:
-            await self._driver.close()
-            return
-        self.context.remove_listener("page", self._opened)
-        self.context.remove_listener("dialog", self._asked)
-        with suppress(faults.Error):
-            if self._targets is not None:
-                await self._targets.detach()
-            if self._own is not None:
-                await self._own.close()
+        """Close the profile, if it is not somebody else's."""
+        try:
+            await self.downloads.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self.context.remove_listener("page", self._opened)
+            self.context.remove_listener("dialog", self._asked)
+            if self._targets is not None and self.alive:
+                with suppress(faults.Error, TimeoutError):
+                    async with asyncio.timeout(_CLOSING):
+                        await self._targets.detach()
+        finally:
+            await self._place.leave(self.context)
 
     def _opened(self, page: Page) -> None:
         self._tabs_changed.set()
@@ -332,66 +318,3 @@ class Session:
         task = asyncio.ensure_future(done())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-async def open_session(request: Request, sandbox: Sandbox, state: dict[str, Any] | None) -> Session:
-    """Start a browser in an open sandbox.
-
-    Args:
-        request: What was asked for.
-        sandbox: Where it runs.
-        state: Cookies and storage that it begins with.
-
-    Returns:
-        The browser, with one blank tab.
-
-    Raises:
-        EnvironmentStartFailed: It did not start; the message says why.
-    """
-    config = request.config
-    proxy = sandbox.variables.get("http_proxy")
-    from flowengine_envs.browser.driver import start_driver
-
-    driver = await start_driver(sandbox, config.interpreter)
-    try:
-        playwright = await driver.playwright()
-        browser = await playwright.chromium.launch(
-            executable_path=installation.browser(config.program),
-            headless=True,
-            chromium_sandbox=False,  # it would need rights that the sandbox around it takes away
-            args=[*_ARGUMENTS],
-            downloads_path=f"{sandbox.home}/{ARRIVING}",
-        )
-        context = await browser.new_context(
-            # Of the profile, not the browser: what Chromium asks for by itself goes nowhere.
-            proxy={"server": proxy, "bypass": "<-loopback>"} if proxy else None,
-            viewport={"width": config.viewport.width, "height": config.viewport.height},
-            accept_downloads=True,
-            service_workers="block",
-            locale=config.locale,
-            timezone_id=config.timezone,
-            storage_state=state,  # type: ignore[arg-type]
-        )
-        await context.grant_permissions([*config.permissions])  # all others are denied
-        arriving = sandbox.request.home / ARRIVING
-        downloads = Downloads(request.workspace, arriving, config.downloads)
-        session = Session(driver, context, downloads, config.tabs)
-        session.add(await context.new_page())
-        return session
-    except faults.Error as error:
-        await asyncio.shield(driver.close())
-        raise EnvironmentStartFailed(
-            f"{request.spec}: the browser did not start: {_first(str(error))} {driver.log}".rstrip()
-        ) from None
-    except BaseException:
-        await asyncio.shield(driver.close())
-        raise
-
-
-def _first(text: str) -> str:
-    return " ".join(text.split("Call log:", maxsplit=1)[0].split())[:500]
-
-
-def own_folder(request: Request) -> Path:
-    """Return the folder of an environment's home that its sandbox sees, and its workspace not."""
-    return request.home / OWN / "browser"

@@ -133,9 +133,14 @@ class Docker(Sandbox):
         """Where programs find their proxy, if they have one."""
         return self._egress.variables
 
-    def refused_connections(self, after: int = 0) -> Sequence[tuple[int, str]]:
-        """Return what the proxy has refused."""
-        return self._egress.refused(after)
+    @property
+    def proxies(self) -> Sequence[str]:
+        """Where its proxies are inside."""
+        return self._egress.proxies
+
+    def refused_connections(self, after: int = 0, proxy: int = 0) -> Sequence[tuple[int, str]]:
+        """Return what a proxy has refused."""
+        return self._egress.refused(after, proxy)
 
     @classmethod
     def config_model(cls) -> type[BaseModel]:

@@ -11,7 +11,7 @@ with 403, and reported by `refused`; what does not answer, with 502 or 504. The 
 names, so no program behind it needs DNS, and none can be misled by it.
 
 In a sandbox with `policy: {network: public}` the supervisor listens at `http://127.0.0.1:PORT` and
-leads to this socket (`egress.Egress.proxy_port`).
+leads to this socket (`egress.Egress.proxies`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.envs.browser.web import Web, send
-from tests.envs.opening import opened, release
+from tests.envs.opening import Trace, opened, release
 
 CASE = Case(
     BrowserProvider, {"kind": "browser"}, use=lambda browser: browser.navigate("about:blank")
@@ -68,8 +68,8 @@ def own(web: Web, tmp_path: Path) -> Iterator[Browser]:
 
 def inner_processes(browser: Browser) -> list[int]:
     """The processes of Chromium in the sandbox of a browser."""
-    assert browser._sandbox is not None
-    first = set(browser._sandbox.request.trace.facts["pids"])  # type: ignore[attr-defined]
+    assert isinstance(browser.request.trace, Trace)
+    first = set(browser.request.trace.facts["pids"])
     below: list[int] = []
     while first:
         children: set[int] = set()
@@ -284,7 +284,8 @@ def test_it_is_a_managed_environment(web: Web, tmp_path: Path) -> None:
         assert first.resource.navigate(web.page("/m", "<p>managed</p>")).content == "managed"
         manager.release(first)
         manager.release(second)
-    assert not [mark for mark in marked(VARIABLE).values() if mark.startswith(f"{first.id}@")]
+    place = f"{os.getpid()}."
+    assert not [mark for mark in marked(VARIABLE).values() if f"@{place}" in mark]
 
 
 def test_on_the_host_it_works_without_isolation(web: Web, tmp_path: Path) -> None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
+import time
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 
+import pytest
+
+from flowengine_envs.browser import faults
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.documents.converters import convert
@@ -134,6 +139,43 @@ def test_a_frame_that_never_answers_is_left_out(browser: Browser, web: Web) -> N
     assert seen.screenshot.startswith(PNG)
     assert "Frames that do not answer are not in the tree: 1." in seen.notes
     assert browser.click("button").error == ""
+
+
+def test_many_stuck_frames_cost_no_more_than_one(browser: Browser, web: Web) -> None:
+    web.page("/loop", "<p>advertisement</p><script>for (;;) {}</script>")
+    other = web.url("/loop").replace("127.0.0.1", "localhost")  # another site: its own process
+    frames = f"<iframe src={other}></iframe>" * 4
+    fine = "<iframe srcdoc='<button>Inner</button>'></iframe>"
+    browser.navigate(web.page("/around", f"<button>Save</button>{frames}{fine}"))
+    began = time.monotonic()
+    seen = browser.observe()
+    assert time.monotonic() - began < 2 * 4
+    assert '- button "Save"' in seen.ax_tree
+    assert '- button "Inner"' in seen.ax_tree
+    assert seen.notes == ["Frames that do not answer are not in the tree: 4."]
+    browser.navigate("about:blank")
+
+
+def test_a_screenshot_that_fails_takes_nothing_else_with_it(
+    browser: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser.navigate(web.page("/seen", "<h1>Seen</h1>"))
+    assert browser._session is not None
+    devtools = browser._session.tab._session
+    assert devtools is not None
+    send = devtools.send
+
+    async def without_pictures(method: str, *fields: Any) -> Any:
+        if method == "Page.captureScreenshot":
+            raise faults.Error("Protocol error (Page.captureScreenshot): Unable to capture")
+        return await send(method, *fields)
+
+    monkeypatch.setattr(devtools, "send", without_pictures)
+    seen = browser.observe()
+    assert seen.content == "# Seen"
+    assert '- heading "Seen"' in seen.ax_tree
+    assert seen.screenshot == b""
+    assert seen.error == "screenshot: Protocol error (Page.captureScreenshot): Unable to capture"
 
 
 def test_a_large_tree_is_cut_at_a_line(browser: Browser, web: Web) -> None:

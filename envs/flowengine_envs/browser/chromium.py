@@ -1,0 +1,298 @@
+"""A Chromium process in a sandbox, which several environments may share.
+
+Each environment has a profile in it: cookies, storage, downloads, and a proxy of its own, so that
+it is told what its own pages were refused. Sandbox, driver, process, and what turns pages into
+Markdown are there once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flowengine.sdk import EnvironmentStartFailed
+from flowengine.sdk.environments import Request, Sandbox, Tracer
+from flowengine.sdk.scratch import make_scratch, remove_scratch
+from flowengine_envs.browser import faults, installation
+from flowengine_envs.browser.markdown import Converter
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext
+
+    from flowengine_envs.browser.driver import Driver
+
+ARRIVING = "downloads"
+"""Folder of the sandbox's home in which downloads arrive."""
+_CLOSING = 5.0
+"""Seconds for closing a profile; a process in which that takes longer is given to nobody else."""
+_NOBODY = "http://127.0.0.1:9/"
+_ARGUMENTS = (
+    # What Chromium would tell and ask its maker, although it is told not to.
+    f"--component-updater=url-source={_NOBODY}",
+    f"--autofill-server-url={_NOBODY}",
+    "--disable-quic",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--disable-blink-features=FileSystemAccess,FileSystemAccessLocal",
+)
+
+
+class Place(Protocol):
+    """What a profile has around it."""
+
+    converter: Converter
+    """Turns its pages into Markdown."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether its browser is there, as far as is known at once."""
+
+    def refused(self) -> Sequence[str]:
+        """Return the connections that were refused since this was asked last."""
+
+    async def leave(self, context: BrowserContext | None) -> None:
+        """Close the profile, and all around it that nobody else uses."""
+
+
+class Chromium:
+    """A process that runs.
+
+    Args:
+        request: Of the environment for which it is started.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._folder = make_scratch()
+        self._traces = _Traces(request.trace)
+        # Everything in it is marked as its own: it may outlast the environment that comes first.
+        id = uuid.uuid4().hex
+        own = request._replace(
+            id=id,
+            mark=f"{id}@{request.mark.partition('@')[2]}",
+            workspace=self._folder / "work",
+            home=self._folder / "home",
+            mounts={},
+            trace=self._traces,
+        )
+        assert request.sandbox is not None
+        self.sandbox: Sandbox = request.sandbox(own)
+        self.arriving = own.home / ARRIVING
+        self.converter = Converter(self.sandbox, request.config.interpreter)
+        self._driver: Driver | None = None
+        self._browser: Browser | None = None
+        self._free = deque(range(request.config.proxies))
+        self._profiles = 0
+        self._sound = True
+        self._closed: Callable[[], None] = lambda: None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, as far as is known at once."""
+        running = self._driver is not None and self._driver.alive
+        return running and self._browser is not None and self._browser.is_connected()
+
+    @property
+    def has_place(self) -> bool:
+        """Whether another environment can join."""
+        return self._sound and self.alive and bool(self._free)
+
+    def join(self, request: Request) -> Profile:
+        """Keep a place for an environment, which has to leave it; the last one ends the process."""
+        self._profiles += 1
+        return Profile(self, request, self._free.popleft())
+
+    async def start(self, request: Request, closed: Callable[[], None]) -> None:
+        """Start it.
+
+        Args:
+            request: Of the environment for which it is started.
+            closed: Called when it ends because nobody uses it any more.
+
+        Raises:
+            EnvironmentStartFailed: It did not start; the message says why.
+        """
+        try:
+            await asyncio.to_thread(self._make_folders)
+            await self.sandbox.open()
+            await asyncio.gather(self._launch(request), self.converter.start())
+        except BaseException:
+            await asyncio.shield(self.close())
+            raise
+        self._closed = closed
+
+    def _make_folders(self) -> None:
+        request = self.sandbox.request
+        for folder in (request.workspace, request.home, self.arriving):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    async def _launch(self, request: Request) -> None:
+        from flowengine_envs.browser.driver import start_driver
+
+        driver = self._driver = await start_driver(self.sandbox, request.config.interpreter)
+        try:
+            playwright = await driver.playwright()
+            self._browser = await playwright.chromium.launch(
+                executable_path=installation.browser(request.config.program),
+                headless=True,
+                chromium_sandbox=False,  # it needs rights that the sandbox around it takes away
+                args=[*_ARGUMENTS],
+                downloads_path=f"{self.sandbox.home}/{ARRIVING}",
+            )
+        except faults.Error as error:
+            raise not_started(request, error, driver.log) from None
+
+    async def context(self, proxy: int, **options: Any) -> BrowserContext:
+        """Open a profile.
+
+        Args:
+            proxy: Which proxy is its own.
+            options: Of Playwright.
+
+        Returns:
+            The profile, which its place closes.
+        """
+        assert self._browser is not None
+        proxies = self.sandbox.proxies
+        # Of the profile, not the browser: what Chromium asks for by itself goes nowhere.
+        way = {"server": proxies[proxy], "bypass": "<-loopback>"} if proxies else None
+        opening = asyncio.ensure_future(self._browser.new_context(proxy=way, **options))  # type: ignore[arg-type]
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # It opens nevertheless, and nobody else would close it.
+            with suppress(faults.Error, TimeoutError):
+                async with asyncio.timeout(_CLOSING):
+                    await (await opening).close()
+            raise
+
+    async def leave(self, profile: Profile, context: BrowserContext | None) -> None:
+        """Close a profile and free its place; the last one ends the process."""
+        if context is not None and self._profiles > 1:
+            await self._close_context(context)
+        self._profiles -= 1
+        self._free.append(profile.proxy)
+        self._traces.remove(profile.trace)
+        if not self._profiles:
+            self._sound = False
+            self._closed()
+            await self.close()
+
+    async def _close_context(self, context: BrowserContext) -> None:
+        try:
+            async with asyncio.timeout(_CLOSING):
+                await context.close()
+        except TimeoutError:
+            self._sound = False
+        except faults.Error:
+            pass  # it has ended
+
+    def trace(self, tracer: Tracer) -> None:
+        """Note what may be left over, for one more environment that uses it."""
+        self._traces.add(tracer)
+
+    async def close(self) -> None:
+        """End it and all that it started."""
+        driver, self._driver = self._driver, None
+        try:
+            if driver is not None:
+                await driver.close()
+            await self.converter.close()
+        finally:
+            try:
+                await self.sandbox.close()
+            finally:
+                await asyncio.to_thread(remove_scratch, self._folder)
+
+
+class Profile:
+    """A place in a process for one environment.
+
+    Args:
+        chromium: The process.
+        request: Of the environment.
+        proxy: Number of its proxy.
+    """
+
+    def __init__(self, chromium: Chromium, request: Request, proxy: int) -> None:
+        self.chromium = chromium
+        self.converter = chromium.converter
+        self.arriving = chromium.arriving
+        self.proxy = proxy
+        self.trace = request.trace
+        self._request = request
+        self._refused = 0
+        """Number of the last refused connection that was told."""
+        self.refused()  # what it refused for others
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs, as far as is known at once."""
+        return self.chromium.alive
+
+    def refused(self) -> Sequence[str]:
+        """Return the connections that were refused since this was asked last."""
+        new = self.chromium.sandbox.refused_connections(self._refused, self.proxy)
+        self._refused = new[-1][0] if new else self._refused
+        return [text for _, text in new]
+
+    async def open(self, state: dict[str, Any] | None) -> BrowserContext:
+        """Open the profile.
+
+        Args:
+            state: Cookies and storage that it begins with.
+
+        Returns:
+            The profile, without a page.
+        """
+        config = self._request.config
+        context = await self.chromium.context(
+            self.proxy,
+            viewport={"width": config.viewport.width, "height": config.viewport.height},
+            accept_downloads=True,
+            service_workers="block",
+            locale=config.locale,
+            timezone_id=config.timezone,
+            storage_state=state,
+        )
+        # If opening fails, what is recorded is killed; so only now, when others may use it, too.
+        self.chromium.trace(self.trace)
+        return context
+
+    async def leave(self, context: BrowserContext | None) -> None:
+        """Close the profile; the last one ends the process."""
+        await self.chromium.leave(self, context)
+
+
+class _Traces:
+    """Notes what a process may leave over for all environments that use it."""
+
+    def __init__(self, first: Tracer) -> None:
+        self._facts: dict[str, list[Any]] = {}
+        self._tracers = [first]
+
+    def __call__(self, **facts: Any) -> None:
+        for name, values in facts.items():
+            known = self._facts.setdefault(name, [])
+            known += [each for each in values if each not in known]
+        for each in self._tracers:
+            each(**facts)
+
+    def add(self, tracer: Tracer) -> None:
+        if tracer not in self._tracers:
+            tracer(**self._facts)
+            self._tracers.append(tracer)
+
+    def remove(self, tracer: Tracer) -> None:
+        if tracer in self._tracers:
+            self._tracers.remove(tracer)
+
+
+def not_started(request: Request, error: Exception, log: str = "") -> EnvironmentStartFailed:
+    """Return the error of a browser that did not start."""
+    first = " ".join(str(error).split("Call log:", maxsplit=1)[0].split())[:500]
+    return EnvironmentStartFailed(
+        f"{request.spec}: the browser did not start: {first} {log}".rstrip()
+    )

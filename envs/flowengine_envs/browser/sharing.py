@@ -1,0 +1,129 @@
+"""Which environments share a Chromium process.
+
+Chromium's own sandbox is off (decision 15), so a page that takes over its process reaches all
+profiles of that process. Only those share one whose owner is the same, unless a spec says
+otherwise; and whoever shares has the same way out, limits, login and program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk.environments import Request
+from flowengine_envs.browser import faults
+from flowengine_envs.browser.chromium import Chromium, Profile, not_started
+from flowengine_envs.browser.downloads import Downloads
+from flowengine_envs.browser.session import Session
+
+_INSIDE_EXECUTION = frozenset({"action_call", "region", "execution"})
+
+
+class _Key(NamedTuple):
+    """What has to be equal."""
+
+    manager: str
+    trusted: str
+    sandbox: type
+    may: tuple[str | None, ...]
+    """What its pages may do, and which login and program it has."""
+
+
+class _Group:
+    """The processes of one key."""
+
+    def __init__(self) -> None:
+        self.opening = asyncio.Lock()
+        self.waiting = 0
+        self.processes: list[Chromium] = []
+
+
+_groups: dict[_Key, _Group] = {}
+
+
+async def open_session(request: Request, state: dict[str, Any] | None) -> Session:
+    """Open a profile with a blank tab, in a process that runs or a new one.
+
+    Args:
+        request: What was asked for.
+        state: Cookies and storage that it begins with.
+
+    Returns:
+        The profile; closing it ends the process, unless somebody else uses that.
+
+    Raises:
+        EnvironmentStartFailed: It did not start; the message says why.
+    """
+    config = request.config
+    place, context = await _join(request), None
+    try:
+        context = await place.open(state)
+        await context.grant_permissions([*config.permissions])  # all others are denied
+        downloads = Downloads(request.workspace, place.arriving, config.downloads)
+        session = Session(place, context, downloads, config.tabs)
+        session.add(await context.new_page())
+        return session
+    except faults.Error as error:
+        await asyncio.shield(place.leave(context))
+        raise not_started(request, error) from None
+    except BaseException:
+        await asyncio.shield(place.leave(context))
+        raise
+
+
+async def _join(request: Request) -> Profile:
+    """Find a process for an environment, or start one, and keep a place in it."""
+    if request.sandbox is None:
+        raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
+    key = _key(request)
+    group = _groups.setdefault(key, _Group())
+    group.waiting += 1
+    try:
+        async with group.opening:  # who comes meanwhile joins what is being started
+            for each in group.processes:
+                if each.has_place:
+                    return each.join(request)
+            started = Chromium(request)
+
+            def closed() -> None:
+                group.processes.remove(started)
+                _forget(key, group)
+
+            await started.start(request, closed)
+            group.processes.append(started)
+            return started.join(request)
+    finally:
+        group.waiting -= 1
+        _forget(key, group)
+
+
+def _forget(key: _Key, group: _Group) -> None:
+    if not group.processes and not group.waiting and _groups.get(key) is group:
+        del _groups[key]
+
+
+def _key(request: Request) -> _Key:
+    config = request.config
+    assert request.sandbox is not None
+    may = (
+        request.policy.model_dump_json(),
+        request.limits.model_dump_json(),
+        config.program,
+        config.storage_state,
+        *sorted(config.permissions),
+    )
+    return _Key(request.manager, _trusted(request), request.sandbox, may)
+
+
+def _trusted(request: Request) -> str:
+    """Return the same for environments that may share a process."""
+    scope, owner = request.spec.scope, request.spec.owner_id
+    if request.config.isolate == "context":
+        return ""
+    if request.config.isolate == "execution" and owner:
+        if scope in _INSIDE_EXECUTION:
+            return f"execution {owner.partition('/')[0]}"
+        if scope == "session":
+            return f"session {owner}"
+    return request.id

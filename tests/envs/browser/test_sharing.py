@@ -1,0 +1,222 @@
+"""Environments that share a Chromium process: what they have in common, and what they do not."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.sdk import EnvironmentStartFailed
+from flowengine_envs.browser import sharing
+from flowengine_envs.browser.chromium import Profile
+from flowengine_envs.browser.provider import BrowserProvider
+from flowengine_envs.browser.resource import Browser
+from flowengine_envs.sandboxes.namespace import Namespace
+from tests.envs.browser.web import Web, send
+from tests.envs.opening import request_for
+
+
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentManager]:
+    with EnvironmentManager(tmp_path_factory.mktemp("sharing") / "environments") as manager:
+        yield manager
+    assert not sharing._groups
+
+
+@pytest.fixture(scope="module")
+def pair(web: Web, manager: EnvironmentManager) -> tuple[Browser, Browser]:
+    """Two browsers of one execution."""
+    specs = [spec(web, "pair"), spec(web, "pair", key="two")]
+    one, two = (manager.ensure(each).resource for each in specs)
+    return one, two
+
+
+def spec(
+    web: Web, owner: str, scope: str = "execution", key: str = "web", **config: Any
+) -> dict[str, Any]:
+    return {
+        "kind": "browser",
+        "scope": scope,
+        "owner_id": owner,
+        "resource_key": key,
+        "policy": {"network": [web.place]},
+        "config": {"navigation_timeout": 30, "action_timeout": 5, **config},
+    }
+
+
+def process(browser: Browser) -> int:
+    """The first process of the sandbox in which a browser is."""
+    pids = place(browser).chromium._traces._facts["pids"]
+    return int(pids[0])
+
+
+def place(browser: Browser) -> Profile:
+    assert browser._session is not None
+    found = browser._session._place
+    assert isinstance(found, Profile)
+    return found
+
+
+def cookies(handler: BaseHTTPRequestHandler) -> None:
+    had = handler.headers.get("cookie")
+    send(handler, f"<p>had {had}</p>", set_cookie="who=" + handler.path[-1] + "; Path=/")
+
+
+STORED = """<p id=p></p><script>
+  p.textContent = 'had ' + localStorage.getItem('who'); localStorage.setItem('who', location.search)
+</script>"""
+
+
+def test_ten_executions_share_a_process_and_nothing_else(
+    web: Web, manager: EnvironmentManager
+) -> None:
+    web.pages["/cookie"] = cookies
+    web.page("/stored", STORED)
+
+    def opened(at: int) -> Any:
+        return manager.ensure(spec(web, f"e{at}", isolate="context"))
+
+    with ThreadPoolExecutor(10) as pool:
+        handles = [*pool.map(opened, range(10))]
+    browsers: list[Browser] = [each.resource for each in handles]
+    assert len({process(each) for each in browsers}) == 1
+    assert browsers[0].browser is not None
+    assert len(browsers[0].browser.contexts) == 10
+    assert len({id(each.context) for each in browsers}) == 10
+    for at, browser in enumerate(browsers[:2]):
+        assert browser.navigate(web.url(f"/cookie?{at}")).content == "had None"
+        assert browser.navigate(web.url(f"/stored?{at}")).content == "had null"
+        assert browser.navigate(web.url("/cookie?9")).content == f"had who={at}"
+        assert len(browser.observe().tabs) == 1
+    folder = place(browsers[0]).chromium._folder
+    for handle in handles:
+        assert folder.exists()
+        manager.release(handle)
+    assert not folder.exists()
+
+
+def test_executions_share_no_process_by_default(
+    web: Web, manager: EnvironmentManager, pair: tuple[Browser, Browser]
+) -> None:
+    one, two = pair
+    other = manager.ensure(spec(web, "other"))
+    assert process(one) == process(two) != process(other.resource)
+    manager.release(other)
+
+
+@pytest.mark.parametrize(
+    ("other", "shares"),
+    [
+        ({"owner_id": "e1/3.1", "scope": "action_call"}, True),
+        ({"owner_id": "e1/2", "scope": "region"}, True),
+        ({"owner_id": "e2"}, False),
+        ({"scope": "session"}, False),
+        ({"scope": "global", "owner_id": ""}, False),
+        ({"isolate": "process"}, False),
+        ({"limits": {"memory": 2**30}}, False),
+        ({"policy": {"network": "none"}}, False),
+        ({"policy": {"network": "public", "evaluate": True}}, False),
+        ({"owner_id": "e2", "isolate": "context"}, False),
+        ({"storage_state": "login.json"}, False),
+        ({"permissions": ["camera"]}, False),
+    ],
+)
+def test_only_who_may_trust_one_another_shares(
+    tmp_path: Path, other: dict[str, Any], shares: bool
+) -> None:
+    def key(scope: Any = "execution", owner_id: str = "e1", **asked: Any) -> sharing._Key:
+        names = ("isolate", "storage_state", "permissions")
+        config = {name: asked.pop(name) for name in names if name in asked}
+        request = request_for(BrowserProvider(), Namespace, tmp_path, config=config, **asked)
+        spec = request.spec._replace(scope=scope, owner_id=owner_id)
+        return sharing._key(request._replace(spec=spec))
+
+    assert key() == key()
+    assert (key(**other) == key()) is shares
+
+
+def test_those_of_any_execution_share_where_specs_say_so(tmp_path: Path) -> None:
+    keys = set()
+    for owner in ("e1", "e2"):
+        config = {"isolate": "context"}
+        request = request_for(BrowserProvider(), Namespace, tmp_path, config=config)
+        keys.add(sharing._key(request._replace(spec=request.spec._replace(owner_id=owner))))
+    assert len(keys) == 1
+
+
+def test_who_leaves_disturbs_nobody(
+    web: Web, manager: EnvironmentManager, pair: tuple[Browser, Browser]
+) -> None:
+    loop = web.page("/loop", "<p>loop</p><script>for (;;) {}</script>")
+    stays, _ = pair
+    stays.navigate(web.page("/fine", "<input id=x>"))
+    stays.fill("#x", "kept")
+    leaves = manager.ensure(spec(web, "pair", key="three"))
+    with ThreadPoolExecutor(1) as pool:
+        stuck = pool.submit(leaves.resource.navigate, loop)
+        while "GET /loop" not in web.asked:
+            assert stays.observe().error == ""
+        manager.release(leaves)
+        stuck.exception(30)
+    assert "kept" in stays.observe().ax_tree
+    assert stays.browser is not None
+    assert len(stays.browser.contexts) == 2
+
+
+def test_what_was_refused_or_downloaded_is_told_to_whose_page_it_was(
+    web: Web, pair: tuple[Browser, Browser]
+) -> None:
+    one, two = pair
+    web.page("/reach", "<img src='http://forbidden.invalid/x.png'>")
+
+    def file(handler: BaseHTTPRequestHandler) -> None:
+        send(handler, b"data", content_disposition="attachment; filename=a.txt")
+
+    web.pages["/file"] = file
+    seen = one.navigate(web.url("/reach"))
+    if not seen.blocked:
+        seen = one.wait_for(seconds=0.5)
+    assert "forbidden.invalid" in seen.blocked[0]
+    assert two.navigate(web.url("/file")).downloads[0].path == "downloads/a.txt"
+    assert (two.workspace / "downloads/a.txt").read_bytes() == b"data"
+    for each in (one, two):
+        assert (each.observe().blocked, each.observe().downloads) == ([], [])
+    assert not (one.workspace / "downloads").exists()
+
+
+def test_an_opening_that_fails_disturbs_nobody(
+    web: Web, manager: EnvironmentManager, pair: tuple[Browser, Browser], tmp_path: Path
+) -> None:
+    stays, _ = pair
+    before = process(stays)
+    (tmp_path / "bad.json").write_text('{"cookies": [{"name": "x"}]}')
+    login = {"storage_state": str(tmp_path / "bad.json")}
+    with pytest.raises(EnvironmentStartFailed, match="did not start"):
+        manager.ensure(spec(web, "pair", key="four", **login))
+    seen = stays.navigate(web.page("/fine", "<p>fine</p>"))
+    assert (seen.error, seen.content, process(stays)) == ("", "fine", before)
+    assert stays.browser is not None
+    assert len(stays.browser.contexts) == 2
+
+
+def test_the_end_of_the_process_is_told_to_all(web: Web, pair: tuple[Browser, Browser]) -> None:
+    url = web.page("/fine", "<p>fine</p>")
+    one, two = pair
+    for each in (one, two):
+        each.navigate(url)
+    before = process(one)
+    os.killpg(before, signal.SIGKILL)
+    told = [one.observe(), two.observe()]
+    for seen in told:
+        assert "browser lost" in seen.error or "started again" in "".join(seen.notes)
+    for each in (one, two):
+        seen = each.navigate(url)
+        assert (seen.error, seen.content, seen.generation) == ("", "fine", 2)
+    assert process(one) == process(two) != before
