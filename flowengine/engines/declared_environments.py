@@ -111,7 +111,7 @@ class DeclaredEnvironments:
         flow = compiled.flow
         [(_, use)] = flow["steps"][0]["input"][1]["environments"][1].items()
         flow["defaults"] = [*flow.get("defaults", ()), [_USE, use]]
-        graph = LinkedFlow(flow, compiled.hash).graph
+        graph = LinkedFlow(flow, compiled.form).graph
         try:
             given = computed_inputs(graph, self._given(flow, inputs), {"id": owner}, 0)[_USE]
         except EvaluationError as error:

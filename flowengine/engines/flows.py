@@ -1,4 +1,4 @@
-"""Flows in the form that the engine uses: compiled, identified by their structural hash."""
+"""Flows in the form that the engine uses: compiled, and named by a hash."""
 
 from __future__ import annotations
 
@@ -24,10 +24,17 @@ class LoadedFlow(NamedTuple):
     """A checked and compiled flow, ready to run; holds plain data only."""
 
     compiled: CompiledFlow
-    hash: str
-    """Structural hash: the same for files that mean the same."""
+    form: str
+    """What names it in a store; see `form_hash`."""
     warnings: list[dict[str, Any]] = []  # noqa: RUF012 - never mutated
     """The warnings of the check: `{file, line, column, code, message, hint}` each."""
+
+    @property
+    def hash(self) -> str:
+        """Return the structural hash: the same for files that mean the same."""
+        from flowengine.flow.structural_hash import structural_hash
+
+        return structural_hash(self.compiled)
 
     @property
     def id(self) -> str:
@@ -156,14 +163,14 @@ def load_cached(store: Store, path: str) -> LoadedFlow:
     key = f"{os.path.abspath(path)}\n{_compiler()}"
     found = store.find_source(key)
     if found is not None:
-        hash, sources, warnings = found
+        form, sources, warnings = found
         if all(source_digest(source) == digest for source, digest in sources):
-            with Sound(f"flow {hash}"):
-                return LoadedFlow(unpack(store.get_flow(hash)), hash, unpack(warnings))
+            with Sound(f"flow {form}"):
+                return LoadedFlow(unpack(store.get_flow(form)), form, unpack(warnings))
     flow, sources = _compile(path)
-    store.put_flow(flow.hash, pack(flow.compiled))
+    store.put_flow(flow.form, pack(flow.compiled))
     sources = [(os.path.abspath(source), digest) for source, digest in sources]
-    store.remember_source(key, flow.hash, sources, pack(flow.warnings))
+    store.remember_source(key, flow.form, sources, pack(flow.warnings))
     return flow
 
 
@@ -177,7 +184,7 @@ def as_loaded(store: Store, flow: Flow | LoadedFlow | str | PathLike[str]) -> Lo
 def _compile(flow: Flow | str | PathLike[str]) -> tuple[LoadedFlow, list[tuple[str, str]]]:
     compiled = _compiled(flow)
     warnings = [diagnostic.as_dict() for diagnostic in compiled.diagnostics]
-    return LoadedFlow(compiled.flow, compiled.hash, warnings), compiled.sources
+    return LoadedFlow(compiled.flow, compiled.form, warnings), compiled.sources
 
 
 def _compiled(flow: Flow | str | PathLike[str]) -> Compiled:

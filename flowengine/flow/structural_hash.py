@@ -6,6 +6,10 @@ tidied up, and one whose flow has changed is known.
 
 The hash is that of the compiled form without places, with keys sorted, and with each expression in
 place of its number: numbers follow the order of the file.
+
+A store has to tell more apart, since executions run what it gives them. The same text in two
+folders means the same but runs the Python modules of its own folder, and rules of a host go by the
+names that a file gives its tools. `form_hash` tells these apart too.
 """
 
 from __future__ import annotations
@@ -52,6 +56,25 @@ def structural_hash(compiled: CompiledFlow) -> str:
         elif section not in CONSTANT:
             whole[section] = _entry(section, content, expressions)
     return _digest(whole)
+
+
+def form_hash(compiled: CompiledFlow, hash: str) -> str:
+    """Return what names a compiled flow in a store.
+
+    Args:
+        compiled: The flow in plain form.
+        hash: Its structural hash.
+
+    Returns:
+        That hash; another one for each place of the code beside its files, and for other names of
+        the tools that it calls.
+    """
+    tools = [step["tool"] for step in compiled["steps"] if "tool" in step]
+    flows = [compiled, *compiled.get("flows", ())]
+    reducers = [spec.get("reducer") for flow in flows for spec in flow.get("state", {}).values()]
+    with_code = [*(step.get("task", {}) for step in compiled["steps"]), *reducers]
+    folders = [one["folder"] for one in with_code if isinstance(one, dict) and "folder" in one]
+    return _digest([hash, tools, folders]) if tools or folders else hash
 
 
 def _flow(spec: dict[str, Any], expressions: list[str]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class NewExecution(NamedTuple):
     version: str | None
     """The flow's own `version`, for people."""
     hash: str
-    """Structural hash of the compiled flow, which `put_flow` has stored."""
+    """Hash of the compiled flow, which `put_flow` has stored."""
     created_at: int
     labels: Mapping[str, str] = {}
     started_by: str = ""
@@ -167,7 +167,7 @@ class Append(NamedTuple):
     release: bool = False
     """Give the lease back in the same transaction."""
     moved: tuple[str, str] | None = None
-    """(structural hash, version) of the flow that it runs from now on."""
+    """(hash, version) of the flow that it runs from now on."""
     forms: Sequence[str] = ()
     """Hashes of flows that its journal needs in addition to the one that it runs; they are kept
     with it."""
@@ -264,7 +264,7 @@ class Start(NamedTuple):
 
     flow: str
     hash: str
-    """Structural hash of the compiled flow, which `put_flow` has stored."""
+    """Hash of the compiled flow, which `put_flow` has stored."""
 
 
 class Vote(NamedTuple):

@@ -74,7 +74,7 @@ class Store(Protocol):
     # -- flows
 
     def put_flow(self, hash: str, compiled: bytes) -> None:
-        """Keep a compiled flow under its structural hash; nothing happens if it is there."""
+        """Keep a compiled flow under its hash (`form_hash`); nothing happens if it is there."""
 
     def get_flow(self, hash: str) -> bytes:
         """Return a compiled flow.
@@ -90,7 +90,7 @@ class Store(Protocol):
 
         Args:
             key: Identifies the file and everything else that the result depends on.
-            hash: Structural hash of the compiled flow.
+            hash: Hash of the compiled flow.
             sources: (path, digest) of each file that was read.
             extra: Anything else that the caller wants returned, such as warnings.
         """
@@ -103,7 +103,7 @@ class Store(Protocol):
 
         Args:
             flow: Its id.
-            hash: Structural hash of the compiled flow, which is kept from then on.
+            hash: Hash of the compiled flow, which is kept from then on.
             signals: Names of signals; empty: it no longer starts on any.
         """
 

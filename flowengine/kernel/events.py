@@ -287,7 +287,7 @@ class StateSet(TypedDict):
 class Upgraded(TypedDict):
     """An operator moved the execution to another form of its flow; see `moving.upgrading`.
 
-    `before` and `after` are the structural hashes of its forms.
+    `before` and `after` are the hashes of its forms.
     """
 
     type: Literal["upgraded"]

@@ -139,8 +139,8 @@ class Player(Driver):
     def begin(self) -> None:
         """Begin the execution; inputs that do not fit are an `InputError`."""
         case = self.case
-        self.flow = LoadedFlow(_without_files(self.flow.compiled), self.flow.hash)
-        linked = self.host.flows.of(self.flow.compiled, self.flow.hash)
+        self.flow = LoadedFlow(_without_files(self.flow.compiled), self.flow.form)
+        linked = self.host.flows.of(self.flow.compiled, self.flow.form)
         linked.runner = Unused()  # type: ignore[assignment]
         inputs = as_data(case.inputs)
         starting = Starting(self.flow, inputs, case.id, case.labels, case.by)

@@ -469,7 +469,7 @@ def _apart(flow: LoadedFlow, events: Sequence[Event], case: dict[str, Any]) -> l
     found = [one.message for one in problems(parsed, player)]
     played = read(player.host.store, player.execution.id)
     flows = player.host.flows
-    whole = [_history(flows, flow.hash, one) for one in (events, line(played, len(played) - 1))]
+    whole = [_history(flows, flow.form, one) for one in (events, line(played, len(played) - 1))]
     return found or list(_first_apart(*whole))
 
 

@@ -551,7 +551,7 @@ def graph_of(flow: LoadedFlow | str | PathLike[str]) -> Graph:
     from flowengine.engines.flows import LoadedFlow, load
 
     loaded = flow if isinstance(flow, LoadedFlow) else load(flow)
-    return LinkedFlow(loaded.compiled, loaded.hash).graph
+    return LinkedFlow(loaded.compiled, loaded.form).graph
 
 
 def _tidies(address: str) -> bool:

@@ -102,7 +102,7 @@ def run_file(path: str, wanted: Callable[[str], bool] | None = None) -> Report:
         How they went.
     """
     cases = load_cases(path)
-    flow = LoadedFlow(cases.flow.flow, cases.flow.hash)
+    flow = LoadedFlow(cases.flow.flow, cases.flow.form)
     groups = {name: frozenset(users) for name, users in cases.model.groups.items()}
     folder = os.path.dirname(os.path.abspath(path))
     coverage = Coverage(flow.compiled)

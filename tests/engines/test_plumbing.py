@@ -36,7 +36,7 @@ def flow(folder: Path, *plumbing: str) -> LoadedFlow:
     for spec in compiled["steps"]:
         if spec["id"] in plumbing:
             spec["plumbing"] = True
-    return loaded._replace(compiled=compiled, hash=structural_hash(compiled))
+    return loaded._replace(compiled=compiled, form=structural_hash(compiled))
 
 
 def addresses(shown: Any) -> list[str]:

@@ -57,4 +57,4 @@ def test_it_is_written_out_as_a_file_that_means_the_same(tmp_path: Path) -> None
     python(cwd=tmp_path)
     with Engine(tmp_path / ".flowengine") as engine:
         [found] = engine.executions().items
-        assert engine.store.execution(found["execution"]).hash == compiled.hash
+        assert engine.store.execution(found["execution"]).hash == compiled.form

@@ -171,6 +171,17 @@ def test_each_of_these_flows_has_a_hash_of_its_own() -> None:
         hashes[found] = name
 
 
+def test_a_store_tells_names_of_tools_and_places_of_code_apart(tmp_path: Path) -> None:
+    """Rules about calls go by these names; code is looked for in these places."""
+    text = "tools: {NAME: {python: 'os:getcwd', args: {}}}\n" + flow("  - {id: a, call: NAME}\n")
+    one, other = (compile_text(text.replace("NAME", name)) for name in ("one", "other"))
+    elsewhere = compile_text(text.replace("NAME", "one"), folder=tmp_path)
+
+    assert one.hash == other.hash == elsewhere.hash
+    assert len({one.form, other.form, elsewhere.form}) == 3
+    assert compile_text("# x\n" + text.replace("NAME", "one")).form == one.form
+
+
 def test_short_and_long_forms_are_the_same_flow() -> None:
     short = flow("  - {id: a, wait: 3d, retry: 3, next: b}\n  - {id: b}\n")
     long = flow("  - {id: a, wait: {for: 3d}, retry: {attempts: 3}, next: {to: b}}\n  - id: b\n")

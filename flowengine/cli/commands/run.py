@@ -121,7 +121,7 @@ def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:
         record = session.engine.store.execution(execution)
     except NotFound:
         return
-    if record.flow != flow.id or record.hash == flow.hash or session.arguments.quiet:
+    if record.flow != flow.id or record.hash == flow.form or session.arguments.quiet:
         return
     text = f"{execution} was started before this file changed, and continues with its old version"
     if record.status not in ENDED:

@@ -23,7 +23,7 @@ class LinkedFlow:
 
     Args:
         compiled: The flow in plain form.
-        hash: Its structural hash.
+        hash: What names it in a store.
     """
 
     def __init__(self, compiled: CompiledFlow, hash: str) -> None:
@@ -74,7 +74,7 @@ class LinkedFlow:
 
 
 class LinkedFlows:
-    """Linked flows by structural hash, from the store, which keeps them beside the executions.
+    """Linked flows by hash, from the store, which keeps them beside the executions.
 
     Args:
         store: Where compiled flows are.

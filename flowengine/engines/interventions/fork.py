@@ -73,7 +73,7 @@ def fork(
     upgrades = [event for event in past if event["type"] == "upgraded"]
     after = upgrades[-1]["after"] if upgrades else first_form(journal, record.hash)
     before = host.flows.by_hash(after)
-    linked = before if changed is None else host.flows.of(changed.compiled, changed.hash)
+    linked = before if changed is None else host.flows.of(changed.compiled, changed.form)
     if linked is not before:
         _check_same_past(host.flows, before, linked, past, at)
     values = _checked_state(linked, values)

@@ -48,7 +48,7 @@ def _form(host: Host, execution: str, flow: Flow | LoadedFlow | str | PathLike[s
 
     form = as_loaded(host.store, flow)
     of_flow(host, form, [host.store.find_execution(execution)])
-    return host.flows.of(form.compiled, form.hash)
+    return host.flows.of(form.compiled, form.form)
 
 
 def retry(

@@ -68,7 +68,7 @@ class Upgrading:
         self._host = host
         self._who = who
         self._check = check
-        self._linked = host.flows.of(form.compiled, form.hash)
+        self._linked = host.flows.of(form.compiled, form.form)
         self._records = of_flow(host, form, ids)
         self._mapping = check_mapping(host, self._records, self._linked, mapping or {})
         self.infos: list[UpgradeInfo] = []
@@ -153,7 +153,7 @@ def of_flow(host: Host, flow: LoadedFlow, ids: Sequence[str]) -> list[ExecutionR
     for record in found:
         if record.flow != flow.id:
             raise Conflict(f"execution {record.id} is of the flow '{record.flow}', not '{flow.id}'")
-    return found if ids else [record for record in found if record.hash != flow.hash]
+    return found if ids else [record for record in found if record.hash != flow.form]
 
 
 def _open(host: Host, flow: str) -> Iterator[ExecutionRecord]:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def register(host: Host, flow: LoadedFlow) -> list[str]:
     """Register the messages that start executions of a flow; see `Engine.register`."""
     signals = [start["signal"] for start in flow.compiled.get("start", ())]
-    host.store.put_flow(flow.hash, pack(flow.compiled))
-    host.store.put_starts(flow.id, flow.hash, signals)
+    host.store.put_flow(flow.form, pack(flow.compiled))
+    host.store.put_starts(flow.id, flow.form, signals)
     return signals
 
 

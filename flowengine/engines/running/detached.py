@@ -64,8 +64,8 @@ def _id(execution: str, address: str) -> str:
 def _linked(host: Host, linked: LinkedFlow, step: int) -> LinkedFlow:
     """Return the flow that a step starts, as a flow of its own."""
     from flowengine.flow.compile.link import alone
-    from flowengine.flow.structural_hash import structural_hash
+    from flowengine.flow.structural_hash import form_hash, structural_hash
 
     compiled = linked.compiled
     flow = alone(compiled, compiled["steps"][step]["task"]["flow"])
-    return host.flows.of(flow, structural_hash(flow))
+    return host.flows.of(flow, form_hash(flow, structural_hash(flow)))

@@ -60,7 +60,7 @@ def begin(host: Host, starting: Starting) -> Execution:
         The execution, with `started` in its queue.
     """
     flow = as_loaded(host.store, starting.flow)
-    linked = host.flows.of(flow.compiled, flow.hash)
+    linked = host.flows.of(flow.compiled, flow.form)
     started = _started(host, linked, starting)
     data = started["execution"]
     host.bring(data["id"], starting.resources)
@@ -88,7 +88,7 @@ def record(host: Host, starting: Starting) -> str:
     flow = as_loaded(host.store, starting.flow)
     if starting.id is not None and exists(host, starting.id):
         check_same_start(host, starting.id, flow, starting.inputs)
-    linked = host.flows.of(flow.compiled, flow.hash)
+    linked = host.flows.of(flow.compiled, flow.form)
     started = _started(host, linked, starting)
     id = create(host, linked, started)
     if starting.id is not None:

@@ -12,7 +12,7 @@ from flowengine.flow.loading.files import Files
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Origin, render
 from flowengine.flow.source.yaml_source import read, read_text
 from flowengine.flow.source_digest import source_digest
-from flowengine.flow.structural_hash import structural_hash
+from flowengine.flow.structural_hash import form_hash, structural_hash
 from flowengine.kernel.graph.specs import CompiledFlow
 
 __all__ = ["Checked", "Compiled", "check_file", "compile_file", "compile_source", "compile_text"]
@@ -28,6 +28,11 @@ class Compiled(NamedTuple):
     """Warnings, in file order."""
     sources: list[tuple[str, str]]
     """The files that were read, with their SHA-256: the flow file first."""
+
+    @property
+    def form(self) -> str:
+        """What names the flow in a store; see `form_hash`."""
+        return form_hash(self.flow, self.hash)
 
 
 class Checked(NamedTuple):

@@ -13,7 +13,7 @@ APPLICATION_ID = 0x666C6F77
 
 _VERSION_1 = (
     f"PRAGMA application_id = {APPLICATION_ID}",
-    # Compiled flows by structural hash, and which files compiled to them.
+    # Compiled flows by hash, and which files compiled to them.
     "CREATE TABLE flows (hash TEXT NOT NULL UNIQUE, compiled BLOB NOT NULL)",
     """CREATE TABLE sources (
         key TEXT NOT NULL UNIQUE, hash TEXT NOT NULL, files BLOB NOT NULL, extra BLOB NOT NULL)""",
