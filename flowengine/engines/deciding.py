@@ -148,18 +148,23 @@ class Decider(Reader):
         """
         return self._hand_over(wait, "delegated", by, to=to, comment=comment)
 
-    def grants(self, execution: str) -> list[GrantInfo]:
-        """Return the grants of an execution, oldest first, with how often each was used.
+    def grants(self, execution: str | None = None) -> list[GrantInfo]:
+        """Return the grants that hold for an execution, with how often each was used.
 
         Args:
-            execution: Its id, or an unambiguous prefix of it.
+            execution: Its id, or an unambiguous prefix of it. Default: the grants for all
+                executions of a flow, of all flows.
+
+        Returns:
+            Those of the execution, then those of its flow, both oldest first.
         """
         from flowengine.engines.people.grants import grants_of
 
-        return grants_of(self._host, self._host.store.find_execution(execution))
+        full = None if execution is None else self._host.store.find_execution(execution)
+        return grants_of(self._host, full)
 
     def revoke(self, grant: str, *, by: str | None = None) -> GrantInfo:
-        """End a grant: the next call asks again. What it has answered stays.
+        """End a grant: the next call asks again, and so does one that has not begun yet.
 
         Args:
             grant: Its id, or an unambiguous prefix of it.
@@ -168,11 +173,9 @@ class Decider(Reader):
         Returns:
             The grant afterwards.
         """
-        from flowengine.engines.people.grants import grants_of, revoke
+        from flowengine.engines.people.grants import revoke
 
-        execution = revoke(self._host, grant, self._who(by))
-        full = self._host.store.find_wait(grant)
-        return next(one for one in grants_of(self._host, execution) if one["id"] == full)
+        return revoke(self._host, grant, self._who(by))
 
     # Inside
 

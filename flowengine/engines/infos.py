@@ -320,15 +320,18 @@ class UpgradeInfo(TypedDict):
 
 
 class GrantGiven(TypedDict, total=False):
-    """For which later calls of the same tool, in the same execution, a yes holds as well."""
+    """For which later calls of the same tool a yes holds as well."""
 
+    scope: Literal["execution", "flow"]
+    """`execution`: those of this execution, as if it is not said; `flow`: those of all executions
+    of the flow, also of ones to come."""
     args: Mapping[str, str]
     """Argument → a pattern: `*` is anything but `/`, `**` anything, `?` one character. Arguments
     that are not named have to be the same as in the call that is approved."""
     uses: int
     """How many later calls. Default: any number."""
     lasts: str
-    """A duration: `2h`. Default: as long as the execution."""
+    """A duration: `2h`. Default: as long as the execution, or until it is revoked."""
 
 
 class GrantInfo(TypedDict, total=False):
@@ -337,6 +340,9 @@ class GrantInfo(TypedDict, total=False):
     id: str
     """Public id: that of the wait with whose approval it was given."""
     execution: str
+    """The execution that asked."""
+    flow: str
+    """Of a grant for all executions of a flow: its id."""
     tool: str
     args: dict[str, str]
     """Argument → what it may be: a pattern, or the JSON of the only value."""

@@ -267,6 +267,37 @@ class Start(NamedTuple):
     """Hash of the compiled flow, which `put_flow` has stored."""
 
 
+class NewGrant(NamedTuple):
+    """A grant that comes with a vote: a yes to calls of later executions of the flow, too."""
+
+    tool: str
+    version: str
+    """Of what is called; see `kernel.waiting.call_questions`."""
+    body: bytes
+    """Packed: for which calls it holds."""
+    uses: int | None = None
+    """How many questions it may answer; None: any number."""
+    until: int | None = None
+    """It answers none from then on."""
+
+
+class FlowGrant(NamedTuple):
+    """A grant for all executions of a flow."""
+
+    id: str
+    """That of the wait with whose decision it was given."""
+    flow: str
+    tool: str
+    version: str
+    by: str
+    at: int
+    body: bytes
+    uses: int | None
+    until: int | None
+    used: int = 0
+    revoked_by: str | None = None
+
+
 class Vote(NamedTuple):
     """One person's answer to a wait."""
 
@@ -276,6 +307,10 @@ class Vote(NamedTuple):
     """Whether the choice counts as `approve`; anything else closes the wait at once."""
     event: bytes
     """The packed `decided` event."""
+    gives: NewGrant | None = None
+    """The grant that is kept if the vote settles the wait with a yes."""
+    uses: str | None = None
+    """Id of the grant that the vote comes from: it is accepted only if that can be used, once."""
 
 
 class Wait(NamedTuple):
@@ -314,7 +349,8 @@ class Standing(NamedTuple):
     """What holds after `decide`."""
 
     accepted: bool
-    """Whether this vote was recorded. If not, `event` or the closed `wait` shows why."""
+    """Whether this vote was recorded. If not, `event` or the closed `wait` shows why, or the grant
+    that it comes from cannot be used any more."""
     settled: bool
     """Whether the wait is settled now, by this vote or before it."""
     event: bytes | None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowengine.errors import Conflict, UsageError
-from flowengine.journal.records import ENDED
+from flowengine.errors import Conflict, NotFound, UsageError
+from flowengine.journal.records import ENDED, FlowGrant
 
 
 def not_free(lock: str, holder: str, standing: object) -> Conflict:
@@ -37,6 +37,16 @@ def ended(execution: str, status: str, standing: object) -> Conflict:
     """
     how = "was cancelled" if status == "cancelled" else f"has {status}"
     return Conflict(f"execution {execution} {how}", standing=standing)
+
+
+def no_grant(id: str) -> NotFound:
+    """Return the error that there is no grant of this id."""
+    return NotFound(f"there is no grant {id}", hint="list them: flowengine grants list")
+
+
+def revoked_already(grant: FlowGrant) -> Conflict:
+    """Return the conflict that says who has revoked a grant."""
+    return Conflict(f"the grant {grant.id} was revoked by {grant.revoked_by}", standing=grant)
 
 
 def check_statuses(statuses: Sequence[str]) -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         ExecutionFilter,
         ExecutionPage,
         ExecutionRecord,
+        FlowGrant,
         Loaded,
         Message,
         Outgoing,
@@ -292,7 +293,8 @@ class Store(Protocol):
 
         The first settling vote wins. A vote settles if it does not approve, or if with it the
         record's `need` (default 1) approvals are there, those that the record lists as `votes`
-        included. Each person has one vote. An accepted vote is in the inbox of the execution.
+        included. Each person has one vote. An accepted vote is in the inbox of the execution. With
+        it the grant that it comes from is used once, and the one that it gives is kept.
 
         Args:
             wait: Full id of the wait.
@@ -311,6 +313,31 @@ class Store(Protocol):
 
         Raises:
             NotFound: There is none.
+        """
+
+    # -- grants for all executions of a flow: given and used by votes
+
+    def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
+        """Return grants, oldest first; those that cannot be used any more, too.
+
+        Args:
+            flow: Only for executions of this flow.
+            tool: Only for calls of this tool.
+        """
+
+    def revoke(self, grant: str, by: str) -> FlowGrant:
+        """End a grant: from when this returns no vote can use it.
+
+        Args:
+            grant: Its full id.
+            by: Who ends it.
+
+        Returns:
+            The grant afterwards.
+
+        Raises:
+            NotFound: There is no such grant.
+            Conflict: It was revoked before; `standing` is the grant.
         """
 
     # -- lists; a page costs the same however long the list is

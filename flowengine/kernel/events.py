@@ -164,8 +164,10 @@ class Decided(TypedDict, total=False):
     """Of a policy that answers whether an environment may be opened: `{policy}`, narrower rules
     that it says yes to; `{refused: True}`, so the error is `Refused`."""
     grant: Plain
-    """With a yes to a call: `{args, uses, until}`, so that it answers for later calls like it, too;
-    see `grants`."""
+    """With a yes to a call: `{args, uses, until, scope}`, so that it answers for later calls like
+    it, too; see `grants`."""
+    granted: str
+    """Id of the grant for all executions of the flow that it comes from."""
     sent: int
     """When it was made (ms), if it was recorded before it was journaled."""
 

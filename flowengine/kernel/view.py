@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.linked import Flow, Graph, Node
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         Arrival,
         Budget,
         Cleanup,
-        Grant,
         JoinState,
         Scope,
         State,
@@ -243,7 +242,7 @@ def counting(record: dict[str, Plain], choice: str) -> str:
     return "other"
 
 
-def grant_status(grant: Grant, now: int) -> str:
+def grant_status(grant: Mapping[str, Any], now: int) -> str:
     """Return how a grant stands: `open`, `revoked`, `used up` or `over`."""
     if "revoked" in grant:
         return "revoked"

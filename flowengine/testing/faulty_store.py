@@ -35,6 +35,7 @@ from flowengine.journal.records import (
     ExecutionFilter,
     ExecutionPage,
     ExecutionRecord,
+    FlowGrant,
     Loaded,
     Message,
     Outgoing,
@@ -280,6 +281,15 @@ class FaultyStore(Store):
 
     def wait(self, id: str) -> Wait:
         return self._alive.wait(id)
+
+    # -- grants
+
+    def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
+        return self._alive.grants(flow, tool)
+
+    def revoke(self, grant: str, by: str) -> FlowGrant:
+        revoked: FlowGrant = self._write("revoke", grant, by)
+        return revoked
 
     # -- lists
 

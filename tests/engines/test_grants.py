@@ -12,7 +12,7 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.results import Result
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.kernel.waiting.grants import fits
+from flowengine.kernel.notation.grants import fits
 
 ACTS = """
 def write(path: str, text: str = "", n: int = 0) -> str:

@@ -17,7 +17,7 @@ flowengine approve --all --batch documents --dry-run"""
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     deciding.configure(parser, fills=True)
-    later = parser.add_argument_group("later calls of the same tool, in the same execution")
+    later = parser.add_argument_group("later calls of the same tool")
     later.add_argument(
         "--grant",
         metavar="NAME=PATTERN",
@@ -28,6 +28,11 @@ def configure(parser: ArgumentParser) -> None:
     )
     later.add_argument("--uses", metavar="N", type=int, help="only the next N")
     later.add_argument("--lasts", metavar="DURATION", help="only for so long: 2h")
+    later.add_argument(
+        "--scope",
+        choices=["execution", "flow"],
+        help="those of this execution, as without it, or of all executions of the flow",
+    )
     parser.set_defaults(counts_as="approve")
 
 

@@ -1,4 +1,4 @@
-"""`flowengine grants list`: which later calls of an execution are approved already."""
+"""`flowengine grants list`: which later calls are approved already."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from argparse import ArgumentParser, Namespace
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err, out, out_json, table, when
 
-HELP = "list what was granted to an execution, with how often it was used"
+HELP = "list grants: what was approved for later calls, and how often it was used"
 EXAMPLE = "flowengine grants list 01k8xq3zn3m0"
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("execution", metavar="ID", help="the execution")
+    parser.add_argument(
+        "execution",
+        metavar="ID",
+        nargs="?",
+        help="the execution; without it those for all executions of a flow",
+    )
 
 
 def run(arguments: Namespace) -> int:
@@ -34,8 +39,10 @@ def run(arguments: Namespace) -> int:
         for grant in found:
             uses = f"{grant['used']} of {grant['uses']}" if "uses" in grant else str(grant["used"])
             args = ", ".join(f"{name}={value}" for name, value in grant["args"].items())
-            row = [session.short_wait(grant["id"]), grant["tool"], grant["status"], uses]
+            holds = f"flow {grant['flow']}" if "flow" in grant else "execution"
+            row = [session.short_wait(grant["id"]), grant["tool"], holds, grant["status"], uses]
             rows.append([clean(one) for one in (*row, grant.get("until", "-"), grant["by"], args)])
-        for line in table(rows, ["ID", "TOOL", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS"]):
+        heads = ["ID", "TOOL", "HOLDS FOR", "STATUS", "USED", "UNTIL", "BY", "ARGUMENTS"]
+        for line in table(rows, heads):
             out(when(line))
     return 0

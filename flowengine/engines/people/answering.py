@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.people.approval_ownership import hand
 from flowengine.engines.people.approvals import Answer, decide
 from flowengine.engines.people.waits import stored_wait_view, wait_of
+from flowengine.engines.running.flow_grants import answer_open
 from flowengine.errors import Conflict, InputError, NotAllowed, UsageError
 from flowengine.journal.encoding import pack
+from flowengine.kernel.notation.grants import FLOW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +58,13 @@ def record_decision(
     except (Conflict, InputError, NotAllowed) as error:
         _note_refused(host, id, who, error)
         raise
-    return decision, answer.get("resume", True)
+    resume = answer.get("resume", True)
+    if decision.first and (answer.get("grant") or {}).get("scope") == FLOW:
+        stands = store.wait(id)
+        for other in answer_open(host, stands.flow, stands.record["tool"]):
+            if resume and other != decision.execution:
+                host.woken[other] = True
+    return decision, resume
 
 
 def _note_refused(host: Host, wait: str, who: Actor, error: FlowEngineError) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.executions.assignees import excluded, is_assignee
 from flowengine.errors import Conflict, NotAllowed, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_event, unpack_message
@@ -110,12 +111,12 @@ def check_assignee(
         NotAllowed: The user may not.
     """
     user = users[0]
-    excluded = _excluded(wait, users, settings)
-    if excluded is None and is_assignee(wait, user, settings):
+    barred = excluded(wait, users, settings)
+    if barred is None and is_assignee(wait, user, settings):
         return
     gave = user in gave_away(wait)
-    if excluded is not None:
-        user = excluded
+    if barred is not None:
+        user = barred
         reason = f"excluded are {', '.join(wait['exclude'])}"
     elif gave:
         reason = f"{user} has delegated it"
@@ -125,23 +126,9 @@ def check_assignee(
     raise NotAllowed(
         f"{user} may not {what} '{wait.get('title') or wait['address']}': {reason}",
         hint=None
-        if gave or excluded is not None
+        if gave or barred is not None
         else f"{user} is in {mine}, by settings.yaml; --as USER acts on behalf of somebody else",
     )
-
-
-def _excluded(wait: Mapping[str, Any], users: Sequence[str], settings: Settings) -> str | None:
-    """Return the first of the users whom a wait excludes."""
-    named = wait.get("exclude") or []
-    return next((user for user in users if settings.is_one_of(user, named)), None)
-
-
-def is_assignee(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
-    """Return whether a user is among the assignees of a wait, and neither excluded nor past it."""
-    if _excluded(wait, [user], settings) is not None or user in gave_away(wait):
-        return False
-    assignees = wait.get("assignees")
-    return not assignees or settings.is_one_of(user, assignees)
 
 
 def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
 from flowengine.engines.people.grants import checked_grant
 from flowengine.engines.results import Decision
+from flowengine.engines.running.flow_grants import to_keep
 from flowengine.engines.starting.inputs import fill_defaults
 from flowengine.errors import Conflict, InputError
 from flowengine.journal.encoding import pack, unpack
@@ -95,7 +96,8 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
     decision["attachments"] = [_keep(store, wait.execution, path) for path in files]
     event = {"type": "decided", "at": now, "wait": wait.number, **decision}
     approves = _choice(wait.record, answer.choice).get("counts_as") == "approve"
-    stands = store.decide(id, Vote(answer.who.user, now, approves, pack(event)))
+    gives = to_keep(wait, decision)
+    stands = store.decide(id, Vote(answer.who.user, now, approves, pack(event), gives))
     if stands.accepted:
         return _decision(wait, event, first=True)
     if stands.settled:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.running.flow_grants import as_kernel_has_it
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.encoding import pack
+from flowengine.journal.short_ids import the_one
+from flowengine.kernel.notation.grants import FLOW
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time, parse_duration
 from flowengine.kernel.view import counting, grant_status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from flowengine.engines.actors import Actor
     from flowengine.engines.host import Host
     from flowengine.engines.infos import GrantGiven, GrantInfo
+    from flowengine.journal.records import FlowGrant
 
 
 def checked_grant(
@@ -32,28 +36,17 @@ def checked_grant(
     Raises:
         InputError: It cannot be given, or is none.
     """
-    if "digest" not in wait:
-        raise InputError("only the approval of a call can be granted for later ones", field="grant")
-    if counting(dict(wait), choice) != "approve":
-        raise InputError(f"'{choice}' is no approval that later calls could share", field="grant")
-    if wait.get("required"):
-        message = f"{wait['tool']!r} says 'approval: required': each call is asked about"
-        raise InputError(message, field="grant")
-    if (wait.get("need") or 1) > 1:
-        message = "several people have to approve this, so one cannot approve later calls"
-        raise InputError(message, field="grant")
-    if unknown := given.keys() - {"args", "uses", "lasts"}:
+    _check_may_be_granted(wait, choice)
+    if unknown := given.keys() - {"scope", "args", "uses", "lasts"}:
         message = f"a grant has no '{min(unknown)}'"
-        raise InputError(message, field="grant", hint="it has args, uses and lasts")
-    patterns = dict(given.get("args") or {})
-    known: Any = wait.get("subject")
-    known = known if isinstance(known, dict) else {}
-    for name, pattern in patterns.items():
-        if name not in known or not isinstance(pattern, str):
-            names = ", ".join(known) or "none"
-            message = f"'{name}' is no argument of this call"
-            raise InputError(message, field=f"grant.args.{name}", hint=f"its arguments: {names}")
-    found: dict[str, Any] = {"args": patterns}
+        raise InputError(message, field="grant", hint="it has scope, args, uses and lasts")
+    found: dict[str, Any] = {"args": _patterns(wait, given)}
+    scope: Any = given.get("scope", "execution")
+    if scope not in ("execution", FLOW):
+        message = f"the scope of a grant is 'execution' or 'flow', not {scope!r}"
+        raise InputError(message, field="grant.scope")
+    if scope == FLOW:
+        found["scope"] = FLOW
     uses: Any = given.get("uses")
     if uses is not None:
         if not isinstance(uses, int) or isinstance(uses, bool) or uses < 1:
@@ -70,66 +63,143 @@ def checked_grant(
     return found
 
 
-def grants_of(host: Host, execution: str) -> list[GrantInfo]:
-    """Return the grants of an execution, oldest first; those that were revoked, too.
+def _check_may_be_granted(wait: Mapping[str, Any], choice: str) -> None:
+    """Check that a question can be answered for later calls, too.
+
+    Raises:
+        InputError: It cannot.
+    """
+    if "digest" not in wait:
+        raise InputError("only the approval of a call can be granted for later ones", field="grant")
+    if counting(dict(wait), choice) != "approve":
+        raise InputError(f"'{choice}' is no approval that later calls could share", field="grant")
+    message = None
+    if wait.get("required"):
+        message = f"{wait['tool']!r} says 'approval: required': each call is asked about"
+    elif (wait.get("need") or 1) > 1:
+        message = "several people have to approve this, so one cannot approve later calls"
+    elif wait.get("claim"):
+        message = "each of these questions has to be claimed, so one cannot approve later calls"
+    if message is not None:
+        raise InputError(message, field="grant")
+
+
+def _patterns(wait: Mapping[str, Any], given: GrantGiven) -> dict[str, str]:
+    """Return what arguments of later calls may be.
+
+    Raises:
+        InputError: The call has no such argument, or what it may be is no pattern.
+    """
+    patterns = dict(given.get("args") or {})
+    known: Any = wait.get("subject")
+    known = known if isinstance(known, dict) else {}
+    for name, pattern in patterns.items():
+        if name not in known or not isinstance(pattern, str):
+            names = ", ".join(known) or "none"
+            message = f"'{name}' is no argument of this call"
+            raise InputError(message, field=f"grant.args.{name}", hint=f"its arguments: {names}")
+    return patterns
+
+
+def grants_of(host: Host, execution: str | None) -> list[GrantInfo]:
+    """Return the grants that hold for an execution, or did; those that were revoked, too.
 
     Args:
-        execution: Full id.
-    """
-    import json
+        execution: Full id; None: those for all executions of a flow, of any flow.
 
+    Returns:
+        Those of the execution, then those of its flow, both oldest first.
+    """
+    if execution is None:
+        return [_of_flow(host, grant) for grant in host.store.grants()]
+    of_flow = host.store.grants(host.store.execution(execution).flow)
+    return [*_of_execution(host, execution), *(_of_flow(host, grant) for grant in of_flow)]
+
+
+def _of_execution(host: Host, execution: str) -> Iterator[GrantInfo]:
     state = host.stored(execution, 0).state
     ended = _revoked(host, execution)
-    found: list[GrantInfo] = []
     for number, grant in state.get("grants", {}).items():
-        shown = {name: json.dumps(value, default=repr) for name, value in grant["args"].items()}
-        info: GrantInfo = {
-            "id": wait_id(execution, number),
-            "execution": execution,
-            "tool": grant["tool"],
-            "args": {**shown, **grant["patterns"]},
-            "used": grant["used"],
-            "by": grant["by"],
-            "at": format_time(grant["at"]),
-            "status": grant_status(grant, host.clock.now()),
-        }
-        if "uses" in grant:
-            info["uses"] = grant["uses"]
-        if "until" in grant:
-            info["until"] = format_time(grant["until"])
+        info = _info(host, wait_id(execution, number), execution, grant)
         by = grant.get("revoked") or ended.get(number)
         if by is not None:
             info["status"], info["revoked_by"] = "revoked", by
-        found.append(info)
-    return found
+        yield info
 
 
-def revoke(host: Host, id: str, who: Actor) -> str:
-    """Record that a grant ends; whoever drives its execution takes it from there.
+def _of_flow(host: Host, grant: FlowGrant) -> GrantInfo:
+    found = as_kernel_has_it(grant)
+    info = _info(host, grant.id, found["execution"], found)
+    info["flow"] = grant.flow
+    if grant.revoked_by is not None:
+        info["revoked_by"] = grant.revoked_by
+    return info
+
+
+def _info(host: Host, id: str, execution: str, grant: Mapping[str, Any]) -> GrantInfo:
+    import json
+
+    shown = {name: json.dumps(value, default=repr) for name, value in grant["args"].items()}
+    info: GrantInfo = {
+        "id": id,
+        "execution": execution,
+        "tool": grant["tool"],
+        "args": {**shown, **grant["patterns"]},
+        "used": grant["used"],
+        "by": grant["by"],
+        "at": format_time(grant["at"]),
+        "status": grant_status(grant, host.clock.now()),
+    }
+    if "uses" in grant:
+        info["uses"] = grant["uses"]
+    if "until" in grant:
+        info["until"] = format_time(grant["until"])
+    return info
+
+
+def revoke(host: Host, id: str, who: Actor) -> GrantInfo:
+    """End a grant: of one execution, or of all of a flow.
+
+    The store ends one for a flow at once. Of one for an execution it is recorded, and whoever
+    drives the execution takes it from there.
 
     Args:
         id: Of the grant, or an unambiguous prefix of it.
         who: Who ends it.
 
     Returns:
-        The full id of the execution.
+        The grant afterwards.
 
     Raises:
         NotFound: There is no such grant.
         Conflict: It has ended.
+        UsageError: Several grants have this prefix.
     """
+    of_flows = [grant.id for grant in host.store.grants() if grant.id.startswith(id)]
+    if of_flows:
+        full = the_one(id, of_flows, "grant", host.store.location)
+        return _of_flow(host, host.store.revoke(full, who.fields()["by"]))
     wait = host.store.wait(host.store.find_wait(id))
-    known = {grant["id"]: grant for grant in grants_of(host, wait.execution)}
-    grant = known.get(wait.id)
-    if grant is None:
-        hint = f"see them: flowengine grants list {host.store.short_execution(wait.execution)}"
-        raise NotFound(f"no grant was given with the decision on {wait.id}", hint=hint)
+    grant = _one(host, wait.execution, wait.id)
     if grant["status"] == "revoked":
         raise Conflict(f"the grant {wait.id} was revoked by {grant['revoked_by']}")
     at = host.clock.now()
     event = {"type": "revoked", "at": at, "grant": wait.number, **who.fields()}
     host.store.send(wait.execution, pack(event), at, host.ids.message())
-    return wait.execution
+    return _one(host, wait.execution, wait.id)
+
+
+def _one(host: Host, execution: str, id: str) -> GrantInfo:
+    """Return a grant of an execution.
+
+    Raises:
+        NotFound: There is none.
+    """
+    for grant in _of_execution(host, execution):
+        if grant["id"] == id:
+            return grant
+    hint = f"see them: flowengine grants list {host.store.short_execution(execution)}"
+    raise NotFound(f"no grant was given with the decision on {id}", hint=hint)
 
 
 def _revoked(host: Host, execution: str) -> dict[int, str]:

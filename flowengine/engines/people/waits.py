@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.executions.assignees import is_assignee
 from flowengine.engines.executions.views import timers_of, wait_view
-from flowengine.engines.people.approval_ownership import is_assignee, standing
+from flowengine.engines.people.approval_ownership import standing
 from flowengine.engines.results import WaitPage
 from flowengine.journal.records import WaitFilter
 from flowengine.journal.shapes import unpack_event

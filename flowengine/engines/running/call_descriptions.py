@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.kernel.events import Event
+    from flowengine.kernel.events import Described
 
 LONGEST = 1 << 20
 """Characters of a tool's text that are kept."""
@@ -30,7 +30,7 @@ def has_source(execution: Execution, step: int) -> bool:
     return registry.kind_class(spec["kind"]).source is not StepKind.source
 
 
-def described(execution: Execution, wait: int, step: int, now: int) -> Event | None:
+def described(execution: Execution, wait: int, step: int, now: int) -> Described | None:
     """Return what is told of a call that people are asked about; the text is kept.
 
     Args:
@@ -51,7 +51,7 @@ def described(execution: Execution, wait: int, step: int, now: int) -> Event | N
     return {"type": "described", "at": now, "wait": wait, "source": kept["sha256"]}
 
 
-def undescribed(execution: Execution, now: int) -> Iterator[Event]:
+def undescribed(execution: Execution, now: int) -> Iterator[Described]:
     """Yield what is still to be told of questions: a process died right after it asked.
 
     Args:

@@ -32,6 +32,7 @@ from flowengine.kernel.commands import (
     Send,
     Stop,
 )
+from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -419,8 +420,6 @@ class Driver:
             if command.environment is None and self._answered(execution, command):
                 self.read_inbox(execution)
                 return
-            if command.environment is None:
-                self._describe(execution, command)
             if self.host.may_consult():
                 self.consult(execution, command)
             else:
@@ -433,20 +432,25 @@ class Driver:
             self.host.tell(Update(execution.id, "notify", command._asdict()))
 
     def _answered(self, execution: Execution, asked: Consult) -> bool:
-        """Return whether the rules of the host answer a question about a call."""
-        if not self.host.policies.there():
-            return False
-        from flowengine.engines.running.gate import answer
+        """Tell what only the engine knows of a call; return whether rules or grants answer."""
+        if self.host.policies.there():
+            from flowengine.engines.running.gate import answer
 
-        return answer(self.host, execution, asked)
-
-    def _describe(self, execution: Execution, asked: Consult) -> None:
-        """Tell what only the engine knows of a call that people are asked about."""
+            if answer(self.host, execution, asked):
+                return True
         from flowengine.engines.running.call_descriptions import described
 
         event = described(execution, asked.wait, asked.step, self.host.clock.now())
+        source = None
         if event is not None:
+            source = event["source"]
             self.post(execution, event)
+        if not self.host.store.grants(execution.context.flow):
+            return False
+        from flowengine.engines.running import flow_grants
+
+        wait = self.host.store.wait(wait_id(execution.id, asked.wait))
+        return flow_grants.answer(self.host, wait, source)
 
     def _deliver(self) -> None:
         """Take what executions have sent to whom it is for; those that are driven here read it."""

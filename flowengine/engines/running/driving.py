@@ -15,6 +15,7 @@ from flowengine.engines.executions.views import result_of
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.recovery import recover, take_hands
 from flowengine.errors import Conflict, NotFound, UsageError
+from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -87,12 +88,22 @@ class Driving:
         try:
             found = host.stored(id, epoch)
             self._bring(found, resources)
+            self._answer_open(found)
             recover(found, host.store.inbox(id), host.clock.now())
             _look_ahead(found)
         except BaseException:
             host.keeper.release([(id, epoch)])
             raise
         return found
+
+    def _answer_open(self, execution: Execution) -> None:
+        """Answer what a process asked that died before a grant could answer it."""
+        if any("digest" in record for record in execution.waits.values()):
+            from flowengine.engines.running.flow_grants import answer
+
+            for number in execution.waits:
+                wait = self._host.store.wait(wait_id(execution.id, number))
+                answer(self._host, wait, wait.record.get("source"))
 
     # To rest
 

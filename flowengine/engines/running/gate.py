@@ -65,8 +65,8 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     changed = None
     if run.approved is not None and "source" in run.approved:
         changed = difference(host, execution, run.step, run.approved["source"])
-    version = version_of(step, offered)
-    if changed is None and _stands(said, run, version, step):
+    version, ended = version_of(step, offered), _ended_grant(host, execution, run)
+    if changed is None and ended is None and _stands(said, run, version, step):
         return None
     event: dict[str, Any] = {
         "type": "asked", "at": host.clock.now(), "unit": run.unit, "attempt": run.attempt,
@@ -74,9 +74,27 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     }  # fmt: skip
     if said is not None and said.do == "ask":
         event["rule"] = said.rule
+    elif ended is not None:
+        event["rule"] = ended
     if changed is not None:
         event["difference"] = changed
     return event  # type: ignore[return-value] # built key by key
+
+
+def _ended_grant(host: Host, execution: Execution, run: Run) -> str | None:
+    """Return how the grant ended that the yes to a call comes from; None: it stands, or none does.
+
+    What it answered and has not begun does not begin.
+    """
+    approved = run.approved or {}
+    by = None
+    if "granted" in approved:
+        from flowengine.engines.running.flow_grants import revoked_by
+
+        by = revoked_by(host.store, execution.context.flow, approved["granted"])
+    elif "grant" in approved:
+        by = execution.state.get("grants", {}).get(approved["grant"], {}).get("revoked")
+    return None if by is None else f"the grant that answered was revoked by {by}"
 
 
 def _stands(said: Verdict | None, run: Run, version: str, step: StepSpec) -> bool:

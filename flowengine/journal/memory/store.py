@@ -20,6 +20,7 @@ from flowengine.journal.filters import (
     read_page_end,
 )
 from flowengine.journal.memory.claims import Claims
+from flowengine.journal.memory.grants import Grants
 from flowengine.journal.memory.messages import Messages
 from flowengine.journal.memory.records import Journal, KeptWait
 from flowengine.journal.records import (
@@ -31,6 +32,7 @@ from flowengine.journal.records import (
     ExecutionFilter,
     ExecutionPage,
     ExecutionRecord,
+    FlowGrant,
     Head,
     Loaded,
     Message,
@@ -88,6 +90,7 @@ class MemoryStore(Store):
         self._opened = 0
         self._messages = Messages()
         self._claims = Claims(self._messages)
+        self._grants = Grants()
         self._changes = 0
         self._folder: TemporaryDirectory[str] | None = None
 
@@ -442,11 +445,14 @@ class MemoryStore(Store):
             before = kept.show(votes=True)
             if not before.open or own is not None or vote.by in before.journaled:
                 return Standing(False, not before.open, before.decision or own, before)
+            if vote.uses is not None and not self._grants.use(vote.uses, vote.at):
+                return Standing(False, False, None, before)
             kept.votes.append(vote)
             approvals = {*before.journaled, *(cast.by for cast in kept.votes if cast.approves)}
             settled = not vote.approves or len(approvals) >= before.record.get("need", 1)
             if settled:
                 kept.wait = kept.wait._replace(decision=vote.event)
+                self._grants.give(wait, before.flow, vote)
             self._messages.deliver(("wait", wait), vote.by, before.execution, vote.at, vote.event)
             return Standing(True, settled, vote.event, kept.show(votes=True))
 
@@ -461,6 +467,16 @@ class MemoryStore(Store):
             raise NotFound(
                 f"there is no wait {id}", hint="list them: flowengine approvals list"
             ) from None
+
+    # -- grants
+
+    def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
+        with self._lock:
+            return self._grants.list_grants(flow, tool)
+
+    def revoke(self, grant: str, by: str) -> FlowGrant:
+        with self._lock:
+            return self._grants.revoke(grant, by)
 
     # -- lists
 

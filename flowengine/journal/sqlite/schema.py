@@ -115,7 +115,16 @@ _VERSION_3 = (
         sum INTEGER NOT NULL, items BLOB NOT NULL, UNIQUE (execution, name, first))""",
 )
 
-MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3)
+_VERSION_4 = (
+    # Grants for all executions of a flow, by the wait with whose decision they were given.
+    """CREATE TABLE grants (
+        id TEXT PRIMARY KEY, flow TEXT NOT NULL, tool TEXT NOT NULL, version TEXT NOT NULL,
+        given_by TEXT NOT NULL, at INTEGER NOT NULL, body BLOB NOT NULL, uses INTEGER,
+        until INTEGER, used INTEGER NOT NULL, revoked_by TEXT) WITHOUT ROWID""",
+    "CREATE INDEX grants_by_tool ON grants (flow, tool)",
+)
+
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 """`MIGRATIONS[n]` makes version n + 1 of version n."""
 
 

@@ -19,6 +19,7 @@ from flowengine.journal.records import (
     ExecutionFilter,
     ExecutionPage,
     ExecutionRecord,
+    FlowGrant,
     Loaded,
     Message,
     Outgoing,
@@ -35,7 +36,7 @@ from flowengine.journal.records import (
 from flowengine.journal.refusals import ended
 from flowengine.journal.shapes import DAMAGE_HINT, Sound
 from flowengine.journal.short_ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
-from flowengine.journal.sqlite import queries
+from flowengine.journal.sqlite import grants, queries
 from flowengine.journal.sqlite.appends import create_waiting, find_number, lease_lost, write
 from flowengine.journal.sqlite.database import ERRORS, Database
 from flowengine.journal.sqlite.rows import (
@@ -359,11 +360,14 @@ class SqliteStore(Store):
             own = next((event for voter, _, event in votes if voter == vote.by), None)
             if not record.open or own is not None or vote.by in record.journaled:
                 return Standing(False, not record.open, record.decision or own, record)
+            if vote.uses is not None and not grants.use(connection, vote.uses, vote.at):
+                return Standing(False, False, None, record)
             connection.execute(queries.VOTE, (number, vote.by, vote.at, vote.approves, vote.event))
             approvals = {vote.by, *record.journaled, *(by for by, approves, _ in votes if approves)}
             settled = not vote.approves or len(approvals) >= record.record.get("need", 1)
             if settled:
                 connection.execute(queries.SETTLE, (vote.event, number))
+                grants.give(connection, wait, record.flow, vote)
                 connection.execute(queries.CLOSE_WAIT_FOR, (wait,))
             execution = find_number(connection, record.execution)
             address, message_id = f"wait {wait}", vote.by
@@ -377,6 +381,16 @@ class SqliteStore(Store):
             row = _find_wait(connection, id)
             votes = [event for _, _, event in connection.execute(queries.VOTES, (row[9],))]
         return read_wait(row, votes)
+
+    # -- grants
+
+    def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
+        with self._database.reading() as connection:
+            return grants.list_grants(connection, flow, tool)
+
+    def revoke(self, grant: str, by: str) -> FlowGrant:
+        with self._database.writing() as connection:
+            return grants.revoke(connection, grant, by)
 
     # -- lists
 

@@ -202,6 +202,8 @@ class Grant(TypedDict, total=False):
     """Argument → what it may be; the others have to be the same as in `args`."""
     source: str
     """Digest of the text of the tool."""
+    people: dict[str, Plain]
+    """`assignees` and `exclude` of the question; others are asked about calls of other people."""
     uses: int
     """How many calls it answers for; absent: any number."""
     until: int

@@ -20,6 +20,7 @@ from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.graph.rules import Verdict, strictest
 from flowengine.kernel.graph.secret_texts import masked
 from flowengine.kernel.machine import Machine, require
+from flowengine.kernel.notation.grants import ONLY_PEOPLE
 from flowengine.kernel.state import entries
 from flowengine.kernel.view import RESPOND, edited
 from flowengine.kernel.waiting import answers, grants
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 CALL = "call"
 """Stands where other questions have the digest of what they are about: a unit makes one call."""
-_ONLY_PEOPLE = frozenset({"required", "difference", "form"})
-"""What a question has that no grant answers."""
 CHOICES = [
     {"id": id, "label": id.capitalize(), "counts_as": counts_as, "comment": "optional"}
     for id, counts_as in (("approve", "approve"), ("reject", "reject"), (RESPOND, "other"))
@@ -82,7 +81,8 @@ def _granted(m: Machine, unit: Unit, asked: dict[str, Plain], args: Plain) -> bo
     """Return whether a grant answers the question about a call."""
     if "grants" not in m.state:
         return False
-    kept = grants.use(m, asked["tool"], asked["version"], args)
+    people = grants.people(asked["fields"])
+    kept = grants.use(m, asked["tool"], asked["version"], args, people)
     if kept is not None:
         answers.put(m, (unit["id"], CALL), kept)
     return kept is not None
@@ -91,16 +91,15 @@ def _granted(m: Machine, unit: Unit, asked: dict[str, Plain], args: Plain) -> bo
 def granted(m: Machine, wait: Wait) -> Plain:
     """Return what a grant answers to an open question about a call; None: nothing."""
     record = wait["record"]
-    only_people = not record.keys().isdisjoint(_ONLY_PEOPLE) or (record.get("need") or 1) > 1
+    only_people = not record.keys().isdisjoint(ONLY_PEOPLE) or (record.get("need") or 1) > 1
     if only_people or not wait["shown"]:
         return None
     [number] = wait["units"]
     args = m.state["units"][number].get("args")
     args = record["subject"] if args is None else args
-    kept = grants.use(m, record["tool"], record["version"], args)
-    if kept is not None and "source" in record:
-        kept["source"] = record["source"]
-    return kept
+    return grants.use(
+        m, record["tool"], record["version"], args, grants.people(record), record.get("source")
+    )
 
 
 def _must_ask(asked: dict[str, Plain], rule: Verdict | None) -> bool:
@@ -243,6 +242,8 @@ def approved(m: Machine, wait: Wait, decision: dict[str, Any]) -> dict[str, Plai
     kept: dict[str, Plain] = {"version": record["version"], "args": args}
     if decision.get("via") != "policy":
         kept |= {key: decision[key] for key in ("edits", "comment") if decision.get(key)}
+    if "granted" in decision:
+        kept["granted"] = decision["granted"]
     return {**kept, "source": record["source"]} if "source" in record else kept
 
 

@@ -4,17 +4,22 @@ Who approves a call may say that calls of the same tool, in this execution, need
 as long as their arguments fit, a time is not over, and a number of them is not used up. A grant is
 part of the decision, so it is in the journal; what it answers follows from there. It answers no
 question of a tool that says `required`.
+
+Grants for all executions of a flow are kept by the store; `engines.running.flow_grants` answers
+questions by them.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.notation.grants import FLOW, covers
 from flowengine.kernel.view import grant_status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flowengine.kernel.events import Revoked
     from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Grant, Wait
@@ -29,7 +34,7 @@ def give(m: Machine, wait: Wait, decision: dict[str, Any], args: Plain) -> None:
         args: What runs now; what the grant does not name has to be the same later.
     """
     given = decision.get("grant")
-    if given is None:
+    if given is None or given.get("scope") == FLOW:
         return
     record = wait["record"]
     grant: Grant = {
@@ -41,21 +46,43 @@ def give(m: Machine, wait: Wait, decision: dict[str, Any], args: Plain) -> None:
             grant[key] = given[key]
     if "source" in record:
         grant["source"] = record["source"]
+    if (asked := people(record)) is not None:
+        grant["people"] = asked
     m.state.setdefault("grants", {})[wait["id"]] = grant
 
 
-def use(m: Machine, tool: str, version: str, args: Plain) -> dict[str, Plain] | None:
+def people(asked: Mapping[str, Any]) -> dict[str, Plain] | None:
+    """Return who may answer a question, and who may not; None: anybody may.
+
+    Who may say yes to one call need not be who may say yes to the next one.
+    """
+    return {key: asked[key] for key in ("assignees", "exclude") if asked.get(key)} or None
+
+
+def use(
+    m: Machine,
+    tool: str,
+    version: str,
+    args: Plain,
+    asked: dict[str, Plain] | None,
+    source: str | None = None,
+) -> dict[str, Plain] | None:
     """Return the answer that a grant gives to the question about a call; None: none fits.
 
     Args:
         tool: What is called.
         version: Of its declaration.
         args: What it is given, but for what the flow fixes.
+        asked: The people who may answer the question.
+        source: Digest of the text of the tool, if it is known; else the engine looks at it before
+            the call is made.
     """
     for number, grant in m.state.get("grants", {}).items():
         if (grant["tool"], grant["version"]) != (tool, version):
             continue
-        if grant_status(grant, m.now) == "open" and _fits(grant, args or {}):
+        if grant.get("people") != asked or source not in (None, grant.get("source")):
+            continue
+        if grant_status(grant, m.now) == "open" and covers(grant, args or {}):
             grant["used"] += 1
             kept: dict[str, Plain] = {"approved": True, "by": grant["by"], "grant": number}
             kept |= {"version": version, "args": args}
@@ -68,46 +95,3 @@ def revoke(m: Machine, event: Revoked) -> None:
     grant = m.state.get("grants", {}).get(event["grant"])
     if grant is not None:
         grant.setdefault("revoked", event["by"])
-
-
-def _fits(grant: Grant, args: dict[str, Plain]) -> bool:
-    """Return whether arguments fit: by their patterns, else they are the same as they were."""
-    patterns, before = grant["patterns"], grant["args"]
-    if any(name not in args for name in patterns):
-        return False
-    return all(
-        fits(patterns[name], value)
-        if name in patterns
-        else name in before and _text(before[name]) == _text(value)
-        for name, value in args.items()
-    ) and all(name in args or name in patterns for name in before)
-
-
-def fits(pattern: str, value: Plain) -> bool:
-    """Return whether a value fits a pattern.
-
-    In a pattern `*` stands for any characters but `/`, `**` for any at all, `?` for one. A pattern
-    with any of these never fits a text with `..` in its path: `out/*` is about what is in `out`.
-
-    Args:
-        pattern: For text; of other values it is compared with their JSON.
-        value: The value.
-    """
-    text = value if isinstance(value, str) else _text(value)
-    if pattern == "**":
-        return True
-    wild = any(sign in pattern for sign in "*?")
-    if wild and ".." in re.split(r"[/\\]", text):
-        return False
-    parts = re.split(r"(\*\*|\*|\?)", pattern)
-    meaning = {"**": ".*", "*": r"[^/\\]*", "?": r"[^/\\]"}
-    made = "".join([meaning.get(part) or re.escape(part) for part in parts])
-    return re.fullmatch(made, text, re.DOTALL) is not None
-
-
-def _text(value: Plain) -> str:
-    import json
-
-    if isinstance(value, bytes):
-        return f"bytes:{value.hex()}"
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)

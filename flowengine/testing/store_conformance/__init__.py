@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from flowengine.testing.store_conformance import (
     care,
+    grants,
     journals,
     leases,
     lists,
@@ -25,7 +26,7 @@ __all__ = ["CHECKS", "Check", "MakeStore", "check_store"]
 
 CHECKS: list[Check] = [
     check
-    for part in (journals, leases, messages, locks, waits, lists, care)
+    for part in (journals, leases, messages, locks, waits, grants, lists, care)
     for name, check in vars(part).items()
     if name.startswith("check_")
 ]

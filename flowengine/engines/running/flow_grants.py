@@ -1,0 +1,140 @@
+"""Grants for all executions of a flow: they answer questions as whoever gave them would.
+
+They are in the store, which counts a use with the very decision that it is, so whichever process
+asks, each answers as many questions as it says. What the kernel knows of this is a decision.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.executions.assignees import is_assignee
+from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.records import NewGrant, Vote, WaitFilter
+from flowengine.kernel.notation.grants import FLOW, ONLY_PEOPLE, covers
+from flowengine.kernel.view import edited, grant_status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.engines.host import Host
+    from flowengine.journal.records import FlowGrant, Wait
+    from flowengine.journal.store import Store
+
+
+def to_keep(wait: Wait, decision: Mapping[str, Any]) -> NewGrant | None:
+    """Return the grant for all executions that comes with a decision; None: none does.
+
+    Args:
+        wait: The question about a call.
+        decision: Checked.
+    """
+    given, record = decision.get("grant"), wait.record
+    if given is None or given.get("scope") != FLOW:
+        return None
+    args = edited(record["subject"], decision.get("edits") or {})
+    body = {"args": args, "patterns": given["args"], "execution": wait.execution}
+    if "source" in record:
+        body["source"] = record["source"]
+    uses, until = given.get("uses"), given.get("until")
+    return NewGrant(record["tool"], record["version"], pack(body), uses, until)
+
+
+def as_kernel_has_it(grant: FlowGrant) -> dict[str, Any]:
+    """Return a grant in the form of those of one execution."""
+    found: dict[str, Any] = {**unpack(grant.body), "used": grant.used, "by": grant.by}
+    found |= {"tool": grant.tool, "version": grant.version, "at": grant.at}
+    for key, value in (
+        ("uses", grant.uses),
+        ("until", grant.until),
+        ("revoked", grant.revoked_by),
+    ):
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def answer(host: Host, wait: Wait, source: str | None) -> bool:
+    """Answer a question about a call by a grant, if one fits.
+
+    Args:
+        wait: The question.
+        source: Digest of the text of the tool, if it is known.
+
+    Returns:
+        Whether it is answered; if not, it is left to others.
+    """
+    record = wait.record
+    if "digest" not in record or not wait.open or _takes_a_person(record):
+        return False
+    now = host.clock.now()
+    if record.get("due") is not None and record["due"] <= now:
+        return False
+    return any(
+        _use(host.store, wait, grant, now)
+        for grant in host.store.grants(wait.flow, record["tool"])
+        if _fits(grant, record, source, now) and is_assignee(record, grant.by, host.settings)
+    )
+
+
+def answer_open(host: Host, flow: str, tool: str) -> list[str]:
+    """Answer the open questions about a tool by the grants of a flow.
+
+    Args:
+        flow: Its id.
+        tool: Name of the tool.
+
+    Returns:
+        The executions that asked.
+    """
+    after, found = None, []
+    while True:
+        page = host.store.waits(WaitFilter(flow=flow, kinds=("approval",)), after)
+        asked = (wait for wait in page.items if wait.record.get("tool") == tool)
+        found += [one.execution for one in asked if answer(host, one, one.record.get("source"))]
+        after = page.next
+        if after is None:
+            return list(dict.fromkeys(found))
+
+
+def revoked_by(store: Store, flow: str, id: str) -> str | None:
+    """Return who has revoked a grant; None: it stands."""
+    return next((one.revoked_by for one in store.grants(flow) if one.id == id), None)
+
+
+def _takes_a_person(record: Mapping[str, Any]) -> bool:
+    """Return whether a question wants more than a yes that was given for another call."""
+    choice = _approving(record)
+    return (
+        not record.keys().isdisjoint(ONLY_PEOPLE)
+        or (record.get("need") or 1) > 1
+        or bool(record.get("claim"))
+        or choice is None
+        or choice.get("comment") == "required"
+    )
+
+
+def _approving(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the only choice that approves; None: there are several, or none."""
+    found = [one for one in record["choices"] if one.get("counts_as") == "approve"]
+    return found[0] if len(found) == 1 else None
+
+
+def _fits(grant: FlowGrant, record: Mapping[str, Any], source: str | None, now: int) -> bool:
+    known = as_kernel_has_it(grant)
+    return (
+        grant.version == record["version"]
+        and known.get("source") == source  # another text is another tool
+        and grant_status(known, now) == "open"
+        and covers(known, record["subject"])
+    )
+
+
+def _use(store: Store, wait: Wait, grant: FlowGrant, now: int) -> bool:
+    choice = _approving(wait.record)
+    assert choice is not None
+    event = {
+        "type": "decided", "at": now, "wait": wait.number, "choice": choice["id"], "by": grant.by,
+        "via": "grant", "form": None, "edits": None, "comment": None, "granted": grant.id,
+    }  # fmt: skip
+    return store.decide(wait.id, Vote(grant.by, now, True, pack(event), uses=grant.id)).accepted

@@ -1,0 +1,63 @@
+"""What a grant says: for which executions it holds, and for which arguments of calls."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+FLOW = "flow"
+"""The scope of a grant that holds for all executions of a flow."""
+ONLY_PEOPLE = frozenset({"required", "difference", "form"})
+"""What a question about a call has that no grant answers."""
+
+
+def covers(grant: Mapping[str, Any], args: dict[str, Any]) -> bool:
+    """Return whether arguments fit a grant: its patterns, else they are the same as they were.
+
+    Args:
+        grant: `patterns` by argument, and the `args` of the call that was approved.
+        args: Those of another call.
+    """
+    patterns, before = grant["patterns"], grant["args"]
+    if any(name not in args for name in patterns):
+        return False
+    return all(
+        fits(patterns[name], value)
+        if name in patterns
+        else name in before and _text(before[name]) == _text(value)
+        for name, value in args.items()
+    ) and all(name in args or name in patterns for name in before)
+
+
+def fits(pattern: str, value: Any) -> bool:
+    """Return whether a value fits a pattern.
+
+    In a pattern `*` stands for any characters but `/`, `**` for any at all, `?` for one. A pattern
+    with any of these never fits a text with `..` in its path: `out/*` is about what is in `out`.
+
+    Args:
+        pattern: For text; of other values it is compared with their JSON.
+        value: The value.
+    """
+    text = value if isinstance(value, str) else _text(value)
+    if pattern == "**":
+        return True
+    wild = any(sign in pattern for sign in "*?")
+    if wild and ".." in re.split(r"[/\\]", text):
+        return False
+    parts = re.split(r"(\*\*|\*|\?)", pattern)
+    meaning = {"**": ".*", "*": r"[^/\\]*", "?": r"[^/\\]"}
+    made = "".join([meaning.get(part) or re.escape(part) for part in parts])
+    return re.fullmatch(made, text, re.DOTALL) is not None
+
+
+def _text(value: Any) -> str:
+    import json
+
+    if isinstance(value, bytes):
+        return f"bytes:{value.hex()}"
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)

@@ -1,0 +1,282 @@
+"""Grants for all executions of a flow, kept by the store and used up across processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.engines.results import Result
+from flowengine.errors import Conflict, InputError, NotFound
+
+ACTS = """
+def write(path: str, text: str = "") -> str:
+    with open("acted.txt", "a") as file:
+        file.write(f"{path} ")
+    return path
+"""
+FLOW = """
+flowengine: 1
+id: it
+inputs:
+  paths: {type: array, items: {type: string}}
+  account: {type: string, default: a}
+tools:
+  write: {python: "acts:write", approval: APPROVAL BIND}
+steps:
+  - id: w
+    map: "${{ inputs.paths }}"
+    call: write
+    with: {path: "${{ item }}"}
+"""
+ANY = {"path": "*"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    Path("acts.py").write_text(ACTS)
+
+
+def acted() -> list[str]:
+    file = Path("acted.txt")
+    return sorted(file.read_text().split()) if file.exists() else []
+
+
+def write(approval: str = "ask", bind: str = "", id: str = "it") -> str:
+    text = FLOW.replace("APPROVAL", approval).replace("BIND", bind and f", bind: {bind}")
+    Path(f"{id}.yaml").write_text(text.replace("id: it", f"id: {id}"))
+    return f"{id}.yaml"
+
+
+def begin(engine: Engine, *paths: str, flow: str = "it.yaml", **inputs: str) -> Result:
+    return engine.run(flow, {"paths": list(paths), **inputs})
+
+
+def grant(engine: Engine, result: Result, **given: Any) -> Result:
+    wanted: Any = {"scope": "flow", **given}
+    after = engine.approve(result.waits[0]["id"], grant=wanted).result
+    assert after is not None
+    return after
+
+
+def test_later_executions_are_not_asked_as_often_as_granted() -> None:
+    write()
+    with Engine("store") as engine:
+        assert grant(engine, begin(engine, "a"), args=ANY, uses=2).status == "succeeded"
+    with Engine("store") as engine:
+        assert begin(engine, "b").status == "succeeded"
+        assert begin(engine, "x/y").status == "waiting"  # does not fit
+        assert begin(engine, "c").status == "succeeded"
+        assert [wait["subject"] for wait in begin(engine, "d").waits] == [{"path": "d"}]
+        [given] = engine.grants()
+    assert acted() == ["a", "b", "c"]
+    said = (given["flow"], given["tool"], given["used"], given["uses"], given["status"])
+    assert said == ("it", "write", 2, 2, "used up")
+
+
+def test_the_history_tells_which_grant_answered() -> None:
+    write()
+    with Engine("store") as engine:
+        grant(engine, begin(engine, "a"), args=ANY)
+        [given] = engine.grants()
+        later = begin(engine, "b")
+        [wait] = engine.waits(execution=later.execution, status="closed").items
+        assert wait["decision"]["via"] == "grant"
+        assert wait["decision"]["by"] == given["by"]
+        events = [e for e in engine.events(later.execution) if e["type"] == "decided"]
+        assert given["id"] in json.dumps(events)
+
+
+def test_it_holds_for_one_flow_one_version_of_the_tool_and_the_same_bound_arguments() -> None:
+    bind = '{text: "${{ inputs.account }}"}'
+    write(bind=bind)
+    write(bind=bind, id="other")
+    with Engine("store") as engine:
+        grant(engine, begin(engine, "a"), args=ANY)
+        assert begin(engine, "b").status == "succeeded"
+        assert begin(engine, "c", account="another").status == "waiting"
+        assert begin(engine, "c", flow="other.yaml").status == "waiting"
+        write(bind='{text: "fixed"}')
+        assert begin(engine, "c").status == "waiting"
+    assert acted() == ["a", "b"]
+
+
+def test_a_tool_whose_code_has_changed_is_asked_about() -> None:
+    write()
+    with Engine("store") as engine:
+        grant(engine, begin(engine, "a"), args=ANY)
+    Path("acts.py").write_text(ACTS.replace('"acted.txt"', '"elsewhere.txt"'))
+    program = "from flowengine import Engine\nwith Engine('store') as engine:\n" + (
+        "    print(engine.run('it.yaml', {'paths': ['b']}).status)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["waiting"]
+    assert acted() == ["a"]
+    assert not Path("elsewhere.txt").exists()
+
+
+def test_revocation_holds_at_once_also_for_a_call_that_was_answered() -> None:
+    """The grant answers, and is revoked before the call is made: that call is asked about."""
+    write()
+    with Engine("store") as engine, Engine("store") as other:
+        grant(engine, begin(engine, "a"), args=ANY)
+        [given] = engine.grants()
+        store = engine._host.store
+        decide = store.decide
+
+        def revoked_right_after(wait: str, vote: Any) -> Any:
+            stands = decide(wait, vote)
+            if vote.uses is not None:
+                other.revoke(given["id"], by="user:ben")
+            return stands
+
+        store.decide = revoked_right_after  # type: ignore[method-assign]
+        result = begin(engine, "b")
+        [wait] = result.waits
+        assert wait["rule"] == "the grant that answered was revoked by user:ben"
+        assert acted() == ["a"]
+        assert engine.approve(wait["id"]).result.status == "succeeded"  # type: ignore[union-attr]
+        assert begin(engine, "c").status == "waiting"
+        [given] = engine.grants()
+        assert (given["status"], given["revoked_by"]) == ("revoked", "user:ben")
+        with pytest.raises(Conflict, match="revoked by user:ben"):
+            engine.revoke(given["id"])
+        with pytest.raises(NotFound):
+            engine.revoke("nothing")
+
+
+def test_questions_that_are_open_are_answered_and_their_executions_continue() -> None:
+    write()
+    with Engine("store") as engine:
+        waiting = [begin(engine, *paths) for paths in (["a", "b"], ["c"], ["x/y"], ["d"])]
+        first = grant(engine, waiting[0], args=ANY, uses=2)
+        results = [engine.result(one.execution).status for one in waiting]
+    assert first.status == "succeeded"
+    assert results == ["succeeded", "succeeded", "waiting", "waiting"]
+    assert acted() == ["a", "b", "c"]
+
+
+def test_nobody_answers_what_they_may_not_decide() -> None:
+    asked = "{assignees: ['user:${{ args.path }}']}"
+    write(approval=asked)
+    with Engine("store") as engine:
+        wait = begin(engine, "ana").waits[0]
+        engine.approve(wait["id"], by="user:ana", grant={"scope": "flow", "args": ANY})
+        [wait] = begin(engine, "ben").waits
+        assert wait["assignees"] == ["user:ben"]
+        assert begin(engine, "ana").status == "succeeded"
+        engine.approve(wait["id"], by="user:ben", grant={"args": ANY})
+        [wait] = begin(engine, "cfo", "ana").waits
+        assert wait["assignees"] == ["user:cfo"]
+
+
+def test_within_an_execution_too_others_are_asked_about_what_others_may_decide() -> None:
+    write(approval="{assignees: ['user:${{ args.path }}']}")
+    with Engine("store") as engine:
+        result = begin(engine, "ana", "ben", "ana")
+        ana = next(one for one in result.waits if one["assignees"] == ["user:ana"])
+        after = engine.approve(ana["id"], by="user:ana", grant={"args": ANY}).result
+        assert after is not None
+        assert [wait["assignees"] for wait in after.waits] == [["user:ben"]]
+
+
+def test_what_wants_a_person_each_time_is_never_granted() -> None:
+    with Engine("store") as engine:
+        for approval in ("required", "{need: 2}", "{claim: true}"):
+            write(approval=approval)
+            wait = begin(engine, "a").waits[0]
+            with pytest.raises(InputError):
+                engine.approve(wait["id"], grant={"scope": "flow"})
+        write()
+        wait = begin(engine, "a").waits[0]
+        with pytest.raises(InputError, match="'execution' or 'flow'"):
+            engine.approve(wait["id"], grant={"scope": "all"})  # type: ignore[typeddict-item]
+        assert engine.grants() == []
+
+
+def test_a_rule_that_denies_is_stronger_and_one_that_asks_is_answered() -> None:
+    write(approval="none")
+    host = Path("config/flowengine/policies.yaml")
+    host.parent.mkdir(parents=True)
+    host.write_text("policies: [{ask: write}]\n")
+    with Engine("store") as engine:
+        grant(engine, begin(engine, "a"), args=ANY)
+        assert begin(engine, "b").status == "succeeded"
+        host.write_text("policies: [{deny: write}]\n")
+        result = begin(engine, "c")
+    assert acted() == ["a", "b"]
+    assert result.status == "failed"
+
+
+PROGRAM = """
+import sys
+from flowengine import Engine
+with Engine("store") as engine:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(6):
+        print(engine.run("it.yaml", {"paths": [f"{sys.argv[1]}{number}"]}).status)
+"""
+
+
+def test_two_processes_use_a_grant_up_exactly() -> None:
+    write()
+    with Engine("store") as engine:
+        grant(engine, begin(engine, "a"), args=ANY, uses=7)
+        line = [sys.executable, "-c", PROGRAM]
+        pipe = subprocess.PIPE
+        both = [
+            subprocess.Popen([*line, name], stdin=pipe, stdout=pipe, text=True) for name in "pq"
+        ]
+        for one in both:
+            assert one.stdout is not None
+            assert one.stdout.readline() == "ready\n"
+        for one in both:
+            assert one.stdin is not None
+            one.stdin.write("\n")
+            one.stdin.flush()
+        said = "".join(one.communicate(timeout=120)[0] for one in both).split()
+        assert sorted(said) == ["succeeded"] * 7 + ["waiting"] * 5
+        assert engine.grants()[0]["used"] == 7
+    assert len(acted()) == 8
+
+
+def test_a_question_that_a_crash_left_open_is_answered_by_the_resume() -> None:
+    write()
+    with Engine("store") as engine:
+        grant(engine, begin(engine, "a"), args=ANY)
+        store = engine._host.store
+        store.grants = lambda *given: []  # type: ignore[method-assign]
+        result = begin(engine, "b")  # as if the process had died right after it asked
+        assert result.status == "waiting"
+    with Engine("store") as engine:
+        assert engine.resume(result.execution).status == "succeeded"
+        assert engine.grants()[0]["used"] == 1
+
+
+def test_it_is_given_listed_and_revoked_on_the_command_line() -> None:
+    write()
+    with Engine("store") as engine:
+        wait = begin(engine, "a").waits[0]
+
+    def cli(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "flowengine", "--store", "store", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+
+    cli("approve", wait["id"], "--scope", "flow", "--grant", "path=*", "--uses", "3")
+    listed = cli("grants", "list").stdout
+    assert "flow it" in listed
+    assert "0 of 3" in listed
+    assert cli("grants", "list", wait["execution"]).stdout == listed
+    ended = cli("grants", "revoke", listed.splitlines()[1].split()[0])
+    assert "calls of 'write' ask again" in ended.stderr
+    assert "revoked" in cli("grants", "list").stdout
