@@ -10,8 +10,9 @@ from flowengine.agents.context_window import CHARACTERS, reduced, room_for
 from flowengine.agents.models.errors import ModelError
 from flowengine.agents.models.port import Message, ModelReply, ModelRequest
 from flowengine.agents.models.registry import resolve
+from flowengine.agents.reservations import ask_within, bounds_of
 from flowengine.agents.turns import in_folder, model_of
-from flowengine.sdk import Plain, StepContext
+from flowengine.sdk import Need, Plain, StepContext
 
 INSTRUCTIONS = (
     "You summarize the beginning of a conversation between a user, an assistant and its tools, so "
@@ -43,7 +44,25 @@ async def reduce(
         return output
     request = summary_request(context, task, input, output["mark"])
     model = resolve(in_folder(request.model, context.execution.workdir))
-    return summarized(context, task, output, await model.complete(request))
+    reply = await ask_within(context.granted, model, request, {}, model.complete)
+    return summarized(context, task, output, reply)
+
+
+async def needs(
+    context: StepContext, task: Mapping[str, Any], input: Mapping[str, Any]
+) -> Mapping[str, Need]:
+    """Return what a reduction may use of budgets.
+
+    Args:
+        context: As for `reduce`.
+        task: As for `reduce`.
+        input: As for `reduce`.
+    """
+    if not task["agent"]["summarizes"]:
+        return {}
+    request = summary_request(context, task, input, cut_of(context, task)["mark"])
+    model = resolve(in_folder(request.model, context.execution.workdir))
+    return (await bounds_of(model, request, {})).needs()
 
 
 def cut_of(context: StepContext, task: Mapping[str, Any]) -> dict[str, Any]:

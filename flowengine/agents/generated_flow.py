@@ -35,14 +35,15 @@ TURNS = 30
 OFFER, OFFER_AGAIN = "_offer", "_offer_again"
 STATE = (
     *("messages", "context", "offer", "turns", "begun", "idle", "model_at"),
-    *("mark", "summary", "asked", "measured", "earlier_replies"),
+    *("mark", "summary", "asked", "measured", "earlier_replies", "last"),
 )
 """What a turn reads."""
 _USED = (
-    "${{ {'tokens': output.usage.input_tokens + output.usage.output_tokens, "
-    "'cost_usd': output.usage.cost_usd} }}"
+    "${{{{ {{'agent': {}, 'model': output.model, "
+    "'input': default(output.usage.estimated, false) ? 0 : output.usage.input_tokens, "
+    "'tokens': output.usage.input_tokens + output.usage.output_tokens}} }}}}"
 )
-"""What a turn has used: the next one is expected to use as much."""
+"""How long a request was, and who was asked: the next one is longer by what is new in it."""
 PERSON = "person"
 HELLO = "What can I do for you?"
 STOPPED = "I have stopped, as this takes more turns than I may take. How shall I go on?"
@@ -180,7 +181,7 @@ class _Writer:
                 "text": {"type": "string", "default": ""},
                 "end": {"type": "object", "default": NO_END},
                 "handed": {"type": "object", "default": {}, "reducer": "merge"},
-                "last": {"type": "object", "default": {"tokens": 0, "cost_usd": None}},
+                "last": {"type": "object", "default": {}},
                 **generated_reductions.STATE,
                 **renewed,
                 **generated_checks.STATE,
@@ -353,7 +354,6 @@ class _Writer:
                 "agent": self._constants(agent),
                 "instructions": f"${{{{ inputs._instructions[{json.dumps(agent.name)}] }}}}",
                 "settings": dict(agent.settings),
-                "last": "${{ state.last }}",
             },
             "effect": "idempotent",
             "retry": dict(agent.retry),
@@ -365,7 +365,7 @@ class _Writer:
                 "text": f"${{{{ {TEXT} == '' ? state.text : {TEXT} }}}}",
                 "active": agent.name,
                 "turns": 1,
-                "last": _USED,
+                "last": _USED.format(json.dumps(agent.name)),
             },
             "next": {"first": ways},
         }

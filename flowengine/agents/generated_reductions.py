@@ -98,12 +98,12 @@ def steps(
             "full": "${{ {'from': state.mark, 'to': output.mark} }}",
             "reduced": f"${{{{ {_TURN} }}}}",
             "measured": 0,
-            "last": "${{ {'tokens': output.tokens, 'cost_usd': state.last.cost_usd} }}",
+            "last": {},
         },
         "next": {"to": to},
     }
     if reducer.summarizes:
-        asks |= {"settings": dict(settings), "last": "${{ state.last }}"}
+        asks["settings"] = dict(settings)
         step["retry"] = dict(retry)
         step["set"] |= {"summary": "${{ output.summary }}"}
     marks = {id: Mark(told=True, says="reduces the conversation")}

@@ -17,6 +17,7 @@ from flowengine.agents.models.errors import ContextWindowExceeded
 from flowengine.agents.models.port import (
     CallFault,
     Message,
+    Model,
     ModelCall,
     ModelReply,
     ModelRequest,
@@ -24,9 +25,10 @@ from flowengine.agents.models.port import (
     ToolOffer,
 )
 from flowengine.agents.models.registry import SCRIPTED, resolve
+from flowengine.agents.reservations import ask_within, bounds_of
 from flowengine.agents.skill_tools import told
 from flowengine.errors import FlowEngineError
-from flowengine.sdk import Plain, StepContext
+from flowengine.sdk import Need, Plain, StepContext
 from flowengine.sdk.read_only import Joined, plain
 from flowengine.validation import Validator
 
@@ -90,17 +92,36 @@ class Turn:
         Args:
             context: The attempt. Files of scripts are looked for in its working folder.
         """
-        model = self.model
-        found = resolve(in_folder(model, context.execution.workdir))
+        found, request = self._ready(context)
         listen = partial(_pass_on, context, self.called) if context.followed else None
-        request = self.request(model)
-        reduces = self.agent["context"] is not None
-        if reduces:
-            self.size(request).check()
+        ask = partial(found.complete, listen=listen)
         try:
-            return await found.complete(request, listen)
+            return await ask_within(context.granted, found, request, self._last, ask)
         except ContextWindowExceeded as error:
+            reduces = self.agent["context"] is not None
             raise self.size(request).refused(error, reduces=reduces) from error
+
+    async def needs(self, context: StepContext) -> Mapping[str, Need]:
+        """Return what asking the model may use of budgets."""
+        found, request = self._ready(context)
+        return (await bounds_of(found, request, self._last)).needs()
+
+    def _ready(self, context: StepContext) -> tuple[Model, ModelRequest]:
+        """Return who is asked, and what.
+
+        Raises:
+            ContextWindowExceeded: It does not fit, and something can be done about it.
+        """
+        request = self.request(self.model)
+        if self.agent["context"] is not None:
+            self.size(request).check()
+        return resolve(in_folder(self.model, context.execution.workdir)), request
+
+    @property
+    def _last(self) -> Mapping[str, Any]:
+        """What is known of the last request."""
+        last: Mapping[str, Any] = self.state.get("last", {})
+        return last
 
     def size(self, request: ModelRequest) -> RequestSize:
         """Return how long a request is, and how long it may be."""

@@ -54,6 +54,7 @@ EVENTS: dict[str, Shape] = {
     "failed": {**_OUTCOME, "error": dict, "evidence?": dict},
     "lost": {**_OUTCOME, "ran": str, "error": dict, "evidence?": dict},
     "asked": {**_OUTCOME, "tool": str, "version": str, "rule?": str, "difference?": str},
+    "measured": {**_OUTCOME, "needs": dict},
     "described": {"wait": int, "source?": str, "preview?": str, "note?": str},
     "cut": _OUTCOME,
     "timer": {"timer": int, "evidence?": dict},

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Event,
         Failed,
         Lost,
+        Measured,
         RetryAsked,
         StateSet,
         Succeeded,
@@ -194,6 +195,14 @@ def _asked(m: Machine, event: Asked) -> None:
         cut_attempts.ended(m, event["unit"], event["attempt"], "failed", None)
 
 
+def _measured(m: Machine, event: Measured) -> None:
+    unit = _running(m, event["unit"], event["attempt"])
+    if unit is not None:
+        attempts.measured(m, unit, event["needs"])
+    else:
+        cut_attempts.ended(m, event["unit"], event["attempt"], "failed", None)
+
+
 def _described(m: Machine, event: Described) -> None:
     wait = m.state["waits"].get(event["wait"])
     if wait is not None and "asks" in wait:
@@ -248,6 +257,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "failed": _failed,
     "lost": _lost,
     "asked": _asked,
+    "measured": _measured,
     "described": _described,
     "cut": _cut,
     "timer": timers.fire,

@@ -14,7 +14,7 @@ class Run(NamedTuple):
     """Run one attempt of a task; answer for the same unit and attempt.
 
     The answer is `succeeded` or `failed`; `lost`, if its environment is gone; `asked`, if it has
-    not begun because somebody has to be asked about it first.
+    not begun because somebody has to be asked about it first; `measured`, if it `measures`.
     """
 
     unit: int
@@ -40,6 +40,10 @@ class Run(NamedTuple):
     """A budget around it has reached its `fallback_at`: it is to spare what it uses."""
     approved: Plain = None
     """If people were asked about the call and said yes: what is kept of the answer."""
+    measures: bool = False
+    """The attempt does not begin yet: answer with `measured`, or `failed`."""
+    granted: dict[str, int] | None = None
+    """What budgets grant it: meter → amount as it is counted, of those meters that they bound."""
 
 
 class Stop(NamedTuple):

@@ -108,6 +108,17 @@ class Asked(TypedDict):
     """What has changed of the tool since the call was approved."""
 
 
+class Measured(TypedDict):
+    """An attempt has not begun: its kind has worked out what it may use of the budgets."""
+
+    type: Literal["measured"]
+    at: int
+    unit: int
+    attempt: int
+    needs: dict[str, list[float]]
+    """Meter → `[least, most, beyond]`, as of `flowengine.sdk.Need`."""
+
+
 class Described(TypedDict):
     """What only the engine knows of a call that people are asked about."""
 
@@ -322,6 +333,7 @@ Event = (
     | Failed
     | Lost
     | Asked
+    | Measured
     | Described
     | CutOff
     | TimerFired

@@ -181,7 +181,17 @@ def begun(budget: Budget) -> int:
 def taken(budget: Budget, meter: str) -> int:
     """Return how much of a meter calls have used, and may yet use that run."""
     running = sum(amounts.get(meter, 0) for amounts in budget.get("reserved", {}).values())
-    return budget.get("amounts", {}).get(meter, 0) + running
+    return settled(budget, meter) + running
+
+
+def as_said(amounts: Mapping[str, int]) -> dict[str, float]:
+    """Return amounts of meters as people and step kinds say them: money in dollars."""
+    return {one: n / DOLLAR if one == "cost_usd" else n for one, n in amounts.items()}
+
+
+def settled(budget: Budget, meter: str) -> int:
+    """Return how much of a meter calls have used that are over."""
+    return budget.get("amounts", {}).get(meter, 0)
 
 
 def worked(state: State, budget: Budget, now: int) -> int:

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         CallSignature,
         Effect,
         Meter,
+        Need,
         SignatureError,
         StepKind,
         Synonym,
@@ -102,6 +103,7 @@ __all__ = [
     "LimitExceeded",
     "Mark",
     "Meter",
+    "Need",
     "NotAFile",
     "PathEscape",
     "Plain",
@@ -147,7 +149,16 @@ _HOMES = {
         "sdk.generated_flows",
     ),
     **dict.fromkeys(
-        ("CallSignature", "Effect", "Meter", "SignatureError", "StepKind", "Synonym", "Tool"),
+        (
+            "CallSignature",
+            "Effect",
+            "Meter",
+            "Need",
+            "SignatureError",
+            "StepKind",
+            "Synonym",
+            "Tool",
+        ),
         "sdk.step_kind",
     ),
 }

@@ -205,6 +205,13 @@ class StepContext(Protocol):
         """Whether this is a tool call of an agent, so that a model reads what comes of it."""
 
     @property
+    def granted(self) -> Mapping[str, float] | None:
+        """What budgets let the attempt use: meter → amount, of those that the kind `needs`.
+
+        None: it is not bounded.
+        """
+
+    @property
     def hidden(self) -> frozenset[str]:
         """Names of environment variables that hold secrets: commands do not inherit them."""
 

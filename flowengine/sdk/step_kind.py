@@ -77,6 +77,17 @@ class Meter(NamedTuple):
     it was, as after a crash."""
 
 
+class Need(NamedTuple):
+    """What an attempt may use of a meter, worked out before it begins."""
+
+    least: float
+    """It does not begin with less than this left."""
+    most: float
+    """It never uses more than this."""
+    beyond: float = 0
+    """How far it may go beyond what is left: by as much as `most` may be too careful."""
+
+
 class Synonym(NamedTuple):
     """Words that people bring from elsewhere to the keys of a configuration."""
 
@@ -269,6 +280,28 @@ class StepKind:
             The flow; None also if what is wrong was reported by `declarations`.
         """
         return None
+
+    async def needs(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Mapping[str, Need]:
+        """Return what an attempt may use of the budgets around it, before it begins.
+
+        Asked where a budget bounds one of the kind's `meters`. The attempt then gets
+        `context.granted` and keeps to that. With less than `least` left it does not begin. Nothing
+        may be used or changed here.
+
+        Args:
+            context: The attempt.
+            task: As for `execute`.
+            input: As for `execute`.
+
+        Returns:
+            Meter → need.
+
+        Raises:
+            StepError: The attempt fails.
+        """
+        raise NotImplementedError
 
     @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:

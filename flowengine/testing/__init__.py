@@ -2,12 +2,13 @@
 
 from flowengine.testing.explorer import Explored, ScheduleFailed, explore
 from flowengine.testing.outside import anything, deciding, sending
-from flowengine.testing.simulator import Asks, Fails, OneOf, Simulator
+from flowengine.testing.simulator import Asks, Fails, Measures, OneOf, Simulator
 
 __all__ = [
     "Asks",
     "Explored",
     "Fails",
+    "Measures",
     "OneOf",
     "ScheduleFailed",
     "Simulator",

@@ -253,6 +253,8 @@ def budgets_are_kept(simulator: Simulated) -> None:
             reserved.setdefault(owner, set()).add(number)
     waiting = {n: unit["budget"] for n, unit in state["units"].items() if "budget" in unit}
     assert all(state["units"][n]["phase"] == "budget" for n in waiting)
+    for unit in state["units"].values():
+        assert "needs" not in unit or unit["phase"] in ("run", "budget", "ready", "asked", "lock")
     for owner in (0, *frames):
         budget = budget_of(state, owner)
         if budget is None:
@@ -264,7 +266,11 @@ def budgets_are_kept(simulator: Simulated) -> None:
         assert "reserved" not in budget or amounts
         for meter, estimated in budget.get("estimated", {}).items():
             assert estimated <= budget["amounts"][meter], "what is estimated is counted"
-        assert set(budget["waiting"]) == {n for n, of in waiting.items() if of == owner}
+        queue = budget.get("queue", {})
+        assert {*budget["waiting"], *queue} == {n for n, of in waiting.items() if of == owner}
+        assert not budget["waiting"].keys() & queue.keys()
+        assert "queue" not in budget or queue
+        assert not queue or budget["calls"], "what is waited for ends"
         if budget["waiting"]:
             assert state["waits"][budget["wait"]]["budget"] == owner, "who waits has been asked for"
         assert ("since" in budget) == bool("wall_time" in budget["limits"] and budget["calls"])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import Actor
 from flowengine.engines.attempts.failures import failure_of
-from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
+from flowengine.engines.attempts.outcome import AttemptFailed, failed, measured, succeeded
 from flowengine.engines.executions.replay import unit_at
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.host import Host
@@ -173,6 +173,9 @@ class Player(Driver):
 
     def start(self, execution: Execution, run: Run) -> None:
         """End an attempt as and when the case says."""
+        if run.measures:  # what the case says it used is all that counts
+            self.post(execution, measured(run, {}, self.clock.time))
+            return
         try:
             rehearsal = rehearsal_of(self.flow.compiled, run, self.folder)
         except StepError as error:

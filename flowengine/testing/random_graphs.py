@@ -117,8 +117,18 @@ class _Draws:
                 if "input" not in one:
                     one["input"] = v({"most": 9})
                     one["meters"]["tokens"]["reserved"] = ["most"]
+                    self._work_out(one)
                 if draw.random() < 0.3:
                     one["meters"]["tool_calls"] = {}
+
+    def _work_out(self, one: Described) -> None:
+        """Have it worked out before some attempts what they may use, in place of saying it."""
+        draw = random.Random(f"needs {self.count} {one['id']}")
+        if draw.random() < 0.6:
+            least = draw.randint(0, 12)
+            need = [least, least + draw.randint(0, 20), draw.randint(0, 3)]
+            one["input"] = v({"needs": {"tokens": need}})
+            one["meters"]["tokens"] = {"used": [[]], "measured": True}
 
     def share(self) -> None:
         """Make some of the locks so far shared, and some those of one run of a flow."""

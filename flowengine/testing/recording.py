@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 OPERATORS = frozenset({"retry", "state"})
-PAPERWORK = frozenset({"claimed", "described", "released", "warning"})
+PAPERWORK = frozenset({"claimed", "described", "measured", "released", "warning"})
 """Events that change nothing of what follows."""
 
 
@@ -186,7 +186,7 @@ class _Tape:
         self._outside(number, event)
         commands = advance(self.graph, self.state, event, self.observations)
         for command in commands:
-            if isinstance(command, Run):
+            if isinstance(command, Run) and not command.measures:
                 self._calls[command.unit, command.attempt] = self._call(command, number)
             elif isinstance(command, Stop) and (command.unit, command.attempt) in self._calls:
                 if self._calls[command.unit, command.attempt].event == number:

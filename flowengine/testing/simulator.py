@@ -69,6 +69,15 @@ class Asks:
         self.value = value
 
 
+class Measures(NamedTuple):
+    """A task whose kind works out what an attempt may use of budgets, before it begins."""
+
+    needs: Callable[[Run], Mapping[str, Sequence[float]]]
+    """Returns it: meter → `[least, most, beyond]`."""
+    value: Any
+    """What the task gives then, as of any other."""
+
+
 class OneOf(NamedTuple):
     """A task that may end in several ways: each is a choice of its own.
 
@@ -209,7 +218,7 @@ class Simulator:
             The commands that follow.
         """
         self.journal.append(event)
-        if event["type"] in ("lost", "asked"):
+        if event["type"] in ("lost", "asked", "measured"):
             one: Any = event
             run = self.running.pop((one["unit"], one["attempt"]), None)
             if run is not None and one.get("ran", "no") == "no" and self._is_tool_call(run):
@@ -480,6 +489,14 @@ class Simulator:
         self.locks.tell(lock, unit)
         self.apply({"type": "granted", "at": self.now, "lock": lock, "unit": unit})
 
+    def _measure(self, run: Run, given: Any) -> None:
+        said = run.input.get("needs", {}) if isinstance(run.input, dict) else {}
+        needs = given.needs(run) if isinstance(given, Measures) else said
+        self.apply(
+            {"type": "measured", "at": self.now, "unit": run.unit, "attempt": run.attempt,
+             "needs": {meter: [*need] for meter, need in needs.items()}}
+        )  # fmt: skip
+
     def _given(self, run: Run) -> Any:
         by_step = self.script.get(self.graph.node(run.step).id)
         return self.script.get(run.address, by_step)
@@ -502,6 +519,11 @@ class Simulator:
         )  # fmt: skip
 
     def _end(self, run: Run, given: Any) -> None:
+        if run.measures:
+            self._measure(run, given)
+            return
+        if isinstance(given, Measures):
+            given = given.value
         if isinstance(given, Asks):
             if run.approved is None and run.unit in self.state["units"]:
                 self._ask(run, given)

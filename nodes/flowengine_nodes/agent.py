@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from flowengine.sdk import CallSignature, Meter, Plain, StepContext, StepKind, Synonym
+from flowengine.sdk import CallSignature, Meter, Need, Plain, StepContext, StepKind, Synonym
 
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
@@ -170,15 +170,15 @@ class Reduction(StepKind):
     constants = ("agent",)
     secrets = ("settings",)
     meters = {  # noqa: RUF012 - nothing changes it
-        "tokens": Meter(("usage.input_tokens", "usage.output_tokens"), "last.tokens"),
-        "cost_usd": Meter(("usage.cost_usd",), "last.cost_usd"),
+        "tokens": Meter(("usage.input_tokens", "usage.output_tokens")),
+        "cost_usd": Meter(("usage.cost_usd",)),
     }
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of what the generated flow says."""
         anything: dict[str, Plain] = {"type": "object"}
-        properties = {"agent": anything, "settings": anything, "last": anything}
+        properties = {"agent": anything, "settings": anything}
         return {"type": "object", "properties": properties}
 
     @classmethod
@@ -187,6 +187,14 @@ class Reduction(StepKind):
         from flowengine.agents.generated_reductions import READ
 
         return READ
+
+    async def needs(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Mapping[str, Need]:
+        """Return what the summary may use of budgets."""
+        from flowengine.agents.context_reduction import needs
+
+        return await needs(context, task, input)
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
@@ -252,8 +260,8 @@ class Turn(StepKind):
     constants = ("agent",)
     secrets = ("settings",)
     meters = {  # noqa: RUF012 - nothing changes it
-        "tokens": Meter(("usage.input_tokens", "usage.output_tokens"), "last.tokens"),
-        "cost_usd": Meter(("usage.cost_usd",), "last.cost_usd"),
+        "tokens": Meter(("usage.input_tokens", "usage.output_tokens")),
+        "cost_usd": Meter(("usage.cost_usd",)),
     }
 
     @classmethod
@@ -265,7 +273,6 @@ class Turn(StepKind):
             "agent": anything,
             "instructions": text,
             "settings": anything,
-            "last": anything,
         }
         return {"type": "object", "properties": properties}
 
@@ -275,6 +282,14 @@ class Turn(StepKind):
         from flowengine.agents.generated_flow import STATE
 
         return STATE
+
+    async def needs(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Mapping[str, Need]:
+        """Return what asking the model may use of budgets."""
+        from flowengine.agents.turns import turn_of
+
+        return await turn_of(context, task, input).needs(context)
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]

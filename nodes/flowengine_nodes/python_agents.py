@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flowengine.sdk import CallSignature, Plain, StepContext, ToolError, import_function
+from flowengine.sdk import CallSignature, Need, Plain, StepContext, ToolError, import_function
 from flowengine.sdk.python_functions.plain_hints import INJECTED
 from flowengine_nodes.agent import Agent, Turn
 from flowengine_nodes.python import Python, context_variables, look_at
@@ -82,6 +82,18 @@ class PythonTurn(Turn):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Ask the model, and return what follows from its reply."""
+        return await super().execute(context, *await self._told(context, task, input))
+
+    async def needs(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Mapping[str, Need]:
+        """Return what asking the model may use of budgets."""
+        return await super().needs(context, *await self._told(context, task, input))
+
+    async def _told(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> tuple[Mapping[str, Plain], Mapping[str, Plain]]:
+        """Return task and input with the instructions as text."""
         from flowengine.agents.agent import instructions_of
         from flowengine.agents.python_flows import plain_text
 
@@ -94,8 +106,7 @@ class PythonTurn(Turn):
             return instructions_of(agent["called"], instructions, agent["described"], variables)
 
         told = await context.on_thread(text) if callable(instructions) else text()
-        whole = {**task, "agent": agent}
-        return await super().execute(context, whole, {**input, "instructions": told})
+        return {**task, "agent": agent}, {**input, "instructions": told}
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]

@@ -11,14 +11,14 @@ from tests.agents.flows import HEAD, Case, call, flow
 AGENT = "first: {instructions: You add., tools: [add]}"
 REPLY = {
     "calls": [call("add", a=1, b=2)],
-    "usage": {"input_tokens": 30, "output_tokens": 10, "cost_usd": 0.5},
+    "usage": {"input_tokens": 300, "output_tokens": 100, "cost_usd": 0.5},
     "repeat": True,
 }
 
 
 @pytest.mark.parametrize(
     ("budget", "turns", "calls"),
-    [("{tokens: 100}", 3, 3), ("{cost_usd: 1}", 2, 2), ("{tool_calls: 2}", 3, 2)],
+    [("{tokens: 1250}", 3, 3), ("{cost_usd: 1}", 2, 2), ("{tool_calls: 2}", 3, 2)],
 )
 def test_a_budget_ends_the_work_before_what_it_has_nothing_left_for(
     tmp_path: Path, budget: str, turns: int, calls: int
@@ -42,6 +42,6 @@ steps:
   - {id: spent, output: "${{ steps.ask.outcome }}"}
 outputs: {how: "${{ steps.spent.output }}"}
 """
-    case = Case(tmp_path, flow(AGENT, steps, f"{HEAD}budget: {{tokens: 100}}\n"), [REPLY])
+    case = Case(tmp_path, flow(AGENT, steps, f"{HEAD}budget: {{tokens: 1000}}\n"), [REPLY])
 
     assert case.run().outputs == {"how": "budget"}

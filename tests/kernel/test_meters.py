@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from flowengine.engines.inspection.budgets import waiting
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import compile_text
 from flowengine.kernel import ENDED
 from flowengine.kernel.commands import Run
 from flowengine.kernel.state.records import Budget
-from flowengine.kernel.view import DOLLAR, begun, taken
+from flowengine.kernel.view import DOLLAR, View, begun, taken
 from flowengine.testing.graphs import Described, graph, step, v, x
-from flowengine.testing.simulator import Fails, Simulator
+from flowengine.testing.simulator import Fails, Measures, Simulator
 
 METERS = {
     "tokens": {"reserved": ["most", "tokens"], "used": [["usage", "in"], ["usage", "out"]]},
@@ -239,6 +240,214 @@ def schedule(draws: random.Random) -> tuple[int, int, int]:
             played.step()
             cut += 100 * (len(played.stopped) - stopped)
     return bill, cut, budget_of(played)["amounts"].get("tokens", 0)
+
+
+# Needs that are worked out before an attempt
+
+WORKED_OUT = {
+    "tokens": {"measured": True, "used": [["usage", "in"], ["usage", "out"]]},
+    "cost_usd": {"measured": True, "used": [["usage", "cost"]]},
+}
+
+
+def worked_out(name: str = "ask", **more: Any) -> Described:
+    return step(name, meters=WORKED_OUT, effect="idempotent", **more)
+
+
+def needing(least: float, most: float, beyond: float = 0, usage: Any = USAGE) -> Measures:
+    """A task that uses as much as `usage` says, or all that it is granted."""
+
+    def gives(run: Run) -> Any:
+        granted = run.granted or {}
+        return {"usage": {"in": granted.get("tokens", 0)} if usage is None else usage}
+
+    return Measures(lambda _run: {"tokens": [least, most, beyond]}, gives)
+
+
+def asking(budget: Described, needs: Measures, times: int = 100, **more: Any) -> Simulator:
+    again = {"before": x(lambda _names: True), "max": v(times)}
+    flow = graph(worked_out(loop=again, **more), budget={"then": "stop", **budget})
+    return Simulator(flow, {"ask": needs}, order="first").start()
+
+
+def running(played: Simulator) -> Run:
+    [run] = played.running.values()
+    return run
+
+
+def test_what_an_attempt_needs_is_worked_out_before_it_is_reserved() -> None:
+    played = asking({"tokens": 10_000}, needing(20, 100))
+    assert running(played).measures
+    assert taken(budget_of(played), "tokens") == 0
+    played.step()
+
+    run = running(played)
+    assert (run.measures, run.attempt, run.granted) == (False, 1, {"tokens": 100})
+    assert taken(budget_of(played), "tokens") == 100
+    played.step()
+    assert budget_of(played)["amounts"]["tokens"] == 40
+    assert running(played).measures  # each round anew
+
+
+def test_nothing_is_worked_out_without_a_budget_for_it() -> None:
+    assert not running(asking({"tool_calls": 5}, needing(20, 100))).measures
+    played = Simulator(graph(worked_out()), {"ask": needing(20, 100)}).start()
+    assert (running(played).measures, running(played).granted) == (False, None)
+
+
+def test_an_attempt_gets_no_more_than_is_left() -> None:
+    played = asking({"tokens": 150}, needing(20, 100, usage=None))
+    played.step()
+    played.step()
+    played.step()
+
+    assert running(played).granted == {"tokens": 50}
+    played.run()
+    assert played.error is not None
+    assert played.error["message"] == "'test' has used up its 150 tokens (budget.tokens)"
+
+
+def test_it_may_go_beyond_by_as_much_as_it_says() -> None:
+    played = asking({"tokens": 150}, needing(20, 140, 15, usage=None))
+    for _ in range(3):
+        played.step()
+    assert not played.running  # 10 are left, and 20 are needed
+    assert budget_of(played)["amounts"]["tokens"] == 140
+
+    played = asking({"tokens": 170}, needing(20, 140, 15, usage=None))
+    for _ in range(3):
+        played.step()
+    assert running(played).granted == {"tokens": 45}
+
+
+def test_an_attempt_that_needs_more_than_is_left_does_not_begin() -> None:
+    played = asking({"tokens": 70}, needing(35, 100)).run()
+
+    assert played.error is not None
+    assert played.error["message"] == (
+        "'test' has 30 of its 70 tokens left, and the next call needs about 35 (budget.tokens)"
+    )
+    assert played.error["data"] == {"limit": "tokens", "of": 70, "flow": "test", "refused": None}
+    assert budget_of(played)["amounts"]["tokens"] == 40
+
+
+def test_people_raise_what_is_too_little() -> None:
+    played = asking({"tokens": 70, "then": "ask"}, needing(35, 100), times=2)
+    while played.step():
+        pass
+    [wait] = played.waits()
+    assert wait["title"] == "'test' has too little left of its 70 tokens; continue?"
+    played.decide(wait["address"], "approve", form={"tokens": 72})
+    [wait] = played.waits()  # still too little
+    played.decide(wait["address"], "approve", form={"tokens": 200})
+
+    assert (running(played).measures, running(played).granted) == (False, {"tokens": 100})
+    played.run()
+    assert budget_of(played)["amounts"]["tokens"] == 80
+
+
+def at_once(items: int, budget: Described, needs: Measures, **more: Any) -> Simulator:
+    over: Described = {"over": v(items), "names": ["item", "index", "key"]}
+    over |= {"concurrency": v(items), "on_item_error": "continue"}
+    flow = graph(worked_out(map=over, **more), budget={"then": "stop", **budget})
+    return Simulator(flow, {"ask": needs}, order="first").start()
+
+
+def test_attempts_wait_for_what_others_have_only_reserved() -> None:
+    played = at_once(5, {"tokens": 250}, needing(30, 100))
+    for _ in range(5):
+        played.step()
+
+    assert [run.granted for run in played.running.values()] == [
+        {"tokens": 100}, {"tokens": 100}, {"tokens": 50},
+    ]  # fmt: skip
+    assert len(budget_of(played)["queue"]) == 2
+    host: Any = None
+    view = View(played.graph, played.state)
+    [unit, _] = [played.state["units"][number] for number in budget_of(played)["queue"]]
+    assert waiting(host, "", view, unit)["what"].startswith("its call is waiting: running calls")
+    played.run()
+    assert played.status == "succeeded"
+    assert budget_of(played)["amounts"]["tokens"] == 200
+    assert "queue" not in budget_of(played)
+
+
+def test_who_waits_for_others_fails_when_they_have_used_it() -> None:
+    played = at_once(3, {"tokens": 100}, needing(30, 100, usage=None)).run()
+
+    assert budget_of(played)["amounts"]["tokens"] == 100
+    errors = [one.error for one in played.observations if one.status == "failed" and one.error]
+    assert {one["type"] for one in errors} == {"BudgetExceeded"}
+    assert len(errors) == 2
+
+
+def test_who_waits_for_others_may_be_withdrawn() -> None:
+    flow = graph(
+        step("race", parallel=[
+            worked_out("ask"),
+            step("other", group=[worked_out("ask2")], timeout=v("1s")),
+        ]),
+        budget={"tokens": 100, "then": "stop"},
+    )  # fmt: skip
+    played = Simulator(flow, {"ask": needing(30, 100), "ask2": needing(30, 100)}, order="first")
+    played.start()
+    played.step()
+    played.step()
+    assert budget_of(played)["queue"]
+    played.pass_time()
+
+    assert "queue" not in budget_of(played)
+
+
+def test_a_crash_settles_what_was_granted_and_works_it_out_anew() -> None:
+    played = asking({"tokens": 1000}, needing(20, 100))
+    played.crash()
+    assert running(played).measures
+    assert taken(budget_of(played), "tokens") == 0  # nothing had begun
+    played.step()
+    played.crash()
+
+    assert budget_of(played)["estimated"] == {"tokens": 100}
+    assert running(played).measures
+    played.step()
+    assert (running(played).attempt, running(played).granted) == (3, {"tokens": 100})
+
+
+def test_a_reservation_does_not_bring_a_cheaper_model() -> None:
+    flow = graph(
+        step("both", parallel=[worked_out("ask"), worked_out("ask2")]),
+        budget={"tokens": 1000, "fallback_at": 50, "then": "stop"},
+    )
+    needs = needing(20, 800)
+    played = Simulator(flow, {"ask": needs, "ask2": needs}, order="first").start()
+    played.step()
+    played.step()
+
+    assert [(run.fallback, run.granted) for run in played.running.values()] == [
+        (False, {"tokens": 800}), (False, {"tokens": 200}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("said", [None, True, -3, "x", float("nan"), float("inf")])
+def test_needs_that_are_none_count_for_nothing(said: Any) -> None:
+    played = asking({"tokens": 100}, needing(said, said, said))
+    played.step()
+
+    assert running(played).granted == {"tokens": 0}
+
+
+def test_what_cleans_up_is_counted_and_gets_all_that_it_needs() -> None:
+    flow = graph(
+        step("do"), finally_=[worked_out("tidy")], budget={"tokens": 1, "then": "stop"}
+    )  # fmt: skip
+    played = Simulator(flow, {"tidy": needing(20, 100)}, order="first").start()
+    played.step()
+    played.step()
+
+    assert running(played).granted == {"tokens": 100}
+    played.run()
+    assert played.status == "succeeded"
+    assert budget_of(played)["amounts"]["tokens"] == 40
 
 
 FLOW = """flowengine: 1

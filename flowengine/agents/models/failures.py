@@ -41,6 +41,11 @@ _WRAPPING = re.compile(
 )
 """What the library puts around a provider's words."""
 _LONGEST_MESSAGE = 2_000
+_UNHEARD = ("Timeout", "TimeoutException", "APIConnectionError", "TransportError")
+_NOT_BEGUN = (
+    *("ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "gaierror"),
+    "HTTPStatusError",
+)
 
 
 def refuses_tools(error: BaseException) -> bool:
@@ -78,7 +83,22 @@ def as_ours(
     else:
         found = _with_wait(ModelError(said, retryable=broke_off or _may_pass(original)), original)
     found.__cause__ = original
+    if broke_off or _may_have_begun(original):
+        found.data = {**(found.data if isinstance(found.data, Mapping) else {}), "unfinished": True}
     return found
+
+
+def _may_have_begun(error: BaseException) -> bool:
+    """Return whether a provider may have begun to answer, and counts it: nobody has heard its end.
+
+    One that answers with an error has not; nor has one to which there was no connection.
+    """
+    chain = list(_chain(error))
+    unheard = any(isinstance(one, OSError) or _named(one, *_UNHEARD) for one in chain)
+    refused = any(
+        isinstance(one, ConnectionRefusedError) or _named(one, *_NOT_BEGUN) for one in chain
+    )
+    return unheard and not refused
 
 
 def _with_wait(found: ModelError, error: BaseException) -> ModelError:

@@ -35,10 +35,34 @@ def facts_of(litellm: Any, model: str) -> ModelFacts:
         longest_reply=_whole(entry.get("max_output_tokens")),
         input_price=entry.get("input_cost_per_token"),
         output_price=entry.get("output_cost_per_token"),
+        highest_input_price=_highest(entry, _INPUT_PRICES),
+        highest_output_price=_highest(entry, _OUTPUT_PRICES),
         vision=bool(entry.get("supports_vision")) if entry else None,
         function_calling=function_calling(model),
         schema_mode=bool(entry.get("supports_response_schema")),
     )
+
+
+_INPUT_PRICES = (
+    "input_cost_per_token",
+    "input_cost_per_image_token",
+    "cache_creation_input_token_cost",
+)
+_OUTPUT_PRICES = ("output_cost_per_token", "output_cost_per_reasoning_token")
+_OTHER_SERVICES = ("_batches", "_flex", "_priority")
+"""Ends of the names of prices that hold for requests of another kind."""
+
+
+def _highest(entry: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
+    """Return the highest of some prices, in prompts of whatever length; None: there is none."""
+    prices = [
+        price
+        for name, price in entry.items()
+        if name.startswith(names)
+        and not name.endswith(_OTHER_SERVICES)
+        and isinstance(price, int | float)
+    ]
+    return max(prices, default=None)
 
 
 def cost_of(litellm: Any, model: str, provider: str, usage: Usage) -> float | None:

@@ -52,6 +52,9 @@ class ModelRequest:
     the system message where it has not."""
     settings: Mapping[str, Plain] = field(default_factory=dict)
     """Passed to the provider as they are: `temperature`, `max_tokens`, `api_key`, …"""
+    longest_reply: int | None = None
+    """Tokens that the reply may have, what the model thinks included; a setting may say less. None:
+    nothing but the settings bounds it."""
     timeout: float | None = None
     """Seconds; None: the adapter's own."""
     agent: str | None = None
@@ -156,6 +159,9 @@ class ModelFacts:
     input_price: float | None = None
     """USD a token."""
     output_price: float | None = None
+    highest_input_price: float | None = None
+    """USD a token, where it is dearest: written to a cache, in a long prompt. None: as usual."""
+    highest_output_price: float | None = None
     vision: bool | None = None
     """Whether it takes images; None: nobody knows, and it is sent them."""
     function_calling: FunctionCalling = "native"

@@ -218,6 +218,8 @@ def _asked(
         "max_retries": 0,
         "timeout": request.timeout or _TIMEOUT,
     }
+    if request.longest_reply is not None:
+        _bound_reply(request.longest_reply, sent)
     facts = facts_of(litellm, request.model)
     conversation = Conversation(provider, names, vision=facts.vision is not False)
     messages = _answer_schema(request, provider, facts, known, sent)
@@ -233,6 +235,14 @@ def _asked(
         sent["stream"] = True
         sent["stream_options"] = {"include_usage": True}
     return _Asked(request, provider, names, Teller(listen, request, calling), sent)
+
+
+def _bound_reply(tokens: int, sent: dict[str, Any]) -> None:
+    """Bound the reply, under the name that the settings use for it."""
+    name = next((one for one in ("max_completion_tokens", "max_output_tokens") if one in sent), "")
+    name = name or "max_tokens"
+    said = sent.get(name)
+    sent[name] = min(said, tokens) if isinstance(said, int) else tokens
 
 
 def _answer_schema(
@@ -306,7 +316,8 @@ async def _streamed(litellm: Any, asked: _Asked) -> SentReply:
     finally:
         await stream.aclose()
     if ended is None:
-        raise ModelError(f"{asked.request.model}: the reply broke off", retryable=True)
+        message = f"{asked.request.model}: the reply broke off"
+        raise ModelError(message, retryable=True, data={"unfinished": True})
     reply = SentReply(
         "".join(arriving.content),
         "".join(arriving.reasoning),

@@ -10,6 +10,7 @@ from flowengine.engines.attempts.leak_detection import Left, Started, judge, tel
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.ids import idempotency_key
+from flowengine.kernel.view import as_said
 from flowengine.sdk import Environment, EnvironmentUnavailable, ExecutionContext, Processes
 
 if TYPE_CHECKING:
@@ -110,6 +111,11 @@ class AttemptContext:
     def fallback(self) -> bool:
         """Whether a budget has reached its `fallback_at`."""
         return self.run.fallback
+
+    @property
+    def granted(self) -> Mapping[str, float] | None:
+        """What it may use of the budgets around it; None: nothing bounds it."""
+        return None if self.run.granted is None else as_said(self.run.granted)
 
     @property
     def hidden(self) -> frozenset[str]:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from flowengine.kernel.commands import Run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flowengine.engines.attempts.serialization import Kept
     from flowengine.kernel.events import ErrorData, Event, Evidence
-    from flowengine.sdk import ExecutionContext
+    from flowengine.sdk import ExecutionContext, Need
 
 Ran = Literal["no", "maybe"]
 
@@ -46,6 +48,17 @@ def succeeded(run: Run, value: Any, now: int) -> Event:
         "unit": run.unit,
         "attempt": run.attempt,
         "value": value,
+    }
+
+
+def measured(run: Run, needs: Mapping[str, Need], now: int) -> Event:
+    """Return the event that tells what an attempt may use, before it begins."""
+    return {
+        "type": "measured",
+        "at": now,
+        "unit": run.unit,
+        "attempt": run.attempt,
+        "needs": {meter: [float(one) for one in need] for meter, need in needs.items()},
     }
 
 

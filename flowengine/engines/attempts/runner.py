@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.commands import Run
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.specs import CompiledFlow
-    from flowengine.sdk import ExecutionContext
+    from flowengine.sdk import ExecutionContext, Need
     from flowengine.secrets import Secrets
 
 
@@ -96,6 +96,16 @@ class Runner:
             The value of the `succeeded` event: plain data, no secret in it; and its packed form.
         """
         return await self._task(run.step).attempt(execution, run, environments, printed, patience)
+
+    async def needs(
+        self, execution: ExecutionContext, run: Run, printed: Printed | None = None
+    ) -> Mapping[str, Need]:
+        """Return what an attempt may use of the budgets around it; see `StepKind.needs`.
+
+        Raises:
+            AttemptFailed: It cannot be worked out.
+        """
+        return await self._task(run.step).needs(execution, run, printed)
 
     def source(self, step: int) -> str | None:
         """Return the text of what a step calls, if its kind knows one; see `StepKind.source`."""

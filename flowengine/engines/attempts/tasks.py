@@ -24,6 +24,7 @@ from flowengine.kernel.graph.compiled import OPENING, Plain
 from flowengine.sdk import (
     EnvironmentLost,
     ExecutionContext,
+    Need,
     StepKind,
     ValidationError,
 )
@@ -79,7 +80,10 @@ class Task:
         if self._has_secrets or self._environments:
             return None
         try:
-            work = self._ready().quick(self._constants)
+            kind = self._ready()
+            if type(kind).needs is not StepKind.needs:
+                return None
+            work = kind.quick(self._constants)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -142,6 +146,23 @@ class Task:
             if printed is not None:
                 printed.close()
 
+    async def needs(
+        self, execution: ExecutionContext, run: Run, printed: Printed | None = None
+    ) -> Mapping[str, Need]:
+        """Return what an attempt may use, before it begins; as in `Runner`."""
+        context = AttemptContext(execution, run, self.secrets, self._timed, printed)
+        try:
+            kind = self._ready()
+            return await kind.needs(context, self._constants, self._checked(run.args, run.input))
+        except BaseException as error:
+            if _is_withdrawal(error):
+                context.withdraw()
+                raise
+            raise self._failed(error, printed=printed) from error
+        finally:
+            if printed is not None:
+                printed.close()
+
     def _screened(self, execution: ExecutionContext) -> ExecutionContext:
         """Return an execution whose files are looked at for the secrets of the flow."""
         from flowengine.engines.attempts.screened_files import ScreenedFiles
@@ -180,11 +201,7 @@ class Task:
             await environments.give_back(context.execution.id, had)
 
     async def _execute(self, kind: StepKind, context: AttemptContext, given: Plain) -> Kept:
-        input = copy(given)
-        if self._has_secrets:
-            input = self.secrets.reveal(input)
-        self._check(context.run.args, input)
-        self._check_configuration(input)
+        input = self._checked(context.run.args, given)
         started = Started()
         try:
             with started:
@@ -195,6 +212,15 @@ class Task:
             raise
         await context.judge(started)
         return self._result(value, context)
+
+    def _checked(self, args: Plain, given: Plain) -> Any:
+        """Return the input of an attempt: a copy, with its secrets."""
+        input = copy(given)
+        if self._has_secrets:
+            input = self.secrets.reveal(input)
+        self._check(args, input)
+        self._check_configuration(input)
+        return input
 
     def _ready(self) -> StepKind:
         if self._kind is None:

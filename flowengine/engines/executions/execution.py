@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from flowengine.sdk import ExecutionContext
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
-RESULTS = frozenset({"succeeded", "failed", "lost", "asked"})
+RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured"})
 """Events by which attempts end."""
 RESULT_KEYS = ["type", "at", "unit", "attempt", "value"]
 SMALLEST_TAIL = 32_768

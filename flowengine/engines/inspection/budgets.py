@@ -75,9 +75,17 @@ def _amounts(budget: Budget, meter: str) -> dict[str, int]:
 
 
 def waiting(host: Host, execution: str, view: View, unit: Unit) -> Reason:
-    """Say which question a call waits for, because a budget is used up."""
+    """Say what a call waits for, because too little of a budget is left."""
     budget = budget_of(view.state, unit["budget"])
     assert budget is not None
+    if unit["id"] in budget.get("queue", ()):
+        flow = view.flow_of(unit["budget"]).id
+        return {
+            "address": view.address(unit),
+            "what": f"its call is waiting: running calls have reserved what is left of the budget "
+            f"of '{flow}'",
+            "wakes": "the end of one of these calls, if it has used less",
+        }
     full = wait_id(execution, budget["wait"])
     flow = view.flow_of(unit["budget"]).id
     return {

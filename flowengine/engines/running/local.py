@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
+from flowengine.engines.attempts.outcome import AttemptFailed, failed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
 from flowengine.engines.executions.views import wait_view
 from flowengine.engines.results import Update
@@ -244,6 +244,9 @@ class Local(Driver):
             follower = self.host.follower(execution.id, run.address)
             printed = execution.printed[run.unit] = runner.printed(run.step, follower)
             PRINTING.set(printed)  # in the context of this task, and of what it starts
+            if run.measures:
+                needs = await runner.needs(execution.context, run, printed)
+                return measured(run, needs, self.host.clock.now())
             kept = await runner.attempt(
                 execution.context,
                 run,

@@ -261,6 +261,7 @@ def _meters(step_kind: type[StepKind]) -> dict[str, Plain] | None:
         name: {
             "used": [path.split(".") for path in meter.used],
             **({} if meter.reserved is None else {"reserved": meter.reserved.split(".")}),
+            **({} if step_kind.needs is StepKind.needs else {"measured": True}),
         }
         for name, meter in step_kind.meters.items()
     }

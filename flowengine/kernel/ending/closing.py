@@ -127,6 +127,7 @@ def stop_attempt(m: Machine, unit: Unit) -> None:
     if stop is not None:
         stop(m, unit)
     stop_timeout(m, unit)
+    budgets.forget_needs(unit)
     move(unit, "ready")
 
 

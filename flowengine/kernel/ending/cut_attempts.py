@@ -62,6 +62,7 @@ def _run_again(m: Machine, number: int, cut: Cut) -> None:
             cut["key"],
             environments=environments,
             state=readers.read(m, node, cut.get("frame", 0)) if node.reads else None,
+            granted=cut.get("granted"),
         )
     )
 

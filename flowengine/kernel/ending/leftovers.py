@@ -79,6 +79,8 @@ def cut_off(m: Machine, unit: Unit) -> None:
         "secrets": unit.get("secrets", []),
         "key": unit.get("key"),
     }
+    if "granted" in unit:
+        cut["granted"] = unit["granted"]
     _note_seen(cut, Names(m, act, unit), act["past"])
     m.state["cuts"][unit["id"]] = cut
     m.scope_of(act)["cut"].append(unit["id"])

@@ -3,8 +3,12 @@
 See docs/language.md: Budgets.
 
     call ─► room in every budget around it? ─► reserved ─► settled when its attempt is over
-              └─ no ─► stop: it fails with `BudgetExceeded`
-                       ask:  it waits, with all others, for the answer to one question
+              ├─ no ─► stop: it fails with `BudgetExceeded`
+              │        ask:  it waits, with all others, for the answer to one question
+              └─ others have reserved it ─► queued until some of their calls are over
+
+Of tokens and money, a kind may work out what an attempt will use at most: `measured`, before that
+attempt begins, asks once more for room. It then gets no more than what is left.
 
 A budget is that of a flow at work: of the main flow, or of a subflow by its frame. It holds for all
 calls inside, those of further subflows too, so the strictest counts. What undoes and cleans up is
@@ -19,8 +23,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel.limits import meters
+from flowengine.kernel.limits.suspension import resume
 from flowengine.kernel.notation.times import parse_duration
-from flowengine.kernel.view import begun, bounding, budget_of, taken, worked
+from flowengine.kernel.view import begun, bounding, budget_of, settled, taken, worked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -92,6 +97,29 @@ def unbound(m: Machine, act: Activation) -> set[int]:
     return {number for number in inside if free.get(number, True)}
 
 
+def has_to_measure(m: Machine, unit: Unit, node: Node) -> bool:
+    """Return whether it has to be worked out first what an attempt may use of the budgets."""
+    if "needs" in unit:
+        return False
+    measured = meters.measured(node)
+    around = budgets_around(m, m.frame_of(m.act_of(unit))) if measured else ()
+    return any(not measured.isdisjoint(budget["limits"]) for _, budget in around)
+
+
+def grant(m: Machine, unit: Unit) -> None:
+    """Note what a measured attempt may use; it is about to begin."""
+    act = m.act_of(unit)
+    free = unbound(m, act)
+    around = budgets_around(m, m.frame_of(act))
+    bounds = [(budget, number not in free) for number, budget in around]
+    unit["granted"] = meters.granted(bounds, unit["needs"])
+
+
+def forget_needs(unit: Unit) -> None:
+    """Forget what an attempt needs: it is over, and the next one may need something else."""
+    unit.pop("needs", None)
+
+
 def reserve(m: Machine, number: int, act: Activation | None, frame: int = 0) -> None:
     """Count a call that begins, in every budget around it.
 
@@ -132,6 +160,7 @@ def settle_unit(m: Machine, unit: Unit, *, ran: bool = True) -> None:
     """Count the call of a unit that is still there; see `settle`."""
     bounded = "budget" in m.state or "frames" in m.state
     settle(m, unit["id"], m.frame_of(m.act_of(unit)) if bounded else 0, ran=ran)
+    forget_needs(unit)
 
 
 def settle_result(m: Machine, unit: Unit, result: Plain) -> None:
@@ -146,6 +175,7 @@ def settle_result(m: Machine, unit: Unit, result: Plain) -> None:
         return
     act = m.act_of(unit)
     settle(m, unit["id"], m.frame_of(act), told=meters.used(m.node(act), result))
+    forget_needs(unit)
 
 
 def settle(
@@ -168,7 +198,16 @@ def settle(
             meters.settle(budget, number, told, ran=ran and number not in m.begun)
             if not budget["calls"]:
                 _stop_clock(m, budget)
+            let_queue_try(m, budget)
             _look_later(m, owner, budget)
+
+
+def let_queue_try(m: Machine, budget: Budget) -> None:
+    """Have those that wait for room in a budget look again whether there is some."""
+    for number in budget.pop("queue", ()):
+        unit = m.state["units"][number]
+        del unit["budget"]
+        resume(m, unit)
 
 
 def leave(m: Machine, unit: Unit) -> None:
@@ -177,6 +216,11 @@ def leave(m: Machine, unit: Unit) -> None:
     del unit["then"]
     budget = budget_of(m.state, number)
     assert budget is not None
+    if unit["id"] in budget.get("queue", ()):
+        del budget["queue"][unit["id"]]
+        if not budget["queue"]:
+            del budget["queue"]
+        return
     del budget["waiting"][unit["id"]]
     _look_later(m, number, budget)
 
@@ -200,7 +244,12 @@ def used_up(m: Machine, budget: Budget, node: Node | None = None) -> list[str]:
         found.append("tool_calls")
     if "wall_time" in limits and worked(m.state, budget, m.now) >= limits["wall_time"]:
         found.append("wall_time")
-    found += [one for one in meters.AMOUNTS if one in limits and taken(budget, one) >= limits[one]]
+    measured = meters.measured(node) if node is not None else ()
+    for one in meters.AMOUNTS:
+        # What others have reserved for a measured call is room that may come back.
+        gone = settled if one in measured else taken
+        if one in limits and gone(budget, one) >= limits[one]:
+            found.append(one)
     if node is not None:
         uses = meters.names(node)
         found = [what for what in found if what == "wall_time" or what in uses]
@@ -210,12 +259,15 @@ def used_up(m: Machine, budget: Budget, node: Node | None = None) -> list[str]:
 def is_low(m: Machine, unit: Unit) -> bool:
     """Return whether a call is to spare what it uses: a budget has reached its `fallback_at`."""
     act = m.act_of(unit)
-    uses = meters.names(m.node(act)).intersection(meters.AMOUNTS)
+    node = m.node(act)
+    uses = meters.names(node).intersection(meters.AMOUNTS)
+    # A bound is far more than what a call will use.
+    gone = settled if meters.measured(node) else taken
     for number, budget in budgets_around(m, m.frame_of(act)):
         spec, limits = m.flow_of(number).budget, budget["limits"]
         at = None if spec is None else spec.get("fallback_at")
         if at is not None and any(
-            100 * taken(budget, meter) >= at * limits[meter] for meter in uses & limits.keys()
+            100 * gone(budget, meter) >= at * limits[meter] for meter in uses & limits.keys()
         ):
             return True
     return False

@@ -3,17 +3,19 @@
 See docs/language.md: Budgets.
 
 A call is one tool call, unless its step kind says what it uses instead: tokens, money. How much it
-will use at most stands in its input, and how much it has used in its result. All amounts are whole
-numbers; money is counted in billionths of a dollar, so that sums are exact.
+has used stands in its result. How much it will use at most stands in its input; or its kind works
+that out, right before the attempt, with all that it knows of the outside (`Run.measures`), and the
+event `measured` tells. All amounts are whole numbers; money is counted in billionths of a dollar,
+so that sums are exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import isfinite
+from collections.abc import Iterable, Mapping
+from math import ceil, isfinite
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.view import DOLLAR
+from flowengine.kernel.view import DOLLAR, settled, taken
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
@@ -51,19 +53,88 @@ def reserved(m: Machine, number: int) -> dict[str, int] | None:
     unit = m.state["units"].get(number)
     cut = m.state["cuts"].get(number)
     if unit is not None:
-        node, given = m.node(m.act_of(unit)), unit.get("input")
+        node, given, granted = m.node(m.act_of(unit)), unit.get("input"), unit.get("granted")
     elif cut is not None:
-        node, given = m.graph.node(cut["step"]), cut.get("input")
+        node, given, granted = m.graph.node(cut["step"]), cut.get("input"), cut.get("granted")
     else:
         return None
     if node.meters is None:
         return None
     if node.environments and isinstance(given, dict):
         given = given.get("input")
-    return {
+    found = {
         meter: counted_as(meter, _at(given, said.get("reserved"))) if meter in AMOUNTS else 1
         for meter, said in node.meters.items()
     }
+    return found if granted is None else {**found, **granted}
+
+
+def measured(node: Node) -> frozenset[str]:
+    """Return of which meters the kind of a step works out what an attempt will use at most."""
+    meters = node.meters or {}
+    return frozenset(one for one in AMOUNTS if meters.get(one, {}).get("measured"))
+
+
+def needs_as_counted(needs: Mapping[str, Plain]) -> dict[str, list[int]]:
+    """Return what an attempt needs, as its kind says it, in amounts as they are counted.
+
+    Args:
+        needs: Meter → `[least, most, beyond]`; other meters are left out.
+    """
+    return {
+        meter: [_rounded_up(meter, one) for one in needs[meter]]
+        for meter in AMOUNTS
+        if meter in needs
+    }
+
+
+def _rounded_up(meter: str, amount: Plain) -> int:
+    if isinstance(amount, bool) or not isinstance(amount, int | float):
+        return 0
+    if not isfinite(amount) or amount < 0:
+        return 0
+    return ceil(amount * DOLLAR if meter == "cost_usd" else amount)
+
+
+def lacks(budget: Budget, needs: Mapping[str, list[int]]) -> list[str]:
+    """Return of what a budget has less left than an attempt needs at least.
+
+    What others have reserved counts as left: how much of it they use is still open.
+    """
+    return [
+        meter
+        for meter, (least, _most, _beyond) in needs.items()
+        if meter in budget["limits"] and budget["limits"][meter] - settled(budget, meter) < least
+    ]
+
+
+def is_crowded(budget: Budget, needs: Mapping[str, list[int]]) -> bool:
+    """Return whether others have reserved what an attempt needs at least."""
+    return any(
+        meter in budget["limits"] and budget["limits"][meter] - taken(budget, meter) < least
+        for meter, (least, _most, _beyond) in needs.items()
+    )
+
+
+def granted(
+    budgets: Iterable[tuple[Budget, bool]], needs: Mapping[str, list[int]]
+) -> dict[str, int]:
+    """Return how much an attempt may use: no more than is left, and what it may go beyond that.
+
+    Args:
+        budgets: Those around it, and whether each bounds it.
+        needs: Of the attempt.
+
+    Returns:
+        Meter → amount, of the meters that some budget has.
+    """
+    found: dict[str, int] = {}
+    for budget, bounds in budgets:
+        for meter, (_least, most, beyond) in needs.items():
+            if meter in budget["limits"]:
+                left = budget["limits"][meter] - taken(budget, meter) + beyond
+                found[meter] = min(found.get(meter, most), left if bounds else most)
+    return found
 
 
 def used(node: Node, result: Plain) -> dict[str, int]:

@@ -78,7 +78,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         **_plain("id", "act", "item", "phase", "round", "last", "outputs", "seen", "max", "attempt",
                  "tries", "args", "input", "secrets", "key", "timer", "wait", "asks", "scope",
                  "cleanup", "facts", "fallback", "lock", "across", "shares", "held", "budget",
-                 "responded", "shown"),
+                 "needs", "granted", "responded", "shown"),
     },
     "Grant": _plain("tool", "version", "args", "patterns", "source", "uses", "until", "used", "by",
                     "at", "revoked"),
@@ -90,7 +90,8 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "Cut": {
         "step": ("step", "cut"),
         **_plain("address", "attempt", "args", "input", "secrets", "key", "local", "past", "frame",
-                 "undo", "running", "wait", "settled", "value"),
+                 "undo", "running", "wait", "settled", "value",
+                 "granted"),
     },
     "Final": {
         "step": ("step", "final"),
@@ -116,7 +117,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         **_plain("scope", "cut", "cause", "failures"),
     },
     "Budget": _plain("limits", "used", "calls", "reserved", "amounts", "estimated", "spent",
-                     "since", "timer", "waiting", "wait", "refused"),
+                     "since", "timer", "waiting", "queue", "wait", "refused"),
     "Frame": {
         "flow": "flow",
         "vars": "vars",

@@ -39,7 +39,7 @@ def resume_cut(m: Machine, unit: Unit) -> None:
     """
     act = m.act_of(unit)
     node = m.node(act)
-    budgets.settle(m, unit["id"], m.frame_of(act))
+    budgets.settle_unit(m, unit)
     if "timer" in unit:
         m.clear_timer(unit.pop("timer"))
     if node.effect != "once" or node.on_crash == "retry":

@@ -49,7 +49,8 @@ UNITS: States[Phase] = States(
         "a `finally` inside it may have to run before it goes on",
         "asked": "people are asked before its attempt begins",
         "lock": "it is queued for a lock",
-        "budget": "a budget is used up, and somebody is asked whether to raise it",
+        "budget": "too little of a budget is left: somebody is asked whether to raise it, or "
+        "others that run have only reserved it",
         "run": "its attempt runs",
         "pause": "it waits before its next attempt or round",
         "wait": "a wait is open: for an approval, an answer, a signal, a time, or a condition",
@@ -63,7 +64,7 @@ UNITS: States[Phase] = States(
             "asked": ("its call, or an environment, needs a yes", "waiting/permissions.py"),
             "lock": ("others have the lock", "limits/suspension.py for limits/locks.py"),
             "budget": (
-                "nothing is left of a budget",
+                "too little is left of a budget",
                 "limits/suspension.py for waiting/budget_questions.py",
             ),
             "run": (

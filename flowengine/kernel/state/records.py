@@ -272,6 +272,10 @@ class Unit(TypedDict, total=False):
     """It has the lock. (In the phase `held` it is its failure that is held back.)"""
     budget: int
     """Whose budget it waits for: a frame, or 0."""
+    needs: dict[str, list[int]]
+    """What its attempt may use of budgets: meter → `[least, most, beyond]`; see `meters`."""
+    granted: dict[str, int]
+    """What it may use of them while it runs, of the meters that some budget bounds."""
     then: list[Any]
     """What follows, for the agenda, once it has the lock, or the budget may have been raised, or
     it begins anew."""
@@ -311,6 +315,8 @@ class Cut(Left, total=False):
     input: Plain
     secrets: list[Plain]
     key: str | None
+    granted: dict[str, int]
+    """As of the unit."""
     undo: int
     """The undo that settles it now."""
     running: bool
@@ -440,6 +446,9 @@ class Budget(TypedDict, total=False):
     """For when the time is over."""
     waiting: dict[int, bool]
     """Units that wait for the answer, in order of arrival."""
+    queue: dict[int, bool]
+    """Units that wait until calls that run are over, as these have reserved what is left. Absent
+    while there is none."""
     wait: int
     """The open question."""
     refused: dict[str, Plain]

@@ -18,7 +18,7 @@ from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state import variables
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
-from flowengine.kernel.limits import locks
+from flowengine.kernel.limits import budgets, locks
 from flowengine.kernel.limits.suspension import unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.messages import signals
@@ -144,6 +144,7 @@ def attempt_failed(m: Machine, unit: Unit, failure: Failure) -> None:
         failure: What the attempt ended with.
     """
     act = m.act_of(unit)
+    budgets.forget_needs(unit)
     if isinstance(failure, dict):
         whose: ErrorData = {"step": m.address(unit), "attempt": unit["tries"], "cause": None}
         error: ErrorData = {**whose, **failure}

@@ -28,6 +28,7 @@ from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.graph.secret_texts import join_secrets, split_secrets
 from flowengine.kernel.limits import budgets, locks
+from flowengine.kernel.limits.meters import needs_as_counted
 from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
@@ -41,6 +42,8 @@ from flowengine.kernel.waiting.permissions import ask_anew, may_begin
 from flowengine.kernel.waiting.waits import duration_of, open_wait
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state.records import Unit
 
@@ -101,7 +104,8 @@ def limit(m: Machine, node: Node, unit: Unit) -> None:
 def _act(m: Machine, node: Node, unit: Unit) -> None:
     action = node.action
     if action == "task":
-        if "shown" not in unit:  # else it is given what people were asked about
+        # Else it is given what people were asked about, or what its needs were worked out from.
+        if "shown" not in unit and "needs" not in unit:
             _prepare(m, node, unit)
         run(m, unit)
     elif action == "none":
@@ -155,15 +159,20 @@ def run(m: Machine, unit: Unit) -> None:
     """Run the prepared attempt of a unit."""
     move(unit, "run")
     act = m.state["acts"][unit["act"]]
+    node = m.graph.nodes[act["step"]]
+    measures = node.meters is not None and budgets.has_to_measure(m, unit, node)
+    if "needs" in unit:
+        budgets.grant(m, unit)
+    else:
+        unit.pop("granted", None)
     budgets.reserve(m, unit["id"], act)
-    if m.observe is not None:
+    if m.observe is not None and not measures:
         m.note(act, "running", unit=unit)
     given = unit.get("input")
     if "secrets" in unit:
         given = join_secrets(given, unit["secrets"])
     around: tuple[int, ...] = ()
     environments: Plain = None
-    node = m.graph.nodes[act["step"]]
     if node.environments:
         assert given is not None
         around, environments, given = regions(m, unit), given["environments"], given["input"]
@@ -181,8 +190,27 @@ def run(m: Machine, unit: Unit) -> None:
             readers.values(m, node, unit) if node.reads else None,
             "fallback" in unit,
             call_questions.permission(m, unit) if "answers" in m.state else None,
+            measures,
+            unit.get("granted"),
         )
     )
+
+
+def measured(m: Machine, unit: Unit, needs: Mapping[str, Plain]) -> None:
+    """Begin the attempt of a unit for which it was worked out what it may use, if there is room.
+
+    Args:
+        unit: The unit, in phase `run`; its attempt has done nothing yet.
+        needs: As of the event.
+    """
+    budgets.settle_unit(m, unit, ran=False)
+    move(unit, "ready")
+    if "timer" in unit:
+        m.clear_timer(unit.pop("timer"))
+    unit["attempt"] -= 1
+    unit["tries"] -= 1
+    unit["needs"] = needs_as_counted(needs)
+    m.agenda.append(entries.attempt(unit["id"]))
 
 
 def _fail(m: Machine, node: Node, unit: Unit) -> None:

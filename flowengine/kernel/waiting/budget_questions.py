@@ -2,7 +2,8 @@
 
 See docs/language.md: Budgets.
 
-All calls that hit the limit wait for the answer to one question. An answer raises the limit for
+All calls that hit the limit wait for the answer to one question; those for which others have only
+reserved what is left wait for these. An answer raises the limit for
 good, or lets all that waits fail; then nobody is asked again. A question that nobody waits for any
 more, when an event has been dealt with, is withdrawn.
 """
@@ -12,18 +13,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.limits import locks
 from flowengine.kernel.limits.budgets import (
     budgets_around,
     declared_limits,
+    let_queue_try,
     unbound,
     used_up,
     watch_time,
 )
-from flowengine.kernel.limits.meters import counted_as
+from flowengine.kernel.limits.meters import counted_as, is_crowded, lacks
 from flowengine.kernel.limits.suspension import resume, suspend
 from flowengine.kernel.notation.times import format_duration, format_time, parse_duration
 from flowengine.kernel.state import entries
-from flowengine.kernel.view import DOLLAR, bounding, budget_of, counting
+from flowengine.kernel.view import DOLLAR, bounding, budget_of, counting, settled
 from flowengine.kernel.waiting.approvals import answer
 from flowengine.kernel.waiting.waits import add_wait, close_wait, show
 
@@ -69,29 +72,58 @@ def waits(m: Machine, unit: Unit, then: Entry) -> bool:
     if "opens" in act or not bounding(m.state, m.frame_of(act)):
         return False
     free = unbound(m, act)
-    full = [
-        (number, budget)
-        for number, budget in budgets_around(m, m.frame_of(act))
-        if number not in free and used_up(m, budget, m.node(act))
-    ]
+    bounds = [one for one in budgets_around(m, m.frame_of(act)) if one[0] not in free]
+    needs = unit.get("needs", {})
+    full = [(number, budget) for number, budget in bounds if _short(m, budget, unit)]
     for number, budget in full:
         if not _may_ask(m, number, budget):
-            what = used_up(m, budget, m.node(act))[0]
-            raise StepFailure("BudgetExceeded", *_told(m, number, budget, what), retryable=False)
+            what = _short(m, budget, unit)[0]
+            least = needs[what][0] if what in needs else None
+            told = _told(m, number, budget, what, least)
+            raise StepFailure("BudgetExceeded", *told, retryable=False)
+    full = full or [one for one in bounds if is_crowded(one[1], needs)]
     if not full:
         return False
     number, budget = full[0]
+    if needs:
+        locks.leave(m, unit)  # nobody has one while people think, or others work
     unit["budget"] = number
     suspend(m, unit, "budget", then)
-    budget["waiting"][unit["id"]] = True
-    _ask(m, number, budget, unit)
+    if _short(m, budget, unit):
+        budget["waiting"][unit["id"]] = True
+        _ask(m, number, budget, unit)
+    else:
+        budget.setdefault("queue", {})[unit["id"]] = True
     return True
 
 
-def _told(m: Machine, number: int, budget: Budget, what: str) -> tuple[str, dict[str, Plain]]:
-    """Return message and data of the error of a call for which nothing is left of something."""
+def _short(m: Machine, budget: Budget, unit: Unit) -> list[str]:
+    """Return of what a budget has nothing left, or less than the call of a unit needs."""
+    found = used_up(m, budget, m.node(m.act_of(unit)))
+    lacking = lacks(budget, unit.get("needs", {}))
+    return [*found, *(what for what in lacking if what not in found)]
+
+
+def _told(
+    m: Machine, number: int, budget: Budget, what: str, least: int | None = None
+) -> tuple[str, dict[str, Plain]]:
+    """Return message and data of the error of a call for which too little is left of something.
+
+    Args:
+        number: Whose budget it is.
+        budget: The budget.
+        what: What there is too little of.
+        least: How much the call needs at least; None: nothing is left.
+    """
     flow, limit = m.flow_of(number).id, budget["limits"][what]
-    message = f"'{flow}' has used up its {_amount(what, limit)} (budget.{what})"
+    left = limit - settled(budget, what)
+    if least is None or left <= 0:
+        message = f"'{flow}' has used up its {_amount(what, limit)} (budget.{what})"
+    else:
+        message = (
+            f"'{flow}' has {_number(what, left)} of its {_amount(what, limit)} left, and the next "
+            f"call needs about {_number(what, least)} (budget.{what})"
+        )
     refused = budget.get("refused")
     if refused is not None:
         comment = f": {refused['comment']}" if refused.get("comment") else ""
@@ -108,8 +140,12 @@ def _amount(what: str, limit: int) -> str:
     if what == "tokens":
         return f"{limit} tokens"
     if what == "cost_usd":
-        return f"{limit / DOLLAR:g} USD"
+        return f"{_number(what, limit)} USD"
     return f"{limit} tool call{'s' * (limit != 1)}"
+
+
+def _number(what: str, amount: int) -> str:
+    return f"{amount / DOLLAR:g}" if what == "cost_usd" else str(amount)
 
 
 def time_used_up(m: Machine, number: int, _arg: int) -> None:
@@ -152,9 +188,12 @@ def _ask(m: Machine, number: int, budget: Budget, unit: Unit) -> None:
         unit: One that it stops.
     """
     used = used_up(m, budget)
+    needs = [m.state["units"][waiting].get("needs", {}) for waiting in budget["waiting"]]
+    found = dict.fromkeys(what for one in needs for what in lacks(budget, one))
+    lacking = [what for what in found if what not in used]
     if "wait" in budget:
         wait = m.state["waits"][budget["wait"]]
-        if list(wait["record"]["form"]["properties"]) == used:
+        if list(wait["record"]["form"]["properties"]) == [*used, *lacking]:
             return
     else:
         wait = add_wait(m, 0, "approval", _address(m, number, unit), "budget")
@@ -162,10 +201,14 @@ def _ask(m: Machine, number: int, budget: Budget, unit: Unit) -> None:
         budget["wait"] = wait["id"]
     spec = m.flow_of(number).budget
     assert spec is not None
-    limits = [_amount(what, budget["limits"][what]) for what in used]
+    parts = []
+    for verb, those in (("has used up", used), ("has too little left of", lacking)):
+        limits = [_amount(what, budget["limits"][what]) for what in those]
+        parts += [f"{verb} its {' and '.join(limits)}"] if limits else []
+    used = [*used, *lacking]
     wait["record"].update(
         {
-            "title": f"'{m.flow_of(number).id}' has used up its {' and '.join(limits)}; continue?",
+            "title": f"'{m.flow_of(number).id}' {', and '.join(parts)}; continue?",
             "body": "Approving raises the budget. The value given is the new limit, including "
             "what is used already. Rejecting fails the waiting calls and all further ones.",
             "form": {
@@ -262,6 +305,7 @@ def go_on(m: Machine, number: int, budget: Budget, how: str, result: Plain = Non
         del unit["budget"]
         resume(m, unit)
     budget["waiting"] = {}
+    let_queue_try(m, budget)
     if _bound(budget):
         watch_time(m, number, budget)
 

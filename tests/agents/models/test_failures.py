@@ -165,6 +165,26 @@ def test_nobody_listens_there() -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "unfinished"),
+    [(failed(500, "oops"), False), (failed(429, "slow"), False), (failed(400, "no"), False),
+     (Answer((), then="drop"), True), (Answer((b" ",), 200, {}, then="hold"), True)],
+    ids=["500", "429", "400", "dropped", "silent"],
+)  # fmt: skip
+def test_what_a_provider_may_have_begun_to_answer_is_told(
+    answer: Answer, unfinished: bool, wire: Wire
+) -> None:
+    """It may count such a request, although nobody has heard the end of it."""
+    wire.answer(answer)
+    told = error(wire, timeout=None if answer.then == "end" else 1)
+
+    assert bool((told.data or {}).get("unfinished")) == unfinished
+
+
+def test_where_nobody_listens_nobody_counts() -> None:
+    assert "unfinished" not in (error(Wire("http://127.0.0.1:9")).data or {})
+
+
+@pytest.mark.parametrize(
     ("model", "answer", "tokens"),
     [
         (

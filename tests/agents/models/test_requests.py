@@ -294,3 +294,24 @@ def test_nothing_is_left_of_a_request_that_failed(wire: Wire) -> None:
         ask(wire, messages=messages)
 
     assert messages == HISTORY
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "sent"),
+    [
+        ("openai/gpt-4o", {}, {"max_tokens": 100}),
+        ("openai/gpt-4o", {"max_tokens": 50}, {"max_tokens": 50}),
+        ("openai/gpt-4o", {"max_tokens": 500}, {"max_tokens": 100}),
+        ("openai/gpt-4o", {"max_completion_tokens": 500}, {"max_completion_tokens": 100}),
+        ("openai/gpt-5", {}, {"max_completion_tokens": 100}),
+        ("anthropic/claude-sonnet-4-5", {}, {"max_tokens": 100}),
+    ],
+)
+def test_a_reply_is_bounded_in_the_words_of_its_provider(
+    wire: Wire, model: str, settings: dict[str, int], sent: dict[str, int]
+) -> None:
+    base = wire.url if model.startswith("anthropic") else f"{wire.url}/v1"
+    whole = {"api_key": "key", "api_base": base, **settings}
+    found = body(wire, model, settings=whole, longest_reply=100)
+
+    assert {name: one for name, one in found.items() if name.startswith("max_")} == sent
