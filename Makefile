@@ -21,10 +21,13 @@ $(READY): pyproject.toml requirements/dev.txt scripts/install.sh
 demo: $(READY)  ## Review a folder of documents: wait, approve with an edit, resume, report.
 	@$(BIN)/python examples/document_review/demo.py
 
+# While one processor is busy with types, the other compiles the tests: else each of the processes
+# that run them would do that for itself.
 test: $(READY)  ## Check format, lint, types and import contracts, then run the tests.
 	@scripts/sandboxes.sh
-	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest -n auto --no-skips $(ARGS)
+	@$(BIN)/pytest --collect-only -qq >/dev/null 2>&1 & $(MAKE) --no-print-directory lint; \
+	  status=$$?; wait; exit $$status
+	$(BIN)/pytest -n auto --dist worksteal --no-skips $(ARGS)
 
 lint: $(READY)  ## Check format, lint, types and import contracts.
 	$(BIN)/ruff format --check --quiet

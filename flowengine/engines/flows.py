@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -195,6 +196,7 @@ def _compiled(flow: Flow | str | PathLike[str]) -> Compiled:
     return compile_file(flow)
 
 
+@cache
 def _compiler() -> str:
     """Identify the compiler by its files and their times, to tell it from other versions."""
     newest = count = 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import linecache
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,3 +174,34 @@ def test_a_signal_or_tool_that_is_not_there() -> None:
 
     codes = {one.code for one in raised.value.diagnostics}
     assert {"E401", "E301"} <= codes
+
+
+def test_a_file_is_parsed_once_however_many_expressions_it_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps = "".join(f'flow.step("s{n}", output="${{{{ inputs.n }}}}")\n' for n in range(40))
+    source = f"from flowengine import Flow\nflow = Flow('f', inputs={{'n': int}})\n{steps}"
+    file = tmp_path / "app.py"
+    file.write_text(source)
+    parsed: list[str] = []
+    parse = ast.parse
+
+    def counted(text: Any, *rest: Any, **more: Any) -> Any:
+        parsed.append(text)
+        return parse(text, *rest, **more)
+
+    monkeypatch.setattr(ast, "parse", counted)
+
+    found: dict[str, Flow] = {}
+    exec(compile(source, file, "exec"), found)
+    found["flow"].compile()
+    assert parsed.count(source) == 1
+
+    changed = source.replace("inputs.n ", "inputs.m ")
+    file.write_text(changed)
+    linecache.checkcache(str(file))
+    exec(compile(changed, file, "exec"), found)
+    with pytest.raises(FlowFileError) as raised:
+        found["flow"].compile()
+    assert parsed.count(changed) == 1
+    assert [one.line for one in raised.value.diagnostics] == list(range(3, 43))

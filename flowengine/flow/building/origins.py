@@ -1,7 +1,7 @@
 """Where the parts of a built flow were declared: a call in a Python file, or a place in a YAML one.
 
-A call notes only its code object and instruction; the file is read and parsed when something is
-wrong. Then the position is as fine as the source allows: the keyword, the entry of its dict, the
+A call notes only its code object and instruction; the file is read and parsed when a position is
+asked for. The position is as fine as the source allows: the keyword, the entry of its dict, the
 character in its text.
 """
 
@@ -11,6 +11,7 @@ import ast
 import linecache
 import os
 import sys
+from functools import lru_cache
 from types import CodeType
 from typing import NamedTuple, Protocol
 
@@ -18,6 +19,8 @@ from flowengine.flow.source.diagnostics import Loc, Position
 from flowengine.flow.source.yaml_source import Source
 
 _HERE = __name__.rpartition(".")[0]
+_Span = tuple[int | None, int | None, int | None, int | None]
+_End = tuple[int | None, int | None]
 
 
 class Place(Protocol):
@@ -43,6 +46,15 @@ class InFile(NamedTuple):
     def inside(self, path: Loc, offset: int, length: int) -> Position:
         """Return where a character of a text stands in the file."""
         return self.source.inside((*self.loc, *path), offset, length)
+
+
+class _Parsed(NamedTuple):
+    """The expressions of a Python file, the outermost of those in the same place."""
+
+    expressions: dict[_Span, ast.expr]
+    """By where they begin and end."""
+    calls: dict[_End, ast.expr]
+    """By where they end."""
 
 
 class InCode(NamedTuple):
@@ -84,15 +96,8 @@ class InCode(NamedTuple):
         span = spans[self.instruction // 2] if self.instruction // 2 < len(spans) else None
         if span is None or None in span:
             return None
-        try:
-            tree = ast.parse("".join(linecache.getlines(self.file)))
-        except (SyntaxError, ValueError):
-            return None
-        found = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
-        return next(
-            (node for node in found if _span(node) == span),
-            next((n for n in found if isinstance(n, ast.Call) and _end(n) == span[1::2]), None),
-        )
+        source = _parsed(tuple(linecache.getlines(self.file)))
+        return source.expressions.get(span) or source.calls.get(span[1::2])
 
     def _of(self, node: ast.expr) -> Position:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -128,12 +133,21 @@ def shown(file: str) -> str:
     return file if file.startswith("<") or relative.startswith("..") else relative
 
 
-def _span(node: ast.expr) -> tuple[int, int | None, int, int | None]:
-    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
-
-
-def _end(node: ast.expr) -> tuple[int | None, int | None]:
-    return node.end_lineno, node.end_col_offset
+@lru_cache(maxsize=8)
+def _parsed(lines: tuple[str, ...]) -> _Parsed:
+    """Parse a file, once: a flow asks for a position for each of its expressions."""
+    parsed = _Parsed({}, {})
+    try:
+        tree = ast.parse("".join(lines))
+    except (SyntaxError, ValueError):
+        return parsed
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr):
+            end = node.end_lineno, node.end_col_offset
+            parsed.expressions.setdefault((node.lineno, end[0], node.col_offset, end[1]), node)
+            if isinstance(node, ast.Call):
+                parsed.calls.setdefault(end, node)
+    return parsed
 
 
 def _argument(node: ast.expr, step: str | int) -> ast.expr | None:

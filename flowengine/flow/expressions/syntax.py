@@ -8,6 +8,7 @@ and only what is left - operators and standard functions - goes to the library.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import count as count_from
 
 from flowengine.flow.expressions.literals import number_of, string_of
@@ -67,6 +68,12 @@ def parse(source: str) -> Node:
             1,
             "put it into a tool",
         )
+    return _parsed(source)
+
+
+@lru_cache(maxsize=2048)
+def _parsed(source: str) -> Node:
+    """Parse once: flows that are compiled again, and those of agents, share most expressions."""
     return _Parser(source).whole()
 
 

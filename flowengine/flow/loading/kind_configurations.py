@@ -5,7 +5,9 @@ An expression fits everywhere: what it gives is known when it runs, and checked 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
@@ -31,10 +33,16 @@ def config_problems(
     Yields:
         What is wrong, in no order.
     """
-    for error in Draft202012Validator(schema).iter_errors(value):
+    for error in _validator(json.dumps(schema)).iter_errors(value):
         constant = error.instance_path == [schema.get("x-main")]
         if not _may_fit(error, constant):
             yield from _problems(error, _owner(schema, error), kind, loc)
+
+
+@lru_cache(maxsize=64)
+def _validator(schema: str) -> Draft202012Validator:
+    """Return the validator of a schema. Making one can take longer than compiling a small flow."""
+    return Draft202012Validator(json.loads(schema))
 
 
 OF_TEXT = (
