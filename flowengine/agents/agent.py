@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from flowengine.agents.equipment import Equipped
-from flowengine.agents.flow_environments import environment_names
-from flowengine.agents.function_schemas import read_tool
-from flowengine.errors import UsageError
+from flowengine.agents.agent_as_tool import AgentAsTool
+from flowengine.agents.agent_fields import AgentFields
+from flowengine.agents.agent_validation import check_agent
+from flowengine.agents.turn_limit import TURNS
 from flowengine.sdk import ValidationError
 
 Termination = Literal[
     "", "resolved", "not_resolved", "max_turns", "budget", "no_progress", "tools_not_executed"
 ]
-Instructions = str | Callable[..., str]
 
 
 def case_resolved(result: str) -> str:
@@ -41,7 +41,7 @@ def case_not_resolved(reason: str) -> str:
 CASE_TOOLS = (case_resolved, case_not_resolved)
 
 
-class Agent(Equipped):
+class Agent(AgentFields):
     """A model with instructions and tools.
 
     A tool is a Python function; its type hints are its schema. One that returns an agent, or a
@@ -49,36 +49,6 @@ class Agent(Equipped):
     `case_not_resolved` among its functions ends by calling one of them, any other by an answer
     without calls.
     """
-
-    model: str = "gpt-4o"
-    instructions: Instructions = "You are a helpful agent."
-    """Text, or a function that returns it: called before every turn, with the context variables if
-    it has a parameter."""
-    tool_choice: str | None = None
-    """`auto`, `none`, `required`, or the name of a tool that must be called."""
-    parallel_tool_calls: bool = True
-    context_variables_description: str = ""
-    """Added to the instructions."""
-
-    description: str = ""
-    fallbacks: list[str] = Field(default_factory=list)
-    """Models that are tried in order when one cannot answer."""
-    retry: dict[str, Any] | int | None = None
-    """Of one call of a model, as `retry` in a flow file; default: 3 attempts, pauses of 4 to 10
-    seconds."""
-    function_calling: Literal["native", "text"] | None = None
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """Passed to the provider: `temperature`, `max_tokens`, …"""
-    repeats: int = Field(default=3, ge=0)
-    """How often the same call may fail in the same way, one time after the other, before the agent
-    is told; if it goes on, it makes no progress. 0: as often as it likes."""
-    returns: Any = None
-    """What an answer has to be: a type, such as a pydantic model or a dataclass, of which the
-    response has an instance; or a JSON Schema. None: text."""
-    context: dict[str, Any] | None = None
-    """What happens when the conversation no longer fits the model: `{"max_tokens": 50_000,
-    "reduce": "drop"}`, or `"summarize"`. Both keys may be left out: as many tokens as fit the
-    model, `drop`. None: the run fails."""
 
     @model_validator(mode="after")
     def _can_be_called(self) -> Agent:
@@ -91,61 +61,26 @@ class Agent(Equipped):
         Raises:
             UsageError: What is wrong; the message names agent, function and parameter.
         """
-        if not self.name.strip():
-            raise UsageError("an agent has no name", hint="give it one: Agent(name=…)")
-        if not self.model.strip():
-            raise UsageError(f"agent {self.name!r}: no model is named", hint="say 'provider/model'")
-        self._check_equipment()
-        seen: set[str] = {one.name for one in self.ready}
-        for function in self.functions:
-            try:
-                names = environment_names(self, function)
-                name, _ = read_tool(function, environments=names)
-            except UsageError as error:
-                raise UsageError(f"agent {self.name!r}: {error.message}", hint=error.hint) from None
-            if name in seen:
-                raise UsageError(
-                    f"agent {self.name!r} has two functions of the name {name!r}",
-                    hint="rename one: a model calls them by their names",
-                )
-            seen.add(name)
-        servers = {one.name for one in self.servers}
-        for what, named in (("approvals", self.approvals), ("limits", self.limits)):
-            wrong = next((name for name in named if name not in seen | servers), None)
-            if wrong is not None:
-                raise UsageError(
-                    f"agent {self.name!r}: {what} names {wrong!r}, which is no function of it",
-                    hint=f"it has {', '.join(sorted(seen)) or 'none'}",
-                )
-        for name in self.limits:
-            self.limits_of(name)
-        self.answer_schema()
-        self._check_context()
-        known = {"auto", "none", "required", *seen}
-        of_server = (self.tool_choice or "").partition(".")[0] in servers
-        if self.tool_choice is not None and self.tool_choice not in known and not of_server:
-            raise UsageError(
-                f"agent {self.name!r}: tool_choice {self.tool_choice!r} is no tool of it",
-                hint=f"say one of {', '.join(sorted(known))}",
-            )
+        check_agent(self)
 
-    def answer_schema(self) -> dict[str, Any] | None:
-        """Return the JSON Schema that an answer has to fit; None: it is text.
+    def as_tool(
+        self, name: str = "", description: str = "", *, max_turns: int | Mapping[str, Any] = TURNS
+    ) -> AgentAsTool:
+        """Return a tool for the `functions` of another agent, which asks this one.
 
-        Raises:
-            UsageError: `returns` has none.
+        This agent sees the prompt it is given, not the conversation. Its functions get the context
+        variables of the agent that calls it; what they change stays with it.
+
+        Args:
+            name: Of the tool; default: that of the agent, such as `tax_expert` for "Tax expert".
+            description: For the model that calls it; default: that of the agent.
+            max_turns: As of `MetaChain.run`, for each call.
+
+        Returns:
+            The tool.
         """
-        if self.returns is None or isinstance(self.returns, dict):
-            return self.returns
-        from flowengine.sdk.python_functions.live_types import schema_of
-
-        try:
-            return schema_of(self.returns)
-        except Exception as error:
-            raise UsageError(
-                f"agent {self.name!r}: returns={self.returns!r} has no JSON Schema: {error}",
-                hint="say a pydantic model, a dataclass, another plain type, or a JSON Schema",
-            ) from None
+        called = name or re.sub(r"[^A-Za-z0-9_-]+", "_", self.name).strip("_").lower()
+        return AgentAsTool(self, called, description or self.description, max_turns)
 
     def answer(self, value: Any) -> Any:
         """Return an answer as an instance of `returns`, if that is a type.
@@ -165,16 +100,6 @@ class Agent(Equipped):
                 f"the answer of agent {self.name!r} fits the schema of its type, but not the "
                 f"type: {error}"
             ) from error
-
-    def _check_context(self) -> None:
-        said = self.context or {}
-        most, how = said.get("max_tokens"), said.get("reduce", "drop")
-        whole = most is None or (type(most) is int and most > 0)
-        if not (set(said) <= {"max_tokens", "reduce"} and whole and how in ("drop", "summarize")):
-            raise UsageError(
-                f"agent {self.name!r}: context is {self.context!r}",
-                hint="say {'max_tokens': 50_000, 'reduce': 'drop'}, or 'summarize'",
-            )
 
 
 def instructions_of(

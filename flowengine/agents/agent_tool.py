@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flowengine.agents.served import Served
 from flowengine.sdk import Plain
@@ -31,6 +31,8 @@ class AgentTool:
     which give plain data by themselves."""
     given: Plain = "${{ call.args }}"
     """The arguments of the action."""
+    inputs: Mapping[str, Plain] = field(default_factory=dict)
+    """What the flow of its action is given besides the arguments."""
     waits: bool = False
     """It waits for a person, and does nothing: it needs no place among the calls of a reply."""
 

@@ -10,12 +10,14 @@ from typing import Any, Literal
 from flowengine.agents.agent_tool import ASK, AgentTool, declared_tool, question, tools_of_server
 from flowengine.agents.endings import CASE_TOOLS, REPEATS
 from flowengine.agents.generated_checks import GIVEN, Check
-from flowengine.agents.generated_flow import RETRY, TURNS, AgentSpec, agent_flow
-from flowengine.agents.generated_reductions import Reducer
+from flowengine.agents.generated_flow import RETRY, AgentSpec, agent_flow
+from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
+from flowengine.agents.models.wire_names import clash
 from flowengine.agents.opening import VARIABLE
 from flowengine.agents.skill_tools import TOOLS as SKILL_TOOLS
-from flowengine.agents.skill_tools import offered, skill_tools
+from flowengine.agents.skill_tools import offered, place_of, skill_tools
 from flowengine.agents.skills import skills_of
+from flowengine.agents.turn_limit import TURNS
 from flowengine.agents.turns import HANDOFF
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import (
@@ -29,8 +31,6 @@ from flowengine.sdk.generated_flows import (
 )
 
 CHOICES = ("auto", "none", "required")
-REDUCTIONS = ("drop", "summarize")
-"""What is done about a long conversation without a tool."""
 _ENVIRONMENTS = "_environments"
 """The input with what agents say of environments, where expressions give them arguments."""
 
@@ -127,7 +127,8 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
     environments = _environments(name, agent)
     tools = _tools(agent, list(closure), environments)
     skills = skills_of(agent)
-    tools += skill_tools(agent, skills, list(closure))
+    tools += skill_tools(skills, place_of(agent), {"agents": list(closure)})
+    _check_wire_names(agent, tools, handoffs)
     _check_used(agent, environments, tools)
     turns = said.get("max_turns", {})
     choice = _choice(agent, tools, handoffs)
@@ -236,8 +237,9 @@ def _tools(
     """Server → globs over its tools: one step calls any of them."""
     for place, pattern in enumerate(agent.content.get("tools", [])):
         loc: Loc = (*agent.loc, "tools", place)
-        for one in agent.home.tools(pattern, loc, environments):
-            _check_tool(agent, one, loc)
+        for tool in agent.home.tools(pattern, loc, environments):
+            _check_tool(agent, tool, loc)
+            one = _described(agent, tool, loc)
             if one.name == ASK:
                 found.setdefault(one.name, question(one))
             elif one.server is None:
@@ -249,6 +251,21 @@ def _tools(
     for server, ones in served.items():
         found[f"{server}.*"] = tools_of_server(ones, server, adapter, agent.prefix)
     return list(found.values())
+
+
+def _described(agent: Declared, tool: DeclaredTool, loc: Loc) -> DeclaredTool:
+    """Return a tool with a description: if it is an agent and has none, that of the agent."""
+    asked: Any = tool.declaration.get("agent")
+    if tool.description or asked is None:
+        return tool
+    name = str(asked["name"] if isinstance(asked, dict) else asked)
+    if "." in tool.name:  # it is of an imported file, which names its own agents
+        if "." in name:
+            return tool
+        name = f"{tool.name.rpartition('.')[0]}.{name}"
+    known = agent.home.find("agents", name, loc)
+    about = "" if known is None else str(known.content.get("description", ""))
+    return tool._replace(description=about)
 
 
 def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
@@ -264,6 +281,20 @@ def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
         agent.home.refuse("E103", f"agents are given {tool.name!r} by 'finish'", loc, hint)
     if tool.name.startswith(HANDOFF):
         agent.home.refuse("E103", f"{HANDOFF!r} is how handoffs are called", loc, hint)
+
+
+def _check_wire_names(
+    agent: Declared, tools: Sequence[AgentTool], handoffs: Mapping[str, str]
+) -> None:
+    """Refuse two tools that models would know by one name, as far as their names are known."""
+    names = [HANDOFF + one for one in handoffs.values()]
+    for tool in tools:
+        names += [tool.name] if tool.served is None or not tool.served.any else tool.served.named
+    both = clash(names)
+    if both is not None:
+        one, other, called = both
+        message = f"models know no dots, and would call both {one!r} and {other!r} {called!r}"
+        agent.home.refuse("E105", message, (*agent.loc, "tools"), "give one another name")
 
 
 def _check_used(

@@ -12,10 +12,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowengine.agents.agent import CASE_TOOLS, Agent
+from flowengine.agents.agent_as_tool import AgentAsTool
+from flowengine.agents.agent_validation import (
+    CheckSaid,
+    check_arguments,
+    checks_of,
+    context_of,
+    reducer_arguments,
+)
 from flowengine.agents.equipment import ReadyTool, name_of
 from flowengine.agents.flow_environments import FlowEnvironments, environment_names
 from flowengine.agents.function_schemas import read_tool
-from flowengine.agents.reachable import reachable, targets
+from flowengine.agents.reachable import agents_asked, all_agents, reachable, targets
+from flowengine.agents.skill_tools import RUN_PROGRAMS, as_constants
+from flowengine.agents.skills import Skill, skills_at
+from flowengine.agents.turn_limit import TURNS, turn_limit
 from flowengine.errors import UsageError
 from flowengine.sdk import Plain
 
@@ -40,17 +51,17 @@ def describe(
     refer: Refer,
     *,
     model: str | None = None,
-    max_turns: int = 30,
+    max_turns: int | Mapping[str, Any] = TURNS,
     execute_tools: bool = True,
 ) -> Described:
-    """Return agents, and all that they may hand over to, as plain data.
+    """Return agents, and all that they may hand over to or ask, as plain data.
 
     Args:
         agents: The first one begins. The others can be handed over to by every agent, unless a
             function leads to them.
         refer: Finds the names of functions.
         model: In place of the model of every agent.
-        max_turns: Calls of models.
+        max_turns: Calls of models: a number, or `{"count": 10, "last": "answer"}`.
         execute_tools: Whether calls are run.
 
     Returns:
@@ -59,103 +70,204 @@ def describe(
     Raises:
         UsageError: What a run would fail at.
     """
-    known = reachable(agents)
+    known = all_agents(agents)
     ids = _ids(list(known))
-    led_to = {one.name for agent in known.values() for one in targets(agent)}
-    shared = [one.name for one in agents[1:] if one.name not in led_to]
     found = Described({}, agents={ids[name]: one for name, one in known.items()})
-    told: list[Plain] = []
     around = FlowEnvironments()
-    for agent in known.values():
+    writer = _Writer(ids, model, refer, found.live, around)
+    told: dict[str, dict[str, Plain]] = {}
+    for name, agent in known.items():
         agent.check()
-        ways = [*(one.name for one in targets(agent)), *shared]
-        reaches = [ids[name] for name in dict.fromkeys(ways) if name != agent.name]
-        told.append(_agent(agent, ids[agent.name], reaches, model, refer, found.live, around))
+        told[name] = writer.agent(agent)
+    shared = agents[1:]
+    asked = agents_asked(one for agent in known.values() for one in _functions(agent))
     found.configuration = {
-        "agents": told,
-        "max_turns": max_turns,
+        "agents": _casts(told, ids, reachable(agents), shared),
+        **_turns(max_turns),
         "execute_tools": execute_tools,
+        "asked": {ids[one.name]: _casts(told, ids, reachable([one])) for one in asked},
         "environments": around.environments,
         "servers": around.servers,
     }
     return found
 
 
-def _agent(
-    agent: Agent,
-    id: str,
-    reaches: list[str],
-    model: str | None,
-    refer: Refer,
-    live: dict[str, Any],
-    around: FlowEnvironments,
-) -> dict[str, Plain]:
-    tools = [one for one in agent.functions if not any(one is case for case in CASE_TOOLS)]
-    instructions: Plain = agent.instructions
-    if callable(instructions):
-        instructions = _named(instructions, f"{id}.instructions", refer, live)
-    return {
-        "id": id,
-        "name": agent.name,
-        "description": agent.description,
-        "model": model or agent.model,
-        "fallbacks": list(agent.fallbacks),
-        "instructions": instructions,
-        "context_description": agent.context_variables_description,
-        "tools": [_tool(agent, one, id, refer, live, around) for one in tools],
-        "ready": [_ready(agent, one, id, around) for one in agent.ready],
-        "servers": [around.server(agent, one.name) for one in agent.servers],
-        "reaches": [*reaches],
-        "returns": agent.answer_schema(),
-        "tool_choice": agent.tool_choice,
-        "parallel_tool_calls": agent.parallel_tool_calls,
-        "function_calling": agent.function_calling,
-        "retry": {"attempts": agent.retry} if isinstance(agent.retry, int) else agent.retry,
-        "settings": dict(agent.settings),
-        "context": agent.context,
-        "repeats": agent.repeats,
-        "finish": "tools" if len(tools) < len(agent.functions) else "answer",
-    }
+def _turns(said: int | Mapping[str, Any]) -> dict[str, Plain]:
+    limit = turn_limit(said)
+    return {"max_turns": limit.turns, "last": limit.last}
 
 
-def _ready(agent: Agent, tool: ReadyTool, id: str, around: FlowEnvironments) -> dict[str, Plain]:
-    """Describe a tool that comes with the engine."""
-    [spec] = [
-        one
-        for one in agent.environments
-        if isinstance(one, dict) and name_of(one) == tool.environment
-    ]
-    declared: dict[str, Plain] = {
-        "std": tool.name,
-        "environments": {tool.place: around.environment(spec, agent)},
-    }
-    if tool.name in agent.approvals:
-        declared["approval"] = agent.approvals[tool.name]
-    if (limits := agent.limits_of(tool.name)) is not None:
-        declared["limits"] = limits
-    return {"name": tool.name, "id": f"{id}__{tool.name}", "declared": declared}
+def _functions(agent: Agent) -> list[Any]:
+    """Return the functions of an agent, those that check included."""
+    return [*agent.functions, *(one.function for one in checks_of(agent))]
 
 
-def _tool(
-    agent: Agent,
-    function: Any,
-    id: str,
-    refer: Refer,
-    live: dict[str, Any],
-    around: FlowEnvironments,
-) -> dict[str, Plain]:
-    name, signature = read_tool(function, environments=environment_names(agent, function))
-    taken = around.taken(agent, function)
-    declared = _declared(agent, name, function)
-    return {
-        "name": name,
-        "id": f"{id}__{name}",
-        "description": signature.description,
-        "parameters": signature.args,
-        "parallel": bool(_option(function, "supports_parallel_execution")),
-        "function": _named(function, f"{id}.{name}", refer, live),
-        "declared": {**declared, "environments": taken} if taken else declared,
-    }
+def _casts(
+    told: Mapping[str, dict[str, Plain]],
+    ids: Mapping[str, str],
+    agents: Mapping[str, Agent],
+    shared: Sequence[Agent] = (),
+) -> list[Plain]:
+    """Return the agents between which a conversation may go.
+
+    Args:
+        told: Name → the agent as plain data.
+        ids: Name → id.
+        agents: They.
+        shared: Those that everyone can hand over to, unless a function leads to them.
+    """
+    led_to = {one.name for agent in agents.values() for one in targets(agent)}
+    others = [one.name for one in shared if one.name not in led_to]
+    found: list[Plain] = []
+    for name, agent in agents.items():
+        ways = dict.fromkeys([*(one.name for one in targets(agent)), *others])
+        found.append({**told[name], "reaches": [ids[one] for one in ways if one != name]})
+    return found
+
+
+class _Writer:
+    """Writes agents as plain data.
+
+    Args:
+        ids: Name of an agent → its id in the flow.
+        model: In place of the model of every agent.
+        refer: Finds the names of functions.
+        live: Gets those that have none.
+        around: What the flow declares for all of them.
+    """
+
+    def __init__(
+        self,
+        ids: Mapping[str, str],
+        model: str | None,
+        refer: Refer,
+        live: dict[str, Any],
+        around: FlowEnvironments,
+    ) -> None:
+        self.ids = ids
+        self.model = model
+        self.refer = refer
+        self.live = live
+        self.around = around
+
+    def agent(self, agent: Agent) -> dict[str, Plain]:
+        """Return an agent; to whom it may hand over depends on who else is there."""
+        id = self.ids[agent.name]
+        tools = [one for one in agent.functions if not any(one is case for case in CASE_TOOLS)]
+        instructions: Plain = agent.instructions
+        if callable(instructions):
+            instructions = self._named(instructions, f"{id}.instructions")
+        return {
+            "id": id,
+            "name": agent.name,
+            "description": agent.description,
+            "model": self.model or agent.model,
+            "fallbacks": list(agent.fallbacks),
+            "instructions": instructions,
+            "context_description": agent.context_variables_description,
+            "tools": [self._tool(agent, one) for one in tools],
+            "ready": [self._ready(agent, one) for one in agent.ready],
+            "environments": self._offered(agent),
+            "servers": [self.around.server(agent, one.name) for one in agent.servers],
+            "skills": [_skill(one) for one in skills_at(agent.skills)],
+            "runs_programs": self._runs_programs(agent),
+            "returns": agent.answer_schema(),
+            "tool_choice": agent.tool_choice,
+            "parallel_tool_calls": agent.parallel_tool_calls,
+            "function_calling": agent.function_calling,
+            "retry": {"attempts": agent.retry} if isinstance(agent.retry, int) else agent.retry,
+            "settings": dict(agent.settings),
+            "context": self._context(agent),
+            "checks": [self._check(agent, one) for one in checks_of(agent)],
+            "repeats": agent.repeats,
+            "finish": "tools" if len(tools) < len(agent.functions) else "answer",
+        }
+
+    def _ready(self, agent: Agent, tool: ReadyTool) -> dict[str, Plain]:
+        """Describe a tool that comes with the engine."""
+        declared: dict[str, Plain] = {"std": tool.name.removeprefix("std.")}
+        if tool.environment:
+            [spec] = [one for one in _specs(agent) if name_of(one) == tool.environment]
+            declared["environments"] = {tool.place: self.around.environment(spec, agent)}
+        if tool.name in agent.approvals:
+            declared["approval"] = _approval(agent.approvals[tool.name], tool.name)
+        if (limits := agent.limits_of(tool.name)) is not None:
+            declared["limits"] = limits
+        id = f"{self.ids[agent.name]}__{tool.name.replace('.', '_')}"
+        return {"name": tool.name, "id": id, "declared": declared}
+
+    def _offered(self, agent: Agent) -> dict[str, Plain]:
+        """Return what tools that name no environment may work in: name → name in the flow."""
+        if all(one.environment for one in agent.ready):
+            return {}
+        return {name_of(one): self.around.environment(one, agent) for one in _specs(agent)}
+
+    def _runs_programs(self, agent: Agent) -> Plain:
+        """Return the environment to which files of skills are copied; None: there is none."""
+        fitting = [one for one in _specs(agent) if one.get("kind") in RUN_PROGRAMS]
+        return self.around.environment(fitting[0], agent) if agent.skills and fitting else None
+
+    def _context(self, agent: Agent) -> Plain:
+        said = context_of(agent)
+        if said is None:
+            return None
+        reduce: Plain = said.reduce
+        if callable(said.reduce):
+            arguments: list[Plain] = [*reducer_arguments(agent, said.reduce)]
+            reduce = {"tool": self._tool(agent, said.reduce), "arguments": arguments}
+        return {"max_tokens": said.max_tokens, "reduce": reduce}
+
+    def _check(self, agent: Agent, check: CheckSaid) -> dict[str, Plain]:
+        return {
+            "when": check.when,
+            "tells": check.tells,
+            "tool": self._tool(agent, check.function),
+            "arguments": [*check_arguments(agent, check)],
+        }
+
+    def _tool(self, agent: Agent, function: Any) -> dict[str, Plain]:
+        if isinstance(function, AgentAsTool):
+            return self._asked(agent, function)
+        name, signature = read_tool(function, environments=environment_names(agent, function))
+        taken = self.around.taken(agent, function)
+        declared = _declared(agent, name, function)
+        id = self.ids[agent.name]
+        return {
+            "name": name,
+            "id": f"{id}__{name}",
+            "description": signature.description,
+            "parameters": signature.args,
+            "parallel": bool(_option(function, "supports_parallel_execution")),
+            "function": self._named(function, f"{id}.{name}"),
+            "declared": {**declared, "environments": taken} if taken else declared,
+        }
+
+    def _asked(self, agent: Agent, tool: AgentAsTool) -> dict[str, Plain]:
+        """Describe an agent that is a tool of another."""
+        asked = tool.agent.name
+        return {
+            "name": tool.name,
+            "id": f"{self.ids[agent.name]}__{tool.name}",
+            "description": tool.description,
+            "asks": self.ids[asked],
+            **_turns(tool.max_turns),
+            "declared": _declared(agent, tool.name, tool),
+        }
+
+    def _named(self, function: Any, key: str) -> dict[str, Plain]:
+        found = self.refer(function)
+        if found is None:
+            self.live[key] = function
+            return {"live": key}
+        return {"name": found[0], "folder": found[1]}
+
+
+def _specs(agent: Agent) -> list[dict[str, Any]]:
+    return [one for one in agent.environments if isinstance(one, dict)]
+
+
+def _skill(one: Skill) -> dict[str, Plain]:
+    return {"name": one.name, "description": one.description, "files": as_constants(one)}
 
 
 def _declared(agent: Agent, name: str, function: Any) -> dict[str, Plain]:
@@ -185,14 +297,6 @@ def _option(function: Any, name: str) -> Any:
     return getattr(function, name, None) if options is None else getattr(options, name)
 
 
-def _named(function: Any, key: str, refer: Refer, live: dict[str, Any]) -> dict[str, Plain]:
-    found = refer(function)
-    if found is None:
-        live[key] = function
-        return {"live": key}
-    return {"name": found[0], "folder": found[1]}
-
-
 def _ids(names: list[str]) -> dict[str, str]:
     """Return the ids of agents in the flow: their names, as far as those can be ids."""
     ids: dict[str, str] = {}
@@ -218,8 +322,7 @@ def check_run(messages: Any, context_variables: Any, max_turns: Any) -> None:
     Raises:
         UsageError: The message names what is wrong.
     """
-    if type(max_turns) is not int or max_turns < 1:
-        raise UsageError(f"max_turns is {max_turns!r}", hint="give a whole number from 1 on")
+    turn_limit(max_turns)
     if not isinstance(context_variables, dict) or not all(
         isinstance(key, str) for key in context_variables
     ):

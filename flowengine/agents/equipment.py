@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from flowengine import registry
 from flowengine.errors import UsageError
 from flowengine.sdk.tool_limits import largest_result
 
@@ -22,10 +24,11 @@ class ReadyTool(NamedTuple):
     """A tool that comes with the engine, and the environment that it works in."""
 
     name: str
-    """Of the tool in `std`, by which the model calls it."""
-    place: str
-    """Under which name the tool finds its environment."""
-    environment: str
+    """By which the model calls it: that of the tool in `std`, with or without `std.`."""
+    place: str = ""
+    """Under which name the tool finds its environment; empty: it takes the one of the agent's that
+    it has a use for."""
+    environment: str = ""
 
 
 class ToolServer(NamedTuple):
@@ -149,22 +152,28 @@ class Equipped(BaseModel):
         table = servers if servers is not None else {name: config}
         for one, said in table.items():
             self.servers.append(ToolServer(one, dict(said), include, tuple(exclude), effect))
-        self._check_equipment()
+        self.check_equipment()
         return self
 
     def use_tools(self, *tools: Any) -> Self:
-        """Give the agent functions, or objects with methods that `@tool` marks.
+        """Give the agent functions, objects with methods that `@tool` marks, or built-in tools.
 
         Args:
-            *tools: Functions; or objects. An object's `environments`, specs, are added as well.
+            *tools: Functions; objects, whose `environments`, specs, are added as well; or names of
+                built-in tools, such as `std.search_files`. These work in the environment of the
+                agent that is of their kind.
 
         Returns:
             The agent.
 
         Raises:
-            UsageError: One is neither.
+            UsageError: One is none of these.
         """
         for one in tools:
+            if isinstance(one, str):
+                self._check_brought(one)
+                self.ready.append(ReadyTool(one))
+                continue
             methods = _marked_methods(one)
             if not methods and not callable(one):
                 raise UsageError(
@@ -175,7 +184,7 @@ class Equipped(BaseModel):
             self.functions += methods or [one]
             if methods:
                 self.environments += [dict(each) for each in getattr(one, "environments", ())]
-        self._check_equipment()
+        self.check_equipment()
         return self
 
     def limits_of(self, name: str, own: Any = None) -> dict[str, int] | None:
@@ -202,10 +211,19 @@ class Equipped(BaseModel):
     def _enable(self, tool: ReadyTool, kind: str, spec: Mapping[str, Any]) -> Self:
         self.environments.append({"kind": kind, "resource_key": tool.environment, **spec})
         self.ready.append(tool)
-        self._check_equipment()
+        self.check_equipment()
         return self
 
-    def _check_equipment(self) -> None:
+    def _check_brought(self, name: str) -> None:
+        known = [f"std.{one}" for one in registry.kind_class("std").tools()]
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            raise UsageError(
+                f"agent {self.name!r}: there is no built-in tool {name!r}",
+                hint=f"did you mean {close[0]!r}?" if close else f"there is {', '.join(known)}",
+            )
+
+    def check_equipment(self) -> None:
         """Refuse what has one name twice.
 
         Raises:

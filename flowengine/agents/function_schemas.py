@@ -67,12 +67,21 @@ def read_tool(
         raise UsageError(
             "a lambda has no name that a model could call", hint="define it with 'def'"
         )
+    check_name(name)
+    return name, read_function(function, environments=environments, is_environment=_is_environment)
+
+
+def check_name(name: str) -> None:
+    """Check that a tool can have a name.
+
+    Raises:
+        UsageError: No model could call it by that name.
+    """
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
         raise UsageError(
             f"{name[:LONGEST_NAME]!r} cannot be the name of a tool",
             hint=f"take letters, digits, '_' and '-', {LONGEST_NAME} at most",
         )
-    return name, read_function(function, environments=environments, is_environment=_is_environment)
 
 
 def _is_environment(cls: type) -> bool:

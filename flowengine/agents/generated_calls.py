@@ -78,7 +78,7 @@ def group(
 
 def _mark(tool: AgentTool, caller: str) -> Mark:
     if tool.adapter is None:
-        return Mark(caller=caller, told=not tool.waits)
+        return Mark(inputs=tool.inputs, caller=caller, told=not tool.waits)
     return Mark(
         reads=("context",),
         adapter=dict(tool.adapter),

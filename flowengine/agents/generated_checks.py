@@ -81,7 +81,10 @@ def steps(checks: Sequence[Check], around: Around) -> tuple[list[Plain], dict[st
         ids = [_id(around.agent, one) for one in chain]
         for check, id, to in zip(chain, ids, [*ids[1:], then], strict=False):
             found.append(_step(check, id, to, around))
-            marks[id] = Mark(caller=around.agent, says=f"checks with {check.tool.name}")
+            says = f"checks with {check.tool.name}"
+            marks[id] = Mark(
+                reads=("context",), inputs=check.tool.inputs, caller=around.agent, says=says
+            )
     return found, marks
 
 

@@ -20,6 +20,7 @@ from flowengine.agents.endings import REPEATS
 from flowengine.agents.generated_checks import ANSWERED, Around, Check
 from flowengine.agents.generated_reductions import MEASURED, Reducer
 from flowengine.agents.served import wanted
+from flowengine.agents.turn_limit import TURNS
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
@@ -31,7 +32,6 @@ RETRY: Mapping[str, Plain] = {
     "jitter": 0.2,
 }
 """Of one call of a model, where the agent says nothing else: pauses of 4 to 10 seconds."""
-TURNS = 30
 OFFER, OFFER_AGAIN = "_offer", "_offer_again"
 STATE = (
     *("messages", "context", "offer", "turns", "begun", "idle", "model_at"),
@@ -102,6 +102,7 @@ def agent_flow(
     turn: str = "agent_turn",
     execute_tools: bool = True,
     chat: bool = False,
+    args: Plain = "${{ inputs._args }}",
 ) -> AgentFlow:
     """Return the flow that runs agents.
 
@@ -110,8 +111,9 @@ def agent_flow(
         turn: The step kind of a turn.
         execute_tools: False: it ends before the first calls.
         chat: Each answer is a question to a person, and what the person says the next message.
+        args: What its work opens with.
     """
-    return _Writer(agents, turn, execute_tools, chat).flow()
+    return _Writer(agents, turn, execute_tools, chat, args).flow()
 
 
 class _Way(NamedTuple):
@@ -130,12 +132,18 @@ class _Way(NamedTuple):
 
 class _Writer:
     def __init__(
-        self, agents: Sequence[AgentSpec], turn: str, execute_tools: bool, chat: bool
+        self,
+        agents: Sequence[AgentSpec],
+        turn: str,
+        execute_tools: bool,
+        chat: bool,
+        args: Plain,
     ) -> None:
         self.agents = agents
         self.turn = turn
         self.by_name = {one.name: one for one in agents}
         self.execute_tools = execute_tools
+        self.args = args
         self.marks: dict[str, Mark] = {}
         self._ids = {OFFER, OFFER_AGAIN, *(agent.name for agent in agents)}
         self._held_together_by = {id for agent in agents for id in _around_turns(agent)}
@@ -205,7 +213,7 @@ class _Writer:
         return f"${{{{ state.end.outcome != '' ? state.end.outcome : {left} }}}}"
 
     def _offer(self) -> Plain:
-        asked = {**self._models(), "args": "${{ inputs._args }}"}
+        asked = {**self._models(), "args": self.args}
         self.marks[OFFER] = Mark(plumbing=True, ahead=True, servers=self.servers)
         step: dict[str, Plain] = {
             "id": OFFER,

@@ -31,6 +31,8 @@ user's newest message; the tokens of the last request, and of one that was too l
 of which model the last reduction was."""
 READ = ("messages", "mark", "summary", "asked", "full", "offer", "model_at")
 """What a reduction sees."""
+REDUCTIONS = ("drop", "summarize")
+"""What is done about a long conversation without a tool."""
 MEASURED = "${{ output.usage.input_tokens + output.usage.output_tokens }}"
 _TURN = "string(state.turns) + '/' + string(state.model_at)"
 
@@ -109,9 +111,10 @@ def steps(
     marks = {id: Mark(told=True, says="reduces the conversation")}
     if reducer.tool is None:
         return [step], marks
-    adapter: dict[str, Plain] = {"agents": [], "limit": reducer.room}
-    adapted = reducer.tool.adapter is not None
-    marks[to] = Mark(adapter=adapter if adapted else None, caller=agent)
+    adapter = reducer.tool.adapter
+    if adapter is not None:
+        adapter = {**adapter, "limit": reducer.room}
+    marks[to] = Mark(adapter=adapter, caller=agent)
     return [step, _tool(to, agent, reducer.tool, reducer.arguments, handlers[:1])], marks
 
 

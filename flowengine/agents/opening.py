@@ -32,8 +32,8 @@ async def opened(
         models: By agent: its `model`, if it says one, `fallbacks`, and whether the windows of
             these matter.
         instead: The model of all agents, whatever they say; empty: each has its own.
-        args: What the step was given: `prompt`, `context`, `files`; or the `messages` so far, and
-            `context_variables`, which no model is shown.
+        args: What the step was given: `prompt`, `context`, `files`, or the `messages` so far; and
+            perhaps `context_variables`, which no model is shown.
         served: What servers offer.
     """
     made = opened_with(chosen(models, instead), args, served)
@@ -62,7 +62,7 @@ def opened_with(
     return {
         "offer": offer,
         "messages": messages,
-        "context": (args.get("context_variables") or {}) if "messages" in args else given,
+        "context": args.get("context_variables") or ({} if "messages" in args else given),
         "asked": max((n for n, one in enumerate(messages) if one["role"] == "user"), default=-1),
     }
 

@@ -7,8 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from flowengine.agents.agent_tool import AgentTool, declared_tool, limited, tools_of_server
+from flowengine.agents.generated_checks import Check
 from flowengine.agents.generated_flow import ANSWER, RETRY, AgentSpec, agent_flow
 from flowengine.agents.generated_reductions import Reducer
+from flowengine.agents.skill_tools import content_of, offered, skill_tools
+from flowengine.agents.skills import Skill
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Declarations, GeneratedFlow, Given
 
@@ -30,16 +33,27 @@ def generate(configuration: Mapping[str, Any], declarations: Declarations) -> Ge
     """Return the flow that runs agents.
 
     Args:
-        configuration: As `flowengine.agents.described.describe` writes it.
+        configuration: As `flowengine.agents.described.describe` writes it; or, for an agent that
+            is a tool, the part of it that `declared` puts into the tool.
         declarations: Of the flow that runs it.
     """
     agents = configuration["agents"]
     names = {one["name"]: one["id"] for one in agents}
     specs = [_spec(one, names, configuration, declarations) for one in agents]
-    made = agent_flow(specs, turn="python_agent_turn", execute_tools=configuration["execute_tools"])
+    executes = configuration["execute_tools"]
+    asked = configuration.get("answers", False)
+    args = "${{ inputs._args }}"
+    if asked:
+        args = "${{ merge(inputs._args, {'context_variables': inputs._context}) }}"
+    made = agent_flow(specs, turn="python_agent_turn", execute_tools=executes, args=args)
+    body = dict(made.body)
+    if asked:
+        body["inputs"] |= {"_context": {"type": "object", "default": {}}}
+    else:
+        body["outputs"] |= {"output": {"value": _RESULT}}
     return GeneratedFlow(
-        id=NAME,
-        body={**made.body, "outputs": {**made.body["outputs"], "output": {"value": _RESULT}}},
+        id=f"asked.{agents[0]['id']}" if asked else NAME,
+        body=body,
         home=declarations,
         given={"_instructions": Given({one["id"]: "" for one in agents}, (), declarations)},
         marks=made.marks,
@@ -49,16 +63,48 @@ def generate(configuration: Mapping[str, Any], declarations: Declarations) -> Ge
 
 def declared(configuration: Mapping[str, Any]) -> dict[str, dict[str, Plain]]:
     """Return what the flow around has to declare: section → name → declaration."""
-    ready = {
-        tool["id"]: tool["declared"] for agent in configuration["agents"] for tool in agent["ready"]
-    }
+    agents = [*configuration["agents"]]
+    for cast in configuration["asked"].values():
+        agents += cast
+    ready = {tool["id"]: plain_text(tool["declared"]) for one in agents for tool in one["ready"]}
+    functions: dict[str, Plain] = {}
+    if configuration["execute_tools"]:
+        for one in agents:
+            functions |= {tool["id"]: _tool_declared(tool, configuration) for tool in _tools(one)}
     made: dict[str, dict[str, Plain]] = {
         "environments": {**configuration["environments"]},
-        "tools": {**_functions(configuration), **ready, **configuration["servers"]},
+        "tools": {**functions, **ready, **configuration["servers"]},
     }
     secrets: dict[str, Plain] = {}
     found = {section: _referring(said, secrets) for section, said in made.items()}
+    for one in agents:
+        _referring(one["settings"], secrets)
     return {"secrets": secrets, **found}
+
+
+def _tools(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the tools of an agent that its program brings, those that check included."""
+    found = [*one["tools"], *(check["tool"] for check in one["checks"])]
+    reduce = (one["context"] or {}).get("reduce")
+    return [*found, reduce["tool"]] if isinstance(reduce, Mapping) else found
+
+
+def _tool_declared(tool: Mapping[str, Any], whole: Mapping[str, Any]) -> Plain:
+    """Return a tool as the flow declares it."""
+    said = plain_text(tool["declared"])  # a condition is an expression
+    if "asks" not in tool:
+        return {
+            "agent_function": {"function": tool["function"], "args": tool["parameters"]},
+            **said,
+        }
+    asked = {
+        "agents": whole["asked"][tool["asks"]],
+        "max_turns": tool["max_turns"],
+        "last": tool["last"],
+        "execute_tools": True,
+        "answers": True,
+    }
+    return {"python_agents": asked, **said}
 
 
 def _referring(value: Any, secrets: dict[str, Plain]) -> Any:
@@ -72,19 +118,6 @@ def _referring(value: Any, secrets: dict[str, Plain]) -> Any:
     return [_referring(one, secrets) for one in value] if isinstance(value, list) else value
 
 
-def _functions(configuration: Mapping[str, Any]) -> dict[str, Plain]:
-    if not configuration["execute_tools"]:
-        return {}
-    return {
-        tool["id"]: {
-            "agent_function": {"function": tool["function"], "args": tool["parameters"]},
-            **plain_text(tool["declared"]),  # a condition is an expression
-        }
-        for agent in configuration["agents"]
-        for tool in agent["tools"]
-    }
-
-
 def _spec(
     one: Mapping[str, Any],
     names: Mapping[str, str],
@@ -92,55 +125,104 @@ def _spec(
     declarations: Declarations,
 ) -> AgentSpec:
     adapter: dict[str, Plain] = {"agents": dict(names)}
-    ready = [
-        replace(declared_tool(found, adapter), name=tool["name"])
-        for tool in one["ready"]
-        for found in declarations.tools(tool["id"], (), {})
-    ]
-    served = [
-        tools_of_server(declarations.tools(f"{server}.*", (), {}), server, adapter)
-        for server in one["servers"]
-    ]
+    skills = [_skill(skill) for skill in one["skills"]]
+    place = one["runs_programs"]
+    executes = whole["execute_tools"]
+    extra: dict[str, Plain] = {
+        "called": one["name"],
+        "instructions": one["instructions"],
+        "described": one["context_description"],
+    }
+    if skills:
+        extra["skills"] = offered(skills)
     return AgentSpec(
         name=one["id"],
         description=one["description"],
         model=one["model"],
         fallbacks=one["fallbacks"],
-        tools=[*(_tool(tool, names) for tool in one["tools"]), *ready, *served],
+        tools=[
+            *(_tool(tool, adapter, declarations) for tool in one["tools"]),
+            *(_ready(tool, one["environments"], adapter, declarations) for tool in one["ready"]),
+            *(_served(server, adapter, declarations) for server in one["servers"]),
+            *skill_tools(skills, None if place is None else {place: {}}, adapter),
+        ],
         reaches=one["reaches"],
         returns=one["returns"],
         max_turns=whole["max_turns"],
+        last=whole["last"],
         retry={**RETRY, **(one["retry"] or {})},
         tool_choice=one["tool_choice"],
         parallel_tool_calls=one["parallel_tool_calls"],
         function_calling=one["function_calling"],
-        settings=one["settings"],
+        settings=_referring(one["settings"], {}),
         finish=one["finish"],
-        context=_reducer(one["context"]),
+        context=_reducer(one["context"], declarations) if executes else None,
+        checks=[_check(check, declarations) for check in one["checks"]] if executes else [],
         repeats=one["repeats"],
-        extra={
-            "called": one["name"],
-            "instructions": one["instructions"],
-            "described": one["context_description"],
-        },
+        extra=extra,
     )
 
 
-def _reducer(said: Mapping[str, Any] | None) -> Reducer | None:
+def _reducer(said: Mapping[str, Any] | None, declarations: Declarations) -> Reducer | None:
     if said is None:
         return None
-    return Reducer(said.get("max_tokens"), summarizes=said.get("reduce") == "summarize")
+    most, reduce = said["max_tokens"], said["reduce"]
+    if not isinstance(reduce, Mapping):
+        return Reducer(most, summarizes=reduce == "summarize")
+    tool = _tool(reduce["tool"], {"agents": {}}, declarations)
+    return Reducer(most, tool=tool, arguments=reduce["arguments"])
 
 
-def _tool(tool: Mapping[str, Any], names: Mapping[str, str]) -> AgentTool:
+def _check(said: Mapping[str, Any], declarations: Declarations) -> Check:
+    tool = _tool(said["tool"], {"agents": {}}, declarations)
+    return Check(tool, said["when"], said["tells"], said["arguments"])
+
+
+def _skill(said: Mapping[str, Any]) -> Skill:
+    files = {path: content_of(content) for path, content in said["files"].items()}
+    return Skill(said["name"], said["description"], files)
+
+
+def _tool(
+    tool: Mapping[str, Any], adapter: Mapping[str, Plain], declarations: Declarations
+) -> AgentTool:
+    if "asks" in tool:
+        return _asked(tool, declarations)
     return AgentTool(
         name=tool["name"],
         description=tool["description"],
         parameters=tool["parameters"],
         action={"call": tool["id"]},
         parallel=tool["parallel"],
-        adapter=limited({"agents": dict(names)}, tool["declared"]),
+        adapter=limited(adapter, tool["declared"]),
     )
+
+
+def _asked(tool: Mapping[str, Any], declarations: Declarations) -> AgentTool:
+    """Return an agent that is a tool; it gets the context variables, which no model sees."""
+    [found] = declarations.tools(tool["id"], (), {})
+    return AgentTool(
+        name=tool["name"],
+        description=tool["description"],
+        parameters=found.args or {},
+        action={"call": tool["id"]},
+        inputs={"_context": "${{ state.context }}"},
+    )
+
+
+def _ready(
+    tool: Mapping[str, Any],
+    environments: Mapping[str, str],
+    adapter: Mapping[str, Plain],
+    declarations: Declarations,
+) -> AgentTool:
+    uses: dict[str, dict[str, Plain]] = {name: {one: {}} for name, one in environments.items()}
+    [found] = declarations.tools(tool["id"], (), uses)
+    return replace(declared_tool(found, adapter), name=tool["name"])
+
+
+def _served(server: str, adapter: Mapping[str, Plain], declarations: Declarations) -> AgentTool:
+    return tools_of_server(declarations.tools(f"{server}.*", (), {}), server, adapter)
 
 
 def literal_text(value: Any) -> Any:

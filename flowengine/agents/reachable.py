@@ -9,8 +9,48 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from flowengine.agents.agent import Agent
+from flowengine.agents.agent_as_tool import AgentAsTool
+from flowengine.agents.agent_validation import checks_of
 from flowengine.errors import UsageError
 from flowengine.sdk.python_functions.live_signature import innermost
+
+
+def all_agents(first: Sequence[Agent]) -> dict[str, Agent]:
+    """Return agents, all that they may hand over to, and all that are tools of these, by name.
+
+    Args:
+        first: Where to begin.
+
+    Raises:
+        UsageError: Two have the same name.
+    """
+    found = reachable(first)
+    pending = [*found.values()]
+    for agent in pending:  # grows while it is walked
+        for asked in agents_asked([*agent.functions, *(one.function for one in checks_of(agent))]):
+            for name, one in reachable([asked]).items():
+                if name not in found:
+                    pending.append(one)
+                _check_same(found.setdefault(name, one), one)
+    return found
+
+
+def agents_asked(functions: Iterable[Any]) -> list[Agent]:
+    """Return the agents that are tools among functions.
+
+    Args:
+        functions: Of an agent.
+    """
+    tools = [one for one in functions if isinstance(one, AgentAsTool)]
+    return [one.agent for one in tools if isinstance(one.agent, Agent)]
+
+
+def _check_same(known: Agent, agent: Agent) -> None:
+    if known is not agent:
+        raise UsageError(
+            f"two agents have the name {agent.name!r}",
+            hint="give each a name of its own: Agent(name=…)",
+        )
 
 
 def reachable(first: Sequence[Agent]) -> dict[str, Agent]:
@@ -29,12 +69,7 @@ def reachable(first: Sequence[Agent]) -> dict[str, Agent]:
     pending = list(first)
     while pending:
         agent = pending.pop(0)
-        known = found.setdefault(agent.name, agent)
-        if known is not agent:
-            raise UsageError(
-                f"two agents have the name {agent.name!r}",
-                hint="give each a name of its own: Agent(name=…)",
-            )
+        _check_same(found.setdefault(agent.name, agent), agent)
         pending += [
             one for one in targets(agent) if one.name not in found or found[one.name] is not one
         ]
@@ -45,6 +80,8 @@ def targets(agent: Agent) -> list[Agent]:
     """Return the agents that the functions of an agent know of: in the order of the functions."""
     found: list[Agent] = []
     for function in agent.functions:
+        if isinstance(function, AgentAsTool):
+            continue
         for one in _known_to(function):
             if one is not agent and not any(one is other for other in found):
                 found.append(one)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from flowengine.sdk import Plain
-from flowengine.sdk.generated_flows import Offered
+from flowengine.sdk.generated_flows import GLOB, Offered
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,20 @@ class Served:
     exclude: Sequence[str] = ()
     bound: Sequence[str] = ()
     """Arguments that the flow fixes."""
+
+    @property
+    def named(self) -> list[str]:
+        """Tools that are known by name before the server is asked, as models are offered them."""
+        names = [one for one in self.include or () if GLOB.isdisjoint(one)]
+
+        def fits(name: str, globs: Sequence[str]) -> bool:
+            return any(fnmatchcase(name, one) for one in globs)
+
+        return [
+            f"{self.server}.{name}"
+            for name in names
+            if fits(name, self.patterns) and not fits(name, self.exclude)
+        ]
 
 
 def offered(served: Served, agent: str) -> Offered:

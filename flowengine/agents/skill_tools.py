@@ -42,12 +42,20 @@ def told(skills: Sequence[Mapping[str, str]]) -> str:
     return "\n".join([head, *lines])
 
 
-def skill_tools(agent: Declared, skills: Sequence[Skill], agents: Sequence[str]) -> list[AgentTool]:
-    """Return the tools by which an agent reads its skills and, if it can run them, copies files."""
+def skill_tools(
+    skills: Sequence[Skill], place: Plain | None, adapter: Mapping[str, Plain]
+) -> list[AgentTool]:
+    """Return the tools by which an agent reads its skills and, if it can run them, copies files.
+
+    Args:
+        skills: Of the agent.
+        place: The environment in which it runs programs, as a step names it; None: in none.
+        adapter: What the adapter of their results is told.
+    """
     if not skills:
         return []
-    adapter: Mapping[str, Plain] = {"agents": [*agents], "limit": SHOWN}
-    constants: Plain = {one.name: _constants(one) for one in skills}
+    adapter = {**adapter, "limit": SHOWN}
+    constants: Plain = {one.name: _escaped(one) for one in skills}
     names: Plain = {"enum": [one.name for one in skills]}
     path = {"type": "string", "default": SKILL, "description": "A file that the skill speaks of."}
     tools = [
@@ -60,7 +68,6 @@ def skill_tools(agent: Declared, skills: Sequence[Skill], agents: Sequence[str])
             adapter=adapter,
         )
     ]
-    place = _place(agent)
     brings_files = any(len(one.files) > 1 for one in skills)
     if place is not None and brings_files:
         tools.append(
@@ -87,7 +94,7 @@ def _arguments(properties: dict[str, Plain]) -> dict[str, Plain]:
     }
 
 
-def _place(agent: Declared) -> Plain | None:
+def place_of(agent: Declared) -> Plain | None:
     """Return the first environment of the agent that runs programs."""
     for use in agent.content.get("environments", {}).values():
         [name] = use
@@ -97,16 +104,25 @@ def _place(agent: Declared) -> Plain | None:
     return None
 
 
-def _constants(skill: Skill) -> dict[str, Plain]:
-    """Return the files of a skill as constants of a step: text, or `{base64}`."""
+def as_constants(skill: Skill) -> dict[str, Plain]:
+    """Return the files of a skill as plain data: text, or `{base64}`."""
     return {path: _as_constant(content) for path, content in skill.files.items()}
 
 
 def _as_constant(content: bytes) -> Plain:
     try:
-        return content.decode().replace("${{", "$${{")  # nothing evaluates a constant
+        return content.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(content).decode()}
+
+
+def _escaped(skill: Skill) -> dict[str, Plain]:
+    """Return the files of a skill as constants of a step: nothing evaluates them."""
+    found = as_constants(skill)
+    return {
+        path: one.replace("${{", "$${{") if isinstance(one, str) else one
+        for path, one in found.items()
+    }
 
 
 # What the tools do

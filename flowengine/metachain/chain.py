@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.agent import Agent, Response
 from flowengine.agents.loggers import LoggerManager
+from flowengine.agents.turn_limit import TURNS
 from flowengine.errors import UsageError
 from flowengine.metachain import flows
+from flowengine.metachain.scripted_calls import as_scripted
 from flowengine.metachain.work import Work
 from flowengine.sdk.background import refuse_in_loop
 
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
     from flowengine.metachain.streaming import StreamPart
-
-MAX_TURNS = 30
 
 
 class MetaChain:
@@ -61,12 +61,13 @@ class MetaChain:
         agent: Agent,
         messages: list[dict[str, Any]],
         context_variables: dict[str, Any] | None = None,
-        max_turns: int = MAX_TURNS,
+        max_turns: int | Mapping[str, Any] = TURNS,
         execute_tools: bool = True,
         *,
         model: str | None = None,
         agents: Sequence[Agent] = (),
         id: str | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
     ) -> Response:
         """Run an agent until it has answered, or its work ends in another way.
 
@@ -80,6 +81,8 @@ class MetaChain:
             model: In place of the model of every agent.
             agents: Others that it may hand over to, besides those that its functions name.
             id: Of the execution; a second run with it goes on with the first.
+            runtime_resources: Objects for its functions, by the names of their parameters, which
+                the agents name in `environments`. They are never stored.
 
         Returns:
             The response.
@@ -91,7 +94,8 @@ class MetaChain:
         """
         refuse_in_loop(None, "run_async()")
         how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
-        work = Work.starting(self.logger, (agent, *agents), messages, context_variables, how, id)
+        live = (context_variables, runtime_resources)
+        work = Work.starting(self.logger, (agent, *agents), messages, live, how, id)
         if self.engine is not None:
             return work.run(self.engine)
         with _own_engine() as engine:
@@ -102,12 +106,13 @@ class MetaChain:
         agent: Agent,
         messages: list[dict[str, Any]],
         context_variables: dict[str, Any] | None = None,
-        max_turns: int = MAX_TURNS,
+        max_turns: int | Mapping[str, Any] = TURNS,
         execute_tools: bool = True,
         *,
         model: str | None = None,
         agents: Sequence[Agent] = (),
         id: str | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
     ) -> Response:
         """Run an agent on an event loop; as `run`.
 
@@ -120,6 +125,7 @@ class MetaChain:
             model: In place of the model of every agent.
             agents: Others that it may hand over to.
             id: Of the execution.
+            runtime_resources: Objects for its functions.
 
         Returns:
             The response.
@@ -129,7 +135,8 @@ class MetaChain:
             AgentRunFailed: The execution failed.
         """
         how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
-        work = Work.starting(self.logger, (agent, *agents), messages, context_variables, how, id)
+        live = (context_variables, runtime_resources)
+        work = Work.starting(self.logger, (agent, *agents), messages, live, how, id)
         if self.engine is not None:
             return await work.run_async(self.engine)
         async with _own_engine() as engine:
@@ -140,12 +147,13 @@ class MetaChain:
         agent: Agent,
         messages: list[dict[str, Any]],
         context_variables: dict[str, Any] | None = None,
-        max_turns: int = MAX_TURNS,
+        max_turns: int | Mapping[str, Any] = TURNS,
         execute_tools: bool = True,
         *,
         model: str | None = None,
         agents: Sequence[Agent] = (),
         id: str | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
     ) -> Generator[StreamPart, None, None]:
         """Run an agent and yield each reply in parts while it arrives, then the response.
 
@@ -162,6 +170,7 @@ class MetaChain:
             model: In place of the model of every agent.
             agents: Others that it may hand over to.
             id: Of the execution.
+            runtime_resources: Objects for its functions.
 
         Yields:
             The parts; the last one has the response.
@@ -175,9 +184,10 @@ class MetaChain:
 
         refuse_in_loop(None, "stream_async()")
         how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
-        work = Work.starting(self.logger, (agent, *agents), messages, context_variables, how, id)
+        live = (context_variables, runtime_resources)
+        work = Work.starting(self.logger, (agent, *agents), messages, live, how, id)
         with _own_engine() if self.engine is None else nullcontext(self.engine) as engine:
-            for part in stream(engine, work):
+            for part in stream(engine, work, work.run_async(engine)):
                 yield self._kept_part(part)
 
     async def stream_async(
@@ -185,12 +195,13 @@ class MetaChain:
         agent: Agent,
         messages: list[dict[str, Any]],
         context_variables: dict[str, Any] | None = None,
-        max_turns: int = MAX_TURNS,
+        max_turns: int | Mapping[str, Any] = TURNS,
         execute_tools: bool = True,
         *,
         model: str | None = None,
         agents: Sequence[Agent] = (),
         id: str | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[StreamPart, None]:
         """Run an agent on an event loop and yield each reply in parts; as `stream`.
 
@@ -206,6 +217,7 @@ class MetaChain:
             model: In place of the model of every agent.
             agents: Others that it may hand over to.
             id: Of the execution.
+            runtime_resources: Objects for its functions.
 
         Yields:
             The parts; the last one has the response.
@@ -217,11 +229,14 @@ class MetaChain:
         from flowengine.metachain.streaming import stream_async
 
         how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
-        work = Work.starting(self.logger, (agent, *agents), messages, context_variables, how, id)
+        live = (context_variables, runtime_resources)
+        work = Work.starting(self.logger, (agent, *agents), messages, live, how, id)
         kept = _own_engine() if self.engine is None else nullcontext(self.engine)
-        async with kept as engine, aclosing(stream_async(engine, work)) as parts:
-            async for part in parts:
-                yield self._kept_part(part)
+        async with kept as engine:
+            going = stream_async(engine, work, work.run_async(engine))
+            async with aclosing(going) as parts:
+                async for part in parts:
+                    yield self._kept_part(part)
 
     def resume(
         self,
@@ -230,6 +245,7 @@ class MetaChain:
         context_variables: dict[str, Any] | None = None,
         *,
         agents: Sequence[Agent] = (),
+        runtime_resources: Mapping[str, Any] | None = None,
     ) -> Response:
         """Go on with a run: after an approval, a crash or a failure, also in another process.
 
@@ -241,13 +257,15 @@ class MetaChain:
             agent: The agent that it began with.
             context_variables: The live objects among them; data is kept with the execution.
             agents: As of `run`.
+            runtime_resources: As of `run`.
 
         Returns:
             The response.
         """
         refuse_in_loop(None, "resume_async()")
         engine = self._kept()
-        work = Work.of(engine, self.logger, execution, (agent, *agents), context_variables)
+        live = (context_variables, runtime_resources)
+        work = Work.of(engine, self.logger, execution, (agent, *agents), live)
         return work.resume(engine)
 
     async def resume_async(
@@ -257,6 +275,7 @@ class MetaChain:
         context_variables: dict[str, Any] | None = None,
         *,
         agents: Sequence[Agent] = (),
+        runtime_resources: Mapping[str, Any] | None = None,
     ) -> Response:
         """Go on with a run on an event loop; as `resume`.
 
@@ -265,13 +284,74 @@ class MetaChain:
             agent: The agent that it began with.
             context_variables: The live objects among them.
             agents: As of `run`.
+            runtime_resources: As of `run`.
 
         Returns:
             The response.
         """
         engine = self._kept()
-        work = Work.of(engine, self.logger, execution, (agent, *agents), context_variables)
+        live = (context_variables, runtime_resources)
+        work = Work.of(engine, self.logger, execution, (agent, *agents), live)
         return await work.resume_async(engine)
+
+    def resume_stream(
+        self,
+        execution: str,
+        agent: Agent,
+        context_variables: dict[str, Any] | None = None,
+        *,
+        agents: Sequence[Agent] = (),
+        runtime_resources: Mapping[str, Any] | None = None,
+    ) -> Generator[StreamPart, None, None]:
+        """Go on with a run, as `resume`, and yield what follows in parts, as `stream`.
+
+        Args:
+            execution: Its id.
+            agent: The agent that it began with.
+            context_variables: The live objects among them.
+            agents: As of `run`.
+            runtime_resources: As of `run`.
+
+        Yields:
+            The parts; the last one has the response.
+        """
+        from flowengine.metachain.streaming import stream
+
+        refuse_in_loop(None, "resume_stream_async()")
+        engine = self._kept()
+        live = (context_variables, runtime_resources)
+        work = Work.of(engine, self.logger, execution, (agent, *agents), live)
+        yield from stream(engine, work, work.resume_async(engine))
+
+    async def resume_stream_async(
+        self,
+        execution: str,
+        agent: Agent,
+        context_variables: dict[str, Any] | None = None,
+        *,
+        agents: Sequence[Agent] = (),
+        runtime_resources: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[StreamPart, None]:
+        """Go on with a run on an event loop and yield what follows; as `resume_stream`.
+
+        Args:
+            execution: Its id.
+            agent: The agent that it began with.
+            context_variables: The live objects among them.
+            agents: As of `run`.
+            runtime_resources: As of `run`.
+
+        Yields:
+            The parts; the last one has the response.
+        """
+        from flowengine.metachain.streaming import stream_async
+
+        engine = self._kept()
+        live = (context_variables, runtime_resources)
+        work = Work.of(engine, self.logger, execution, (agent, *agents), live)
+        async with aclosing(stream_async(engine, work, work.resume_async(engine))) as parts:
+            async for part in parts:
+                yield part
 
     def get_chat_completion(
         self,
@@ -320,7 +400,7 @@ class MetaChain:
         if not tool_calls:
             return Response(context_variables=dict(context_variables or {}))
         agent = Agent(name="calls", model="scripted/calls", functions=list(functions))
-        script: list[Any] = [{"calls": [_as_scripted(one) for one in tool_calls]}, {"text": "done"}]
+        script: list[Any] = [{"calls": [as_scripted(one) for one in tool_calls]}, {"text": "done"}]
         with using(ScriptedModel(script)):
             found = self.run(agent, [], context_variables, max_turns=2)
         found.messages = [one for one in found.messages if one["role"] != "assistant"]
@@ -338,21 +418,6 @@ class MetaChain:
                 "there is no engine that has kept a run", hint="give one: MetaChain(Engine(…))"
             )
         return self.engine
-
-
-def _as_scripted(call: Any) -> dict[str, Any]:
-    """Return a call of chat completions as scripts have it."""
-
-    def of(thing: Any, name: str) -> Any:
-        return thing.get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
-
-    function = of(call, "function")
-    arguments = of(function, "arguments")
-    return {
-        "id": of(call, "id") or "",
-        "name": of(function, "name"),
-        "arguments": "{}" if arguments is None else arguments,
-    }
 
 
 def _ended(response: Response) -> Response:

@@ -73,7 +73,7 @@ def _flow(configuration: dict[str, Any]) -> Flow:
     for section, declarations in declared(configuration).items():
         for name, declaration in declarations.items():
             flow.declare(section, name, declaration)
-    agents = {key: configuration[key] for key in ("agents", "max_turns", "execute_tools")}
+    agents = {key: configuration[key] for key in ("agents", "max_turns", "last", "execute_tools")}
     flow.step(
         STEP,
         action={"python_agents": agents},

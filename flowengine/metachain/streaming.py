@@ -83,10 +83,18 @@ class _Parts:
             self._backlog.put(update)
 
 
-def stream(engine: Engine, work: Work) -> Generator[StreamPart, None, None]:
-    """Run agents on a thread and yield what comes; see `MetaChain.stream`."""
+def stream(
+    engine: Engine, work: Work, going: Coroutine[Any, Any, Response]
+) -> Generator[StreamPart, None, None]:
+    """Run agents on a thread and yield what comes; see `MetaChain.stream`.
+
+    Args:
+        engine: Runs them.
+        work: The run.
+        going: It begins the run, or goes on with it.
+    """
     parts = _Parts(engine, work.id)
-    run = _Run(work.run_async(engine), parts.close)
+    run = _Run(going, parts.close)
     try:
         while (part := parts.take(wait=True)) is not None:
             yield part
@@ -96,12 +104,20 @@ def stream(engine: Engine, work: Work) -> Generator[StreamPart, None, None]:
     yield _last(run.result())
 
 
-async def stream_async(engine: Engine, work: Work) -> AsyncGenerator[StreamPart, None]:
-    """Run agents on the running event loop and yield what comes; see `MetaChain.stream_async`."""
+async def stream_async(
+    engine: Engine, work: Work, going: Coroutine[Any, Any, Response]
+) -> AsyncGenerator[StreamPart, None]:
+    """Run agents on the running event loop and yield what comes; see `MetaChain.stream_async`.
+
+    Args:
+        engine: Runs them.
+        work: The run.
+        going: It begins the run, or goes on with it.
+    """
     loop = asyncio.get_running_loop()
     arrived = asyncio.Event()
     parts = _Parts(engine, work.id, lambda: loop.call_soon_threadsafe(arrived.set))
-    run = asyncio.ensure_future(work.run_async(engine))
+    run = asyncio.ensure_future(going)
     run.add_done_callback(lambda _: arrived.set())
     try:
         while not run.done():

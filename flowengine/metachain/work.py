@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from flowengine.agents.described import check_run
 from flowengine.agents.live_functions import LIVE
 from flowengine.engines.seam import RandomIds
-from flowengine.errors import FlowEngineError
+from flowengine.errors import FlowEngineError, UsageError
 from flowengine.metachain import flows
 from flowengine.metachain.reporting import Reporter
 from flowengine.metachain.responses import response
@@ -39,6 +39,10 @@ class AgentRunFailed(FlowEngineError):
         self.execution = execution
 
 
+Given = tuple[dict[str, Any] | None, Mapping[str, Any] | None]
+"""Context variables, and objects for functions."""
+
+
 class Work:
     """One run.
 
@@ -48,6 +52,7 @@ class Work:
         id: Of the execution.
         inputs: `messages` and `context`.
         live: Objects among the context variables.
+        resources: More objects for functions.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class Work:
         id: str,
         inputs: Mapping[str, Any],
         live: Mapping[str, Any],
+        resources: Mapping[str, Any],
     ) -> None:
         self.logger = logger
         self.described = described
@@ -64,7 +70,14 @@ class Work:
         self.id = id
         self.inputs = inputs
         self.live = dict(live)
-        self.resources = dict(live) | ({LIVE: described.live} if described.live else {})
+        twice = live.keys() & resources.keys()
+        if twice:
+            raise UsageError(
+                f"{min(twice)!r} is given in context_variables and in runtime_resources",
+                hint="give it once",
+            )
+        functions = {LIVE: described.live} if described.live else {}
+        self.resources = {**live, **resources, **functions}
 
     @classmethod
     def starting(
@@ -72,19 +85,19 @@ class Work:
         logger: LoggerManager,
         agents: Sequence[Agent],
         messages: list[dict[str, Any]],
-        context_variables: dict[str, Any] | None,
+        given: Given,
         how: Mapping[str, Any],
         id: str | None,
     ) -> Self:
         """Return a run that begins."""
-        variables = {} if context_variables is None else context_variables
+        variables = {} if given[0] is None else given[0]
         check_run(messages, variables, how["max_turns"])
         described = flows.described(agents, **how)
         live = {key: one for key, one in variables.items() if not is_plain(one)}
         plain = {key: one for key, one in variables.items() if key not in live}
         inputs = copy.deepcopy({"messages": messages, "context": plain})
         id = id or RandomIds().execution(time.time_ns() // 1_000_000)
-        return cls(logger, described, id, inputs, live)
+        return cls(logger, described, id, inputs, live, given[1] or {})
 
     @classmethod
     def of(
@@ -93,13 +106,13 @@ class Work:
         logger: LoggerManager,
         execution: str,
         agents: Sequence[Agent],
-        context_variables: Mapping[str, Any] | None,
+        given: Given,
     ) -> Self:
         """Return a run that an engine has kept."""
         shown = engine.show(execution)
-        given = context_variables or {}
-        live = {key: one for key, one in given.items() if not is_plain(one)}
-        return cls(logger, flows.described(agents), shown["execution"], shown["inputs"], live)
+        live = {key: one for key, one in (given[0] or {}).items() if not is_plain(one)}
+        described = flows.described(agents)
+        return cls(logger, described, shown["execution"], shown["inputs"], live, given[1] or {})
 
     def run(self, engine: Engine) -> Response:
         """Run it."""

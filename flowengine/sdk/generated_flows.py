@@ -172,6 +172,8 @@ class Mark:
     """Tools that are servers: `context.resources` has the sessions with them, by their names."""
     offered: Offered | None = None
     """It calls a tool of a server that was offered; `call` may name the server."""
+    inputs: Mapping[str, Plain] = field(default_factory=dict)
+    """What the generated flow that it runs is given besides the arguments, as in a file."""
     caller: str = ""
     """In whose name it calls a tool, such as that of an agent: rules about calls look at it."""
     told: bool = False

@@ -12,19 +12,6 @@ if TYPE_CHECKING:
     from flowengine.sdk.rehearsals import Rehearsal
     from flowengine.sdk.step_kind import Place
 
-_ARGS: dict[str, Plain] = {
-    "type": "object",
-    "properties": {
-        "prompt": {
-            "description": "What it is asked: text, or a list of parts.",
-            "type": ["string", "array"],
-        },
-        "context": {"description": "Shown to the model as data.", "type": "object"},
-        "files": {"description": "Files that it is told of.", "type": "array"},
-    },
-    "additionalProperties": False,
-}
-
 
 class Agent(StepKind):
     """Runs an agent of the file."""
@@ -71,7 +58,9 @@ class Agent(StepKind):
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
         """Return what an agent is given."""
-        return CallSignature(_ARGS, None)
+        from flowengine.agents.agent_as_tool import ASKED
+
+        return CallSignature(ASKED, None)
 
     @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:

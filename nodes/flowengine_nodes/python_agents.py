@@ -21,7 +21,13 @@ class PythonAgents(Agent):
     """Runs agents described as plain data."""
 
     places: ClassVar[tuple[Place, ...]] = ("generated",)
-    constants: ClassVar[Collection[str]] = ("agents", "max_turns", "execute_tools")
+    constants: ClassVar[Collection[str]] = (
+        "agents",
+        "max_turns",
+        "last",
+        "execute_tools",
+        "answers",
+    )
     raises: ClassVar[Mapping[str, str]] = {
         **Agent.raises,
         "tools_not_executed": "ToolsNotExecuted",
@@ -35,13 +41,17 @@ class PythonAgents(Agent):
             "properties": {
                 "agents": {"type": "array", "items": _OBJECT},
                 "max_turns": {"type": "integer"},
+                "last": {"type": "string"},
                 "execute_tools": {"type": "boolean"},
+                "answers": {"type": "boolean"},
             },
         }
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
-        """Return what agents are given."""
+        """Return what agents are given: a conversation, or if one is a tool, what it is asked."""
+        if configuration.get("answers"):
+            return super().signature(configuration, folder)
         properties: dict[str, Plain] = {
             "messages": {"type": "array"},
             "context_variables": {"type": "object"},

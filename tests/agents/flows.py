@@ -47,7 +47,7 @@ outputs: {answer: "${{ steps.ask.output }}", agent: "${{ steps.ask.agent }}"}
 """
 
 
-def call(name: str, id: str = "", **arguments: Any) -> dict[str, Any]:
+def call(name: str, id: str = "", /, **arguments: Any) -> dict[str, Any]:
     """A call in a scripted reply."""
     return {"name": name, "arguments": arguments, "id": id}
 

@@ -22,6 +22,23 @@ def takes_socket(line: socket.socket) -> None: ...
 def stars(*numbers: int) -> None: ...
 
 
+def takes_more(answer: str, length: int) -> None: ...
+def checks(answer: str) -> None: ...
+
+
+def other_add(prompt: str) -> None: ...
+
+
+other_add.__name__ = "add"
+
+
+def dotted(name: str) -> Any:
+    def function() -> None: ...
+
+    function.__name__ = name
+    return function
+
+
 def twin() -> Any:
     def add() -> None: ...
 
@@ -74,6 +91,18 @@ def test_a_description_of_the_context_is_part_of_the_instructions() -> None:
         ({"functions": [takes_socket]}, "agent 'A': the parameter 'line' of takes_socket"),
         ({"functions": [add], "tool_choice": "ad"}, "agent 'A': tool_choice 'ad' is no tool"),
         ({"model": " "}, "agent 'A': no model is named"),
+        ({"checks": [add]}, "agent 'A': checks[0] is <function add"),
+        ({"checks": [{"around": add}]}, "agent 'A': checks[0] is {'around'"),
+        ({"checks": [{"before": add, "then": "stop"}]}, "agent 'A': checks[0] is {'before'"),
+        ({"checks": [{"before": add}]}, "agent 'A': the check add takes no 'prompt'"),
+        ({"checks": [{"after": takes_more}]}, "the check takes_more needs 'length', which nobody"),
+        ({"checks": [{"after": checks}] * 2}, "agent 'A': checks checks this twice"),
+        ({"functions": [add], "checks": [{"before": other_add}]}, "functions have the name 'add'"),
+        ({"context": "shorten"}, "agent 'A': context is 'shorten'"),
+        ({"context": {"max_tokens": 0}}, "agent 'A': context is {'max_tokens': 0}"),
+        ({"context": {"reduce": add}}, "agent 'A': the function add takes no 'messages'"),
+        ({"skills": ["./none"]}, "agent 'A': there is no folder './none' with a file 'SKILL.md'"),
+        ({"functions": [dotted("a.b"), dotted("a__b")]}, "would call both 'a.b' and 'a__b' 'a__b'"),
     ],
 )
 def test_what_is_wrong_with_an_agent_is_told_when_it_is_built(
@@ -105,3 +134,9 @@ def test_instructions_that_fail_name_the_agent(instructions: Any, told: str) -> 
         instructions_of("A", instructions, "", {})
 
     assert told in raised.value.message
+
+
+def test_a_tool_that_does_not_come_with_the_engine_is_told_at_once() -> None:
+    with pytest.raises(UsageError, match="there is no built-in tool 'std") as told:
+        Agent(name="A").use_tools("std.read_fil")
+    assert told.value.hint == "did you mean 'std.read_file'?"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from flowengine import load
 from flowengine.errors import FlowFileError
-from tests.agents.flows import Case, call, flow, told
+from tests.agents.flows import HEAD, TOOLS, Case, call, flow, told
 
 ADDER = """
 first:
@@ -366,3 +367,76 @@ def test_a_word_for_sessions_is_told_what_to_write(tmp_path: Path, word: str) ->
 
     with pytest.raises(FlowFileError, match="chat: true"):
         case.run()
+
+
+def test_what_looks_like_an_expression_in_a_description_is_text(tmp_path: Path) -> None:
+    source = TOOLS.replace("Add two numbers.", "Add ${{ a }} to ${{ b }}.")
+    (tmp_path / "tools.py").write_text(source)
+    one = Case(tmp_path, flow("first: {instructions: You add., tools: [add]}"), [{"text": "3"}])
+
+    assert one.run().outputs["answer"] == "3"
+    [add] = one.model.requests[0].tools
+    assert add.description == "Add ${{ a }} to ${{ b }}."
+
+
+ASKS = HEAD + "  ask_second: {agent: second}\n  ask_first: {agent: first}\n"
+
+
+def test_agents_that_ask_each_other_have_their_tools(tmp_path: Path) -> None:
+    agents = """
+      first: {instructions: You ask., description: Asks., tools: [ask_second]}
+      second: {instructions: You answer., description: Answers., tools: [ask_first]}
+    """
+    script = [
+        {"calls": [call("ask_second", prompt="1 + 2?")]},
+        {"calls": [call("ask_first", prompt="Is it 3?")]},
+        {"text": "Yes."},
+        {"text": "3"},
+        {"text": "It is 3."},
+    ]
+    one = Case(tmp_path, flow(agents, head=ASKS), script)
+
+    assert one.run().outputs["answer"] == "It is 3."
+    offered = [[(t.name, t.description) for t in r.tools] for r in one.model.requests]
+    first, second = [("ask_second", "Answers.")], [("ask_first", "Asks.")]
+    assert offered == [first, second, first, second, first]
+
+
+def test_people_are_asked_before_an_agent_is_called_and_may_edit_what_it_is_asked(
+    tmp_path: Path,
+) -> None:
+    agents = """
+      first: {instructions: You ask., tools: [ask_second]}
+      second: {instructions: "You answer ${{ inputs.q }}"}
+    """
+    head = HEAD + "  ask_second: {agent: second, approval: {required: true, edit: [prompt]}}\n"
+    script = [
+        {"calls": [call("ask_second", prompt="1 + 2?")]},
+        {"text": "4"},
+        {"text": "It is 4."},
+    ]
+    one = Case(tmp_path, flow(agents, head=head), script)
+
+    [wait] = one.run().waits
+    assert wait["subject"] == {"prompt": "1 + 2?"}
+    with one.engine_open() as engine:
+        engine.approve(wait["id"], edits={"prompt": "2 + 2?"})
+        outputs = engine.resume(one.id).outputs
+    assert outputs is not None
+    assert outputs["answer"] == "It is 4."
+    assert told(one.sent(1)) == [
+        ("system", "You answer What is 1 + 2?"), ("user", "2 + 2?"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tool", "more"), [("get.one", ""), ("get.*", ", include: [one]")])
+def test_tools_that_models_would_know_by_one_name_are_refused(
+    tmp_path: Path, tool: str, more: str
+) -> None:
+    server = f"  get: {{mcp: {{command: [no]{more}}}}}\n"
+    head = HEAD + '  get__one: {python: "tools:add"}\n' + server
+    path = tmp_path / "flow.yaml"
+    path.write_text(flow(f"first: {{instructions: x, tools: [get__one, '{tool}']}}", head=head))
+
+    with pytest.raises(FlowFileError, match=r"E105.*'get__one' and 'get\.one' 'get__one'"):
+        load(path)

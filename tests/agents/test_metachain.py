@@ -335,6 +335,32 @@ def test_live_objects_reach_the_tools_that_ask_and_nothing_else(
         assert "SECRET-HANDLE" not in text
 
 
+def test_objects_for_functions_may_be_given_for_a_run_alone(bench: Bench, tmp_path: Path) -> None:
+    """M21: they are found by the name of a parameter, and are in nothing that is kept."""
+
+    def send(line, runtime_resources: dict[str, Any], text: str) -> str:  # type: ignore[no-untyped-def]
+        """Send."""
+        assert runtime_resources["line"] is line
+        line.append(text)
+        return str(len(line))
+
+    agent = Agent(name="A", functions=[send], environments=["line"], approvals={"send": "required"})
+    line: list[Any] = [object()]
+    script = [{"calls": [call("send", text="hi")]}, {"text": "so"}]
+    with Engine(tmp_path / "s.db") as engine, bench.answering(*script):
+        chain = MetaChain(engine, logger=bench.logger)
+        [wait] = chain.run(agent, ASK, runtime_resources={"line": line}).waits
+        engine.approve(wait["id"])
+        found = chain.resume(wait["execution"], agent, runtime_resources={"line": line})
+        kept = json.dumps(list(engine.events(found.execution)), default=str)
+
+    assert [one["content"] for one in found.messages if one["role"] == "tool"] == ["2"]
+    assert found.context_variables == {}
+    assert "object at" not in kept
+    with pytest.raises(UsageError, match="'line' is given in context_variables and in runtime"):
+        MetaChain().run(agent, ASK, {"line": line}, runtime_resources={"line": line})
+
+
 def test_a_model_cannot_give_context_variables_itself(bench: Bench) -> None:
     seen = []
 

@@ -126,6 +126,42 @@ def test_a_run_that_fails_raises_after_what_was_said(run: Streamed) -> None:
         run(TRIAGE, ASK)
 
 
+def resumed_here(chain: MetaChain, *given: Any, **how: Any) -> list[StreamPart]:
+    return list(chain.resume_stream(*given, **how))
+
+
+def resumed_on_a_loop(chain: MetaChain, *given: Any, **how: Any) -> list[StreamPart]:
+    async def main() -> list[StreamPart]:
+        return [part async for part in chain.resume_stream_async(*given, **how)]
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("resume", [resumed_here, resumed_on_a_loop])
+def test_a_run_that_waited_goes_on_in_parts(
+    resume: Callable[..., list[StreamPart]], tmp_path: Path
+) -> None:
+    agent = Agent(name="A", functions=[add], approvals={"add": "required"})
+    script = [
+        {"text": "Let me see.", "calls": [{"name": "add", "arguments": {"a": 1, "b": 2}}]},
+        {"text": "It is 3."},
+    ]
+    with answering(*script), Engine(tmp_path / "s.db") as engine:
+        chain = MetaChain(engine)
+        *_, last = chain.stream(agent, ASK)
+        assert last.response is not None
+        engine.approve(last.response.waits[0]["id"], resume=False)
+        parts = resume(chain, last.execution, agent)
+        again = resume(chain, last.execution, agent)
+
+    assert outline(parts) == [("start", "A"), ("text", "A"), ("end", "A"), ("response", "A")]
+    assert text(parts) == "It is 3."
+    response = parts[-1].response
+    assert response is not None
+    assert (response.termination, response.result) == ("resolved", "It is 3.")
+    assert [part.response for part in again] == [response]
+
+
 @BOTH
 def test_what_cannot_be_run_is_refused(run: Streamed) -> None:
     with answering() as model, pytest.raises(UsageError, match="max_turns"):

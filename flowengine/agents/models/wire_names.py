@@ -34,6 +34,21 @@ def wire_name(name: str) -> str:
     return f"{_OTHERS.sub('_', dotted)[: LONGEST - _DIGEST - 1]}_{digest}"
 
 
+def clash(names: Iterable[str]) -> tuple[str, str, str] | None:
+    """Return two names that models would know as one, and that one; None: there are none.
+
+    Args:
+        names: Of tools, as the flow knows them.
+    """
+    known: dict[str, str] = {}
+    for name in names:
+        called = wire_name(name)
+        other = known.setdefault(called, name)
+        if other != name:
+            return other, name, called
+    return None
+
+
 class WireNames:
     """The names of the tools on offer, there and back.
 
@@ -45,15 +60,16 @@ class WireNames:
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._known: dict[str, str] = {}
-        for name in names:
-            other = self._known.setdefault(wire_name(name), name)
-            if other != name:
-                raise ModelError(
-                    f"the tools '{other}' and '{name}' would both be called '{wire_name(name)}' by "
-                    "models, which know no dots: rename one of them",
-                    retryable=False,
-                )
+        names = list(names)
+        both = clash(names)
+        if both is not None:
+            one, other, called = both
+            raise ModelError(
+                f"the tools '{one}' and '{other}' would both be called '{called}' by models, which "
+                "know no dots: rename one of them",
+                retryable=False,
+            )
+        self._known = {wire_name(name): name for name in names}
 
     def to_wire(self, name: str) -> str:
         """Return the name of a tool on the wire; earlier calls may name tools not on offer."""

@@ -178,7 +178,12 @@ class Calls:
         bind = callee.bind or {}
         arguments = given.having(bind, bind)
         if callee.flow.generated is not None:
-            arguments = together({"_args": arguments, **callee.given})
+            inputs = {**callee.given, **self._inputs(request, view)}
+            if callee.approval is not None:
+                approved = self._approved(request, view)
+                spec["input"] = together({"_args": approved, **inputs}).value
+            else:
+                arguments = together({"_args": arguments, **inputs})
             spec["kind"] = callee.kind
             spec["raises"] = dict(callee.step_kind.raises)
             self.handed_on.append((spec, callee.flow, request))
@@ -200,6 +205,12 @@ class Calls:
         if timeout is not None:
             self._timeout(spec, timeout, (*request.loc, "timeout"), view, self.expressions)
         return callee.returns
+
+    def _inputs(self, request: Request, view: View) -> dict[str, Typed]:
+        """Return what a generated flow gives another that it runs, besides the arguments."""
+        loc = (*request.loc, request.action)
+        said = self._mark(request).inputs.items()
+        return {name: self.expressions.value(one, loc, view) for name, one in said}
 
     def _check_triggers(self, flow: Definition, request: Request) -> None:
         """Refuse to run a flow with triggers, which wait at the top of an execution."""

@@ -39,6 +39,8 @@ class Compilation:
         self._at_work: set[Definition] = set()
         self.named: set[tuple[File, str, str]] = set()
         self._generated = Generated(self)
+        self._waiting: list[Definition] = []
+        """Generated flows that are compiled once those that lead to them are generated, too."""
         self._tools: dict[File, Tools] = {}
         self.secrets: dict[str, Any] = {}
         """Every secret that the compiled flow may name, with its reference."""
@@ -228,8 +230,14 @@ class Compilation:
         """
         found = self._generated.flow(kind, config, file, loc)
         if found is not None:
-            self.part(found)
+            self._waiting.append(found)
+        while self._waiting and self._generated.is_ready:
+            self.part(self._waiting.pop(0))
         return found
+
+    def is_generating(self, kind: str, config: Any, file: File) -> bool:
+        """Return whether the flow of a use of a step kind is being generated right now."""
+        return self._generated.is_generating(kind, config, file)
 
     def tools_of(self, file: File) -> Tools:
         """Return the tools of a file as its own flow sees them, compiled for looking at."""

@@ -39,6 +39,9 @@ class OtherFlows(Protocol):
     def generate(self, kind: str, config: Any, file: File, loc: Loc) -> Definition | None:
         """Return the flow that a step kind generates; None if what is wrong was reported."""
 
+    def is_generating(self, kind: str, config: Any, file: File) -> bool:
+        """Return whether the flow of a use of a step kind is being generated right now."""
+
     def secret(self, file: File, name: str) -> str:
         """Return by which name the compiled flow has a secret of a file."""
 

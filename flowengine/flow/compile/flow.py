@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from flowengine import registry
 from flowengine.flow.check.concurrent_writes import check_items
@@ -310,14 +310,15 @@ class Compiler:
                 self.report.at("E301", message, (*request.loc, request.action), hint)
                 continue
             view = View({"inputs": UNKNOWN})
-            tag, values = spec["args"]
+            of_flow: Literal["args", "input"] = "input" if "input" in spec else "args"
+            tag, values = spec[of_flow]
             parts = (
                 {key: ["const", one] for key, one in values.items()} if tag == "const" else values
             )
             for name in needed:
                 number = self.expressions.add(f"inputs.{name}", view, request.loc)
                 parts[name] = ["expr", number]
-            spec["args"] = ["map", parts]
+            spec[of_flow] = ["map", parts]
 
     def check_handlers(self, plans: Plans) -> None:
         """Check the handlers of its steps; the flows that it runs are compiled by now."""

@@ -25,12 +25,6 @@ from flowengine.flow.compile.offered_environments import (
     taken,
     taken_by_brought,
 )
-from flowengine.flow.compile.read_folders import (
-    UnreadableFolder,
-    find_folders,
-    glob_root,
-    read_folder,
-)
 from flowengine.flow.compile.tool_servers import check_offered
 from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.loading.load import load_generated
@@ -38,6 +32,12 @@ from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.sdk.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
+from flowengine.sdk.read_folders import (
+    UnreadableFolder,
+    find_folders,
+    glob_root,
+    read_folder,
+)
 
 if TYPE_CHECKING:
     from flowengine.flow.compile.tools import Tools
@@ -270,6 +270,7 @@ class Generated:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._asked: dict[tuple[File, str, str], Definition | None] = {}
+        self._pending: set[tuple[File, str, str]] = set()
         self._known: dict[tuple[File, str], Definition] = {}
 
     def flow(self, kind: str, config: Any, file: File, loc: Loc) -> Definition | None:
@@ -282,10 +283,20 @@ class Generated:
             loc: Where.
         """
         key = (file, kind, repr(config))
-        if key not in self._asked:
-            self._asked[key] = None
+        if key not in self._asked and key not in self._pending:
+            self._pending.add(key)
             self._asked[key] = self._flow(kind, config, file, loc)
-        return self._asked[key]
+            self._pending.remove(key)
+        return self._asked.get(key)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether no flow is being generated right now."""
+        return not self._pending
+
+    def is_generating(self, kind: str, config: Any, file: File) -> bool:
+        """Return whether the flow of a use of a kind is being generated: it leads to itself."""
+        return (file, kind, repr(config)) in self._pending
 
     def _flow(self, kind: str, config: Any, file: File, loc: Loc) -> Definition | None:
         declarations = FileDeclarations(self.program, file, (file, loc))

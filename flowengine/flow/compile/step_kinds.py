@@ -119,11 +119,14 @@ class StepKinds:
 
     def _generated(self, found: Callee, config: Any, loc: Loc) -> Callee | None:
         """Take over the flow that a kind generates, and what it is given from its file."""
-        flow = self.scope.others.generate(found.kind, config, self.scope.file, loc)
-        if flow is None or flow.generated is None:
-            return None
+        others = self.scope.others
+        flow = others.generate(found.kind, config, self.scope.file, loc)
         found.task = dict(config) if isinstance(config, dict) else {}
         self._signature(found, config, loc)
+        if flow is None and others.is_generating(found.kind, config, self.scope.file):
+            return found  # it is looked at while the flow that calls it is being made
+        if flow is None or flow.generated is None:
+            return None
         found.flow, found.returns = flow, dict(flow.generated.returns)
         with self.scope.noting_inputs() as named:
             given = flow.generated.given.items()
@@ -219,7 +222,9 @@ class StepKinds:
     # Checks
 
     def _constants_only(self, found: Callee, loc: Loc) -> None:
-        """Refuse expressions in what is not evaluated."""
+        """Refuse expressions in what is not evaluated; what a kind generates may look like them."""
+        if "generated" in found.step_kind.places:
+            return
         for key, value in found.task.items():
             for place, text in _texts(value, (*loc, key)):
                 if has_expression(text):

@@ -47,6 +47,8 @@ def enter(m: Machine, unit: Unit) -> None:
     flow = m.graph.flows[number]
     names = Names(m, act, unit)
     given = call_questions.arguments(m, unit, names) if node.args is not None else {}
+    if node.input is not None:  # what people were asked about is a part of it
+        given = evaluate(names.having({"args": given}), node.input)
     frame = _new_frame(m, number, names.frame)
     try:
         _begin(m, frame, flow, given)

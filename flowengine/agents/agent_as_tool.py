@@ -1,0 +1,34 @@
+"""An agent in Python that another one calls as a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flowengine.agents.agent_fields import AgentFields
+
+ASKED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "prompt": {
+            "description": "What it is asked: text, or a list of parts.",
+            "type": ["string", "array"],
+        },
+        "context": {"description": "Shown to the model as data.", "type": "object"},
+        "files": {"description": "Files that it is told of.", "type": "array"},
+    },
+    "additionalProperties": False,
+}
+"""JSON Schema of what an agent is asked, by a step or another agent."""
+
+
+@dataclass(frozen=True)
+class AgentAsTool:
+    """What `Agent.as_tool` returns: it stands among the functions of another agent."""
+
+    agent: AgentFields
+    name: str
+    """By which the model calls it."""
+    description: str
+    max_turns: int | Mapping[str, Any]

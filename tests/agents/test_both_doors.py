@@ -1,0 +1,288 @@
+"""Agents of flow files and agents in Python are the same: each key has its spelling in both."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine, MetaChain
+from flowengine.agents import Agent, case_not_resolved, case_resolved
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.flow.models.agent import Agent as Declaration
+from tests.agents import door_tools as tools
+from tests.agents.flows import call
+
+QUESTION = "What is 1 + 2?"
+HEAD = """
+flowengine: 1
+id: f
+inputs: {q: {type: string}}
+secrets: {DOOR_KEY: {env: DOOR_KEY}}
+environments:
+  db: {kind: sqlite, config: {path: words.db, mode: rwc}}
+  work: {kind: files, config: {path: .}}
+tools:
+  add: {python: "tests.agents.door_tools:add"}
+  boom: {python: "tests.agents.door_tools:boom"}
+  polite: {python: "tests.agents.door_tools:polite"}
+  short: {python: "tests.agents.door_tools:short"}
+  shorten: {python: "tests.agents.door_tools:shorten"}
+  page: {python: "tests.agents.door_tools:page"}
+  count: {python: "tests.agents.door_tools:count"}
+  ask_expert: {agent: expert}
+agents:
+  second: {model: scripted/test, instructions: You end it.}
+  expert: {model: scripted/test, description: Knows sums., instructions: You know.}
+"""
+STEPS = """
+steps:
+  - id: ask
+    agent: first
+    with: {prompt: "${{ inputs.q }}"}
+    next: {outcome: {resolved: told, not_resolved: told, max_turns: told, budget: told}}
+  - id: told
+    join: {need: each}
+    output: {result: "${{ steps.ask.output }}", outcome: "${{ steps.ask.outcome }}"}
+outputs: {result: "${{ steps.told.output.result }}", outcome: "${{ steps.told.output.outcome }}"}
+"""
+SKILL = "---\nname: sums\ndescription: How to ${{ add }}.\n---\nAdd $${{ a }} to ${{ b }}.\n"
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+ADD = {"calls": [call("add", a=1, b=2)]}
+
+
+@dataclass(frozen=True)
+class Door:
+    """One key: how a flow file says it, how a program does, and a script that shows it."""
+
+    file: str
+    """What is added to the agent in the file."""
+    program: Callable[[], Mapping[str, Any]]
+    """What `Agent` gets."""
+    script: Sequence[Any] = ({"text": "3"},)
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """What `MetaChain.run` gets."""
+    use: Callable[[Agent], Any] = lambda agent: agent
+    """What else is said of the agent."""
+    question: str = QUESTION
+
+
+RETRY = {"attempts": 2, "delay": "10ms"}
+DOORS: dict[str, Sequence[Door]] = {
+    "model": [Door("", dict)],
+    "instructions": [Door("", dict)],
+    "description": [Door("description: Adds", lambda: {"description": "Adds"})],
+    "tools": [
+        Door("tools: [add]", lambda: {"functions": [tools.add]}, [ADD, {"text": "3"}]),
+        Door(
+            "tools: [ask_expert]",
+            lambda: {"functions": [tools.expert.as_tool("ask_expert")]},
+            [
+                {"calls": [call("ask_expert", prompt="1 + 2?", context={"a": 1})]},
+                {"when": {"agent": "expert"}, "text": "It is 3."},
+                {"text": "3"},
+            ],
+        ),
+        Door(
+            "tools: [std.read_file]\n    environments: [work]",
+            lambda: {"environments": [_spec("work", "files", {"path": "."})]},
+            [{"calls": [call("std.read_file", path="a.txt")]}, {"text": "3"}],
+            use=lambda agent: agent.use_tools("std.read_file"),
+        ),
+    ],
+    "skills": [
+        Door(
+            "skills: ['./skills/*']",
+            lambda: {"skills": ["./skills/*"]},
+            [{"calls": [call("read_skill", name="sums")]}, {"text": "3"}],
+        )
+    ],
+    "handoffs": [
+        Door(
+            "handoffs: [second]",
+            lambda: {"functions": [tools.transfer_to_second]},
+            [{"calls": [call("transfer_to_second")]}, {"text": "3"}],
+        )
+    ],
+    "returns": [
+        Door(
+            f"returns: {NUMBER}",
+            lambda: {"returns": NUMBER},
+            [{"text": "three"}, {"text": '{"n": 3}'}],
+        )
+    ],
+    "max_turns": [
+        Door(
+            "max_turns: 2\n    tools: [add]",
+            lambda: {"functions": [tools.add]},
+            [ADD, ADD],
+            {"max_turns": 2},
+        ),
+        Door(
+            "max_turns: {count: 2, last: answer}\n    tools: [add]",
+            lambda: {"functions": [tools.add]},
+            [ADD, {"text": "3, I think"}],
+            {"max_turns": {"count": 2, "last": "answer"}},
+        ),
+    ],
+    "repeats": [
+        Door(
+            "repeats: 1\n    tools: [boom]",
+            lambda: {"repeats": 1, "functions": [tools.boom]},
+            [{"calls": [call("boom", why="so")]}] * 3,
+        )
+    ],
+    "fallbacks": [
+        Door(
+            "fallbacks: [scripted/other]",
+            lambda: {"fallbacks": ["scripted/other"]},
+            [{"raise": "ModelError", "retryable": False}, {"text": "3"}],
+        )
+    ],
+    "retry": [
+        Door(
+            f"retry: {RETRY}",
+            lambda: {"retry": RETRY},
+            [{"raise": "ModelError", "retryable": True}, {"text": "3"}],
+        )
+    ],
+    "tool_choice": [
+        Door(
+            "tool_choice: add\n    tools: [add]",
+            lambda: {"tool_choice": "add", "functions": [tools.add]},
+        )
+    ],
+    "parallel_tool_calls": [
+        Door("parallel_tool_calls: false", lambda: {"parallel_tool_calls": False})
+    ],
+    "function_calling": [Door("function_calling: text", lambda: {"function_calling": "text"})],
+    "settings": [
+        Door(
+            'settings: {temperature: 0, api_key: "${{ secrets.DOOR_KEY }}"}',
+            lambda: {"settings": {"temperature": 0, "api_key": "secret:DOOR_KEY"}},
+        )
+    ],
+    "context": [
+        Door(
+            f"context: {{max_tokens: 5000, reduce: {how}}}\n    tools: [page]",
+            partial(dict, context={"max_tokens": 5000, "reduce": said}, functions=[tools.page]),
+            [
+                *({"calls": [call("page", n=n)]} for n in range(8)),
+                {"text": "3"},
+                {"when": {"contains": "ummar"}, "text": "Pages were read.", "repeat": True},
+            ],
+        )
+        for how, said in (("drop", "drop"), ("summarize", "summarize"), ("shorten", tools.shorten))
+    ],
+    "checks": [
+        Door(
+            "checks: [{before: polite}]",
+            lambda: {"checks": [{"before": tools.polite}]},
+            question="Add, damn it",
+        ),
+        Door(
+            "checks: [{before: polite, then: tell}, {after: short}]",
+            lambda: {"checks": [{"before": tools.polite, "then": "tell"}, {"after": tools.short}]},
+            [{"text": "It is certainly 3, no doubt about it."}, {"text": "3"}],
+            question="Add, damn it",
+        ),
+        Door(
+            "checks: [{after: short, then: end}]",
+            lambda: {"checks": [{"after": tools.short, "then": "end"}]},
+            [{"text": "It is certainly 3, no doubt."}],
+        ),
+    ],
+    "finish": [
+        Door(
+            "finish: tools",
+            lambda: {"functions": [case_resolved, case_not_resolved]},
+            [{"text": "3"}, {"calls": [call("case_resolved", result="3")]}],
+        )
+    ],
+    "environments": [
+        Door(
+            "environments: [db]\n    tools: [count]",
+            lambda: {
+                "environments": [_spec("db", "sqlite", {"path": "words.db", "mode": "rwc"})],
+                "functions": [tools.count],
+            },
+            [{"calls": [call("count", word="one")]}, {"text": "3"}],
+        )
+    ],
+}
+CASES = [
+    pytest.param(door, id=f"{key}-{number}")
+    for key, doors in DOORS.items()
+    for number, door in enumerate(doors)
+]
+
+
+def _spec(name: str, kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    return {"kind": kind, "resource_key": name, "config": dict(config)}
+
+
+def test_each_key_of_a_flow_file_has_its_spelling_in_python() -> None:
+    assert {*DOORS} == {*Declaration.model_fields}
+
+
+@pytest.mark.parametrize("door", CASES)
+def test_an_agent_does_the_same_through_both_doors(
+    door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOOR_KEY", "k3y")
+    seen = []
+    for name, run in (("file", _of_file), ("program", _of_program)):
+        folder = tmp_path / name
+        (folder / "skills" / "sums").mkdir(parents=True)
+        (folder / "skills" / "sums" / "SKILL.md").write_text(SKILL)
+        (folder / "a.txt").write_text("three")
+        monkeypatch.chdir(folder)
+        model = ScriptedModel(door.script)
+        with using(model), Engine(None, workdir=folder) as engine:
+            outcome, result = run(door, folder, engine)
+        seen.append((_asked(model.requests), outcome, result))
+
+    assert seen[1] == seen[0]
+    assert seen[0][0] or seen[0][1] == "not_resolved"
+
+
+def _of_file(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
+    path = folder / "flow.yaml"
+    agent = f"  first:\n    model: scripted/test\n    instructions: You add.\n    {door.file}\n"
+    path.write_text(f"{HEAD}{agent}{STEPS}")
+    outputs = engine.run(path, {"q": door.question}).outputs
+    assert outputs is not None
+    return outputs["outcome"], outputs["result"]
+
+
+def _of_program(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
+    agent = Agent(name="first", model="scripted/test", instructions="You add.", **door.program())
+    door.use(agent)
+    asked = [{"role": "user", "content": door.question}]
+    response = MetaChain(engine).run(agent, asked, **door.run)
+    outcome = "not_resolved" if response.termination == "no_progress" else response.termination
+    return outcome, response.result
+
+
+def _asked(requests: Sequence[Any]) -> list[str]:
+    """Requests as text; ids of calls, which are made up, are numbered."""
+    told = []
+    for one in requests:
+        said = {name: getattr(one, name) for name in one.__slots__ if name != "call_ids"}
+        told.append(json.dumps(said, default=_as_data, sort_keys=True))
+    whole = "\n".join(told)
+    ids = dict.fromkeys(re.findall(r'"tool_call_id": ("[^"]+")', whole))
+    for number, id in enumerate(ids):
+        whole = whole.replace(id, f'"call {number}"')
+    return whole.splitlines()
+
+
+def _as_data(value: Any) -> Any:
+    return list(value) if isinstance(value, Sequence) else asdict(value)
