@@ -96,7 +96,8 @@ def _judge(visit: Any) -> None:
 
 
 def _data(document: Any) -> dict[str, Plain]:
-    return {name: value for name, value in document.as_data().items() if name != "picture"}
+    data = document.as_data()
+    return {name: value for name, value in data.items() if name not in {"picture", "following"}}
 
 
 async def _describe(context: StepContext, resource: Any, document: Any, question: str) -> str:

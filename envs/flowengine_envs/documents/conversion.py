@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.sdk import LimitExceeded, StepError, ValidationError
 from flowengine.sdk.environments import awaitable, blocking
@@ -34,6 +34,18 @@ FAULTS = {
     )
 }
 """Types of errors, by which flows handle them."""
+
+
+class Stretch(NamedTuple):
+    """Which part of a PDF is converted."""
+
+    first: int = 1
+    """The page to begin with."""
+    seconds: float = 0.0
+    """Processor time after which no further page is begun; 0: as long as it takes."""
+
+
+WHOLE = Stretch()
 
 
 class Unreadable(StepError):
@@ -95,6 +107,7 @@ class Conversion(Supervised):
         password: str = "",
         base: str = "",
         timeout: float | None = None,
+        stretch: Stretch = WHOLE,
     ) -> Document:
         """Convert a path of the workspace, bytes, or a file of the host."""
         path, data = (source, b"") if isinstance(source, str) else (None, source)
@@ -116,6 +129,8 @@ class Conversion(Supervised):
             "picture": bool(self.vision_model),
             "added": self.added,
             "comments": bool(self.request.config.comments),
+            "first": stretch.first,
+            "seconds": stretch.seconds,
         }
         kills = self.sandbox.memory_kills()
         argv = [self.interpreter or sys.executable, "-I", "-c", START, json.dumps(options)]

@@ -43,6 +43,8 @@ def convert(
     picture: bool = False,
     added: Mapping[str, Converter] | None = None,
     comments: bool = False,
+    first: int = 1,
+    seconds: float = 0.0,
 ) -> Document:
     """Convert a file.
 
@@ -56,6 +58,9 @@ def convert(
         picture: Whether of an image a copy is made that may be sent to a model.
         added: Converters that are tried before the built-in ones, by name.
         comments: Whether comments of Word documents are read, too.
+        first: The page of a PDF to begin with.
+        seconds: Processor time after which a PDF is left, behind a page; the document's `following`
+            then says with which page to go on. 0: it is read to its end.
 
     Returns:
         The document.
@@ -80,7 +85,7 @@ def convert(
         "docx": {"comments": comments},
         "html": {"base": base},
         "image": {"picture": picture},
-        "pdf": {"password": password},
+        "pdf": {"password": password, "first": first, "seconds": seconds},
     }
     options = own.get(found.format, {})
     if found.format in _DECLARED:

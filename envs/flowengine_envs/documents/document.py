@@ -61,6 +61,8 @@ class Document:
     picture: str = ""
     """Of an image, if that was asked for: a small copy that may be sent to a model, as the address
     of its data. It says nothing of where it was taken."""
+    following: int = 0
+    """The page of the file with which the next stretch begins; 0: there is none."""
     size: int = 0
     """Bytes of the file."""
     sha256: str = ""

@@ -163,6 +163,11 @@ class Writer:
         self._cells = 0
         self._invisible = 0
 
+    @property
+    def length(self) -> int:
+        """Characters written so far."""
+        return self._length
+
     def block(self, text: str, *, tight: bool = False) -> None:
         """Write a block.
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 from flowengine.sdk import Plain, ValidationError
 from flowengine.sdk.environments import Sandbox, background
 from flowengine.sdk.models import Limits
+from flowengine_envs.documents.opened import Opened
 from flowengine_envs.documents.page_text import Page
 from flowengine_envs.documents.pages import LINES, NoSuchPage, Pages
 from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
-from flowengine_envs.documents.visits import Visit
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.unmanaged import Unmanaged
@@ -75,7 +75,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         self._sandbox = _SANDBOXES[provider]
         self._network = network if isinstance(network, str) else [*network]
         self._bounds = limits or Limits()
-        self._at: tuple[Visit, Pages] | None = None
+        self._at: Opened | None = None
         self._address = ""
         self._history: list[_Place] = []
         self._visits: dict[str, int] = {}
@@ -106,15 +106,15 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
 
     def page_down(self) -> str:
         """Go to the next page, if there is one, and return it."""
-        return self._run(lambda: self._moved(lambda pages: pages.down())).shown
+        return self._run(self._down).shown
 
     def page_up(self) -> str:
         """Go to the page before, if there is one, and return it."""
-        return self._run(lambda: self._moved(lambda pages: pages.up())).shown
+        return self._run(self._up).shown
 
     def page_to(self, number: int) -> str:
         """Go to a page and return it, or say which there are."""
-        return self._run(lambda: self._moved(lambda pages: pages.go_to(number))).shown
+        return self._run(lambda: self._to(number)).shown
 
     def find_on_page(self, text: str) -> str:
         """Search from the current page on; return the page on which the text is found.
@@ -135,7 +135,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
     @property
     def page_title(self) -> str:
         """The title of the document that is open."""
-        return self._at[0].document.title if self._at else ""
+        return self._at.visit.document.title if self._at else ""
 
     @property
     def address(self) -> str:
@@ -147,11 +147,10 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         """Where the reader is, as plain data; it holds no text of documents."""
         if self._at is None:
             return dict(self._left)
-        visit, pages = self._at
         return {
             "address": self._address,
-            "page": pages.current,
-            "sha256": visit.document.sha256,
+            "page": self._at.pages.current,
+            "sha256": self._at.visit.document.sha256,
             "history": [[*place] for place in self._history],
             "visits": dict(self._visits),
         }
@@ -165,9 +164,9 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         """
         verbs: dict[str, Callable[..., Coroutine[Any, Any, Seen]]] = {
             "visit_page": self._visit,
-            "page_down": lambda: self._moved(lambda pages: pages.down()),
-            "page_up": lambda: self._moved(lambda pages: pages.up()),
-            "page_to": lambda number: self._moved(lambda pages: pages.go_to(number)),
+            "page_down": self._down,
+            "page_up": self._up,
+            "page_to": self._to,
             "find_on_page": self._search,
             "find_next": lambda: self._search(""),
             "back": self._back,
@@ -193,58 +192,76 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
     def _limits(self) -> Limits:
         return self._bounds
 
-    async def _open(self, address: str, page: int = 1) -> tuple[Visit, Pages]:
+    async def _open(self, address: str, page: int = 1) -> Opened:
         resource = await self._ready()
-        visit = await resource._call(lambda: resource._visit(address))
-        pages = Pages(visit.document.markdown, self.viewport_size)
-        pages.current = min(page, len(pages))
-        return visit, pages
+        opened = await resource._call(
+            lambda: resource._opened(address, "", "", self.viewport_size, 0)
+        )
+        await self._reach(opened, page)
+        opened.pages.current = min(page, len(opened.pages))
+        return opened
+
+    async def _reach(self, opened: Opened, page: int) -> None:
+        resource = await self._ready()
+        await resource._call(lambda: opened.reach(page))
 
     async def _visit(self, address: str) -> Seen:
         if not isinstance(address, str):
             raise ValidationError(f"an address is text, not {address!r:.50}")
         at = await self._open(address)
         if self._address and self._at:
-            self._history.append(_Place(self._address, self._at[1].current))
+            self._history.append(_Place(self._address, self._at.pages.current))
             del self._history[:-_MOST_REMEMBERED]
-        before = self._visits.pop(at[0].address, 0)
-        self._visits[at[0].address] = before + 1
+        before = self._visits.pop(at.visit.address, 0)
+        self._visits[at.visit.address] = before + 1
         while len(self._visits) > _MOST_REMEMBERED:
             self._visits.pop(next(iter(self._visits)))
         self._at, self._address, self._left = at, address, {}
-        return _seen(*at, remark=f"Visited before: {before} times" if before else "")
+        return _seen(at, remark=f"Visited before: {before} times" if before else "")
 
-    async def _resumed(self) -> tuple[tuple[Visit, Pages] | None, str]:
+    async def _resumed(self) -> tuple[Opened | None, str]:
         """Return what is open, opened again after a resume, and what is to be said of that."""
         if self._at is None and self._left:
             left = self._left
             self._at = await self._open(self._address, int(left["page"]))
             self._left = {}
-            if self._at[0].document.sha256 != left["sha256"]:
+            if self._at.visit.document.sha256 != left["sha256"]:
                 return self._at, _CHANGED
         return self._at, ""
 
-    async def _moved(self, move: Callable[[Pages], str]) -> Seen:
+    async def _down(self) -> Seen:
+        return await self._moved(lambda pages: pages.current + 1, lambda pages: pages.down())
+
+    async def _up(self) -> Seen:
+        return await self._moved(lambda pages: pages.current, lambda pages: pages.up())
+
+    async def _to(self, number: int) -> Seen:
+        return await self._moved(lambda pages: number, lambda pages: pages.go_to(number))
+
+    async def _moved(self, to: Callable[[Pages], int], move: Callable[[Pages], str]) -> Seen:
         at, note = await self._resumed()
         if at is None:
             return Seen(None, _NOWHERE)
         try:
-            move(at[1])
+            await self._reach(at, to(at.pages))
+            move(at.pages)
         except (NoSuchPage, TypeError) as error:
-            told = str(error) if isinstance(error, NoSuchPage) else f"pages are 1 to {len(at[1])}"
+            known = f"pages are 1 to {len(at.pages)}"
+            told = str(error) if isinstance(error, NoSuchPage) else known
             return Seen(None, _lines(note, told))
-        return _seen(*at, note)
+        return _seen(at, note)
 
     async def _search(self, text: str) -> Seen:
         at, note = await self._resumed()
         if at is None:
             return Seen(None, _NOWHERE)
-        visit, pages = at
-        found = pages.find(text) if text else pages.find_next()
+        resource = await self._ready()
+        text = text or at.pages.searched
+        found = await resource._call(lambda: at.find(text)) if text else None
         if found is None:
             told = f"{text!r} was not found" if text else "there is nothing more to find"
             return Seen(None, _lines(note, told))
-        return _seen(visit, pages, note, f"Found on page {pages.current}")
+        return _seen(at, note, f"Found on page {at.pages.current}")
 
     async def _back(self) -> Seen:
         if not self._history:
@@ -253,7 +270,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         at = await self._open(place.address, place.page)
         self._history.pop()
         self._at, self._address = at, place.address
-        return _seen(*at)
+        return _seen(at)
 
     def _recall(self, state: Mapping[str, Any]) -> None:
         try:
@@ -285,8 +302,8 @@ class Seen(NamedTuple):
         if self.page is None:
             return self.note
         note = f"{self.note}\n" if self.note else ""
-        number, pages = self.page.number, self.page.pages
-        return f"{note}[Page {number}/{pages}]\n\n{self.page.text or '(empty)'}"
+        pages = f"{self.page.pages}{'+' if self.page.more else ''}"
+        return f"{note}[Page {self.page.number}/{pages}]\n\n{self.page.text or '(empty)'}"
 
     def told(self) -> str:
         """The page, as a model is shown it."""
@@ -295,6 +312,8 @@ class Seen(NamedTuple):
         return self.page.told(_lines(self.remark, self.note))
 
 
-def _seen(visit: Visit, pages: Pages, note: str = "", remark: str = "") -> Seen:
-    number = pages.current
-    return Seen(Page(visit, number, len(pages), pages.content(number)), note, remark)
+def _seen(at: Opened, note: str = "", remark: str = "") -> Seen:
+    pages = at.pages
+    text = pages.content(pages.current)
+    page = Page(at.visit, pages.current, len(pages), text, more=pages.more)
+    return Seen(page, note, remark)

@@ -20,6 +20,8 @@ class Page(NamedTuple):
     searched: str = ""
     found: bool = False
     """Whether what was searched for is on this page."""
+    more: bool = False
+    """Whether there are more pages, which are not counted yet."""
 
     def told(self, remark: str = "") -> str:
         """Return it for a model: what the project says of it, and in a marked block what it says.
@@ -33,7 +35,8 @@ class Page(NamedTuple):
         if self.searched:
             told = "is on this page" if self.found else "was not found"
             lines.append(f"Search: {one_line(self.searched, 100)!r} {told}")
-        lines.append(f"Page {self.number} of {self.pages} ({document.format})")
+        pages = f"at least {self.pages}" if self.more else self.pages
+        lines.append(f"Page {self.number} of {pages} ({document.format})")
         head = [f"Title: {one_line(document.title)}"] if document.title else []
         if visit.file:  # its name is the server's
             head.append(f"File: kept as {visit.file}")

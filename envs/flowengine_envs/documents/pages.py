@@ -37,14 +37,28 @@ class Pages:
         if lines < 1 or characters < 1:
             raise ValueError("a page has at least 1 line and 1 character")
         self.text = text
+        self.more = False
+        """Whether more text follows, which is not known yet; the last page may then be longer."""
+        self._size = lines, characters
         self._starts = _starts(text, lines, characters)
         self.current = 1
         """The number of the page that is shown; the first is 1."""
-        self._searched = ""
+        self.searched = ""
+        """What `find` was asked for last, and has found."""
         self._found = -1
 
     def __len__(self) -> int:
         return len(self._starts)
+
+    def extend(self, text: str) -> None:
+        """Add what follows, as blocks of their own; pages before the last one stay as they are."""
+        self.text = "\n\n".join(filter(None, (self.text, text)))
+        self._starts = _starts(self.text, *self._size)
+
+    @property
+    def count(self) -> str:
+        """How many pages there are, `24+` if there are more."""
+        return f"{len(self)}{'+' if self.more else ''}"
 
     def content(self, number: int) -> str:
         """Return the text of a page."""
@@ -53,7 +67,7 @@ class Pages:
 
     def shown(self) -> str:
         """Return the current page behind a line that says which it is."""
-        return f"[Page {self.current}/{len(self)}]\n\n{self.content(self.current) or '(empty)'}"
+        return f"[Page {self.current}/{self.count}]\n\n{self.content(self.current) or '(empty)'}"
 
     def down(self) -> str:
         """Go to the next page, if there is one, and return it."""
@@ -81,9 +95,12 @@ class Pages:
         return bisect_right(self._starts, offset)
 
     def page_with(self, searched: str, number: int) -> int | None:
-        """Return the first page, from one on and then from the start, on which a text begins."""
+        """Return the first page, from one on and then from the start, on which a text begins.
+
+        Nothing is found before that page while more may follow behind it.
+        """
         found = _search(self.text, _parts(searched), self._starts[number - 1])
-        if found is None:
+        if found is None and not self.more:
             found = _search(self.text, _parts(searched), 0)
         return None if found is None else self.page_of(found)
 
@@ -91,7 +108,8 @@ class Pages:
         """Search from the current page on, and from the start if it is not found there.
 
         Case does not count, white space matches white space, and `*` stands for up to 200
-        characters. The page where it is found becomes the current one.
+        characters. The page where it is found becomes the current one. Nothing is found before the
+        current page while more may follow behind it.
 
         Args:
             searched: What to look for; the same again goes on behind the last place.
@@ -100,20 +118,20 @@ class Pages:
             The offset in the text, or None; then the page stays.
         """
         start = self._starts[self.current - 1]
-        if searched == self._searched and self.page_of(self._found) == self.current:
+        if searched == self.searched and self.page_of(self._found) == self.current:
             start = self._found + 1
         parts = _parts(searched)
         found = _search(self.text, parts, start)
-        if found is None:
+        if found is None and not self.more:
             found = _search(self.text, parts, 0)
         if found is not None:
             self.current = self.page_of(found)
-            self._searched, self._found = searched, found
+            self.searched, self._found = searched, found
         return found
 
     def find_next(self) -> int | None:
         """Search for the same again."""
-        return self.find(self._searched) if self._searched else None
+        return self.find(self.searched) if self.searched else None
 
 
 def _starts(text: str, lines: int, characters: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import time
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
@@ -34,13 +35,17 @@ _MOST_HEADINGS = 10_000
 _DEEPEST = 6
 
 
-def convert(data: bytes, out: Writer, password: str = "") -> None:
+def convert(
+    data: bytes, out: Writer, password: str = "", first: int = 1, seconds: float = 0.0
+) -> None:
     """Convert a PDF.
 
     Args:
         data: Its bytes.
         out: Where it goes.
         password: Of the user or the owner.
+        first: The page to begin with.
+        seconds: Processor time after which it stops behind a page; 0: it goes on to the end.
 
     Raises:
         Damaged: It cannot be opened.
@@ -71,7 +76,7 @@ def convert(data: bytes, out: Writer, password: str = "") -> None:
     ) as error:
         raise Damaged(f"the PDF cannot be opened: {str(error) or type(error).__name__}") from None
     out.document.title = _title(reader)
-    _Pages(reader, pages, out).convert()
+    _Pages(reader, pages, out).convert(first, seconds)
 
 
 class _Pages:
@@ -83,13 +88,24 @@ class _Pages:
         self._empty: list[int] = []
         self._images = 0
 
-    def convert(self) -> None:
+    def convert(self, first: int, seconds: float) -> None:
         """Convert page after page; a broken one does not keep the others from being read."""
+        began, most = time.process_time(), self._out.limits.pages
         try:
-            for at in range(self._count):
+            for at in range(first - 1, self._count):
+                if at == most:
+                    self._out.cut(f"cut after {most:,} pages (limit 'pages')")
+                    break
                 self._page(at)
+                if seconds and self._is_enough(time.process_time() - began > seconds):
+                    self._out.document.following = at + 2 if at + 1 < self._count else 0
+                    break
         finally:
             self._remark()
+
+    def _is_enough(self, is_late: bool) -> bool:
+        """Return whether a stretch ends: its time is over, or it is half as long as it may be."""
+        return is_late or self._out.length * 2 > self._out.limits.characters
 
     def _page(self, at: int) -> None:
         self._out.part("page", at + 1)

@@ -14,12 +14,21 @@ from pathlib import Path
 from flowengine.sdk import EnvironmentFailure, EnvironmentLost, LimitExceeded, NotAFile
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
 from flowengine.sdk.scratch import scratch_folder
+from flowengine_envs.call_limits import TIMEOUT
 from flowengine_envs.channel import Channel
 from flowengine_envs.documents import downloads
-from flowengine_envs.documents.conversion import Conversion, Unreadable, exceeded
+from flowengine_envs.documents.conversion import (
+    WHOLE,
+    Conversion,
+    Stretch,
+    Unreadable,
+    exceeded,
+)
 from flowengine_envs.documents.document import Document
 from flowengine_envs.documents.file_names import unused
+from flowengine_envs.documents.opened import Opened
 from flowengine_envs.documents.page_text import Page
+from flowengine_envs.documents.pages import CHARACTERS as LONGEST_PAGE
 from flowengine_envs.documents.pages import Pages
 from flowengine_envs.documents.visits import Visit, destination, listing, looks_like_host
 from flowengine_envs.network.connections import Network, UrlRefused
@@ -30,6 +39,10 @@ from flowengine_envs.untrusted import marked, marked_failure
 
 _NOT_KEPT = frozenset({"html", "text"})
 """Formats of pages: what is downloaded in another one is kept as a file."""
+_BEGINNING = 1.0
+"""Processor seconds for the first pages of a PDF that is read page by page."""
+_FURTHER = 8.0
+"""Processor seconds for further ones."""
 _RECENT = 4
 """Documents that are kept to read their next pages."""
 LINES = 1_024
@@ -62,7 +75,7 @@ class Documents(Conversion):
         self._client = Client(Network(rules))
         self._downloads = str(request.config.downloads)
         self._keeping = asyncio.Lock()
-        self._recent: OrderedDict[str, tuple[Visit, Pages]] = OrderedDict()
+        self._recent: OrderedDict[str, Opened] = OrderedDict()
 
     async def _visit(
         self,
@@ -90,9 +103,20 @@ class Documents(Conversion):
             LimitExceeded: It takes more than it may.
             EnvironmentLost: The sandbox has ended.
         """
+        return await self._visited(address, headers, password, timeout)
+
+    async def _visited(
+        self,
+        address: str,
+        headers: Mapping[str, str] | None = None,
+        password: str = "",
+        timeout: float | None = None,
+        stretch: Stretch = WHOLE,
+    ) -> Visit:
+        """Open an address, as `visit` does; of a long PDF only a stretch."""
         found = destination(address, [str(self.workspace), self.workdir])
         if isinstance(found, str):
-            seen = await self._visit_path(found, password, timeout)
+            seen = await self._visit_path(found, password, timeout, stretch)
             if seen is not None:
                 return seen
             found = read_url(found)
@@ -107,7 +131,7 @@ class Documents(Conversion):
             if not download.size:
                 empty = Document("text", size=0, sha256=download.sha256, notes=download.notes)
                 return Visit(empty, str(download.url), download.reason)
-            return await self._read_download(download, path, password, timeout)
+            return await self._read_download(download, path, password, timeout, stretch)
 
     visit = blocking(_visit)
     async_visit = awaitable(_visit)
@@ -124,7 +148,8 @@ class Documents(Conversion):
     ) -> Page:
         """Return one page of a document.
 
-        A document stays as it is while its pages are read: only its first page looks anew.
+        A document stays as it is while its pages are read: only its first page looks anew. A long
+        PDF is converted as far as is needed; its number of pages is then what is known so far.
 
         Args:
             source: An address as `visit` takes it, or the bytes of a file.
@@ -145,22 +170,48 @@ class Documents(Conversion):
         key = f"{lines} {characters} {source if isinstance(source, str) else _digest(source)}"
         known = self._recent.get(key) if page > 1 or find or isinstance(source, bytes) else None
         if known is None:
-            if isinstance(source, bytes):
-                visit = Visit(await self._converted(source, name), address or name)
-            else:
-                visit = await self._visit(source)
-            known = visit, Pages(visit.document.markdown, lines, characters)
-        visit, pages = known
+            known = await self._opened(source, name, address, lines, characters)
+        visit, pages = known.visit, known.pages
         self._recent[key] = known
         self._recent.move_to_end(key)
         while len(self._recent) > _RECENT:
             self._recent.popitem(last=False)
+        await known.reach(page)
         if not 1 <= page <= len(pages):
             told = f"{visit.address}: there is no page {page}: pages are 1 to {len(pages)}"
             raise Unreadable(told, type="NoSuchPage", retryable=False)
-        found = pages.page_with(find, page) if find else None
+        found = await known.page_with(find, page) if find else None
         number = found or page
-        return Page(visit, number, len(pages), pages.content(number), find, bool(found))
+        text = pages.content(number)
+        return Page(visit, number, len(pages), text, find, bool(found), pages.more)
+
+    async def _opened(
+        self, source: str | bytes, name: str, address: str, lines: int, characters: int
+    ) -> Opened:
+        """Open a document to read its pages.
+
+        Args:
+            source: An address, or the bytes of a file.
+            name: The name of the file, if there are only bytes.
+            address: Where these are from, to be shown.
+            lines: Lines of a page.
+            characters: Characters of a page; 0: as many as `Pages` takes.
+        """
+        most = (self.limits.time or TIMEOUT) / 4
+        beginning, further = Stretch(1, min(_BEGINNING, most)), min(_FURTHER, most)
+        kept: str | bytes
+        if isinstance(source, bytes):
+            document = await self._converted(source, name, stretch=beginning)
+            visit, kept = Visit(document, address or name), source
+        else:
+            visit = await self._visited(source, stretch=beginning)
+            kept = visit.file or visit.address
+        pages = Pages(visit.document.markdown, lines, characters or LONGEST_PAGE)
+
+        async def convert(first: int) -> Document:
+            return await self._converted(kept, name, stretch=Stretch(first, further))
+
+        return Opened(visit, pages, convert)
 
     marked = staticmethod(marked)
     marked_failure = staticmethod(marked_failure)
@@ -173,7 +224,9 @@ class Documents(Conversion):
     page = blocking(_page)
     async_page = awaitable(_page)
 
-    async def _visit_path(self, path: str, password: str, timeout: float | None) -> Visit | None:
+    async def _visit_path(
+        self, path: str, password: str, timeout: float | None, stretch: Stretch
+    ) -> Visit | None:
         """Return what a path leads to; None: there is nothing, and it is the name of a host."""
         try:
             return Visit(listing(path, await self.entries(path or ".", deep=False)), path or ".")
@@ -181,7 +234,8 @@ class Documents(Conversion):
             if isinstance(error, EnvironmentLost):
                 raise
         try:
-            return Visit(await self._converted(path, password=password, timeout=timeout), path)
+            read = self._converted(path, password=password, timeout=timeout, stretch=stretch)
+            return Visit(await read, path)
         except Unreadable as error:
             if error.name == "NoSuchFile" and looks_like_host(path):
                 return None
@@ -197,14 +251,20 @@ class Documents(Conversion):
             raise exceeded(str(url), str(error), "bytes", error.limit) from None
 
     async def _read_download(
-        self, found: downloads.Download, path: Path, password: str, timeout: float | None
+        self,
+        found: downloads.Download,
+        path: Path,
+        password: str,
+        timeout: float | None,
+        stretch: Stretch,
     ) -> Visit:
         """Convert a download, and keep it unless it is a page or text."""
         base, failed = str(found.url), found.status >= HTTPStatus.BAD_REQUEST
         kept, unreadable = "", None
         try:
             document = await self._converted(
-                path, found.name, found.media_type, password, base, timeout
+                *(path, found.name, found.media_type, password, base, timeout),
+                WHOLE if failed else stretch,  # to read on, it has to be kept
             )
         except (Unreadable, LimitExceeded) as error:
             document, unreadable = Document("unknown", notes=[error.message]), error

@@ -63,7 +63,10 @@ def _converted(options: Mapping[str, Any]) -> Document:
     limits = Limits(**options["limits"])
     path = options["path"]
     data = sys.stdin.buffer.read() if path is None else read(path, options["roots"], limits.bytes)
-    names = ("name", "media_type", "password", "base", "picture", "comments")
+    names = (
+        *("name", "media_type", "password", "base", "picture", "comments"),
+        *("first", "seconds"),
+    )
     added = _loaded(options["added"]) if options["added"] else {}
     try:
         named = {name: options[name] for name in names}

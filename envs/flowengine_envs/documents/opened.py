@@ -1,0 +1,77 @@
+"""A document that is being read page by page: a long one is converted only as far as that needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from flowengine_envs.documents.conversion import Unreadable
+from flowengine_envs.documents.document import Document
+from flowengine_envs.documents.pages import Pages
+from flowengine_envs.documents.visits import Visit
+
+_LONGEST = 50_000_000
+"""Characters that are kept of a document; what comes behind them is left out."""
+
+
+class Opened:
+    """A document and its pages.
+
+    Args:
+        visit: What was found, with the text as far as it is converted.
+        pages: That text.
+        convert: Converts on, from a page of the file.
+    """
+
+    def __init__(
+        self, visit: Visit, pages: Pages, convert: Callable[[int], Awaitable[Document]]
+    ) -> None:
+        self.visit = visit
+        self.pages = pages
+        self._convert = convert
+        self._turn = asyncio.Lock()
+        pages.more = bool(visit.document.following)
+
+    async def reach(self, page: int) -> None:
+        """Convert until a page is whole, or until there is nothing left to convert.
+
+        Raises:
+            Unreadable: The document has changed, or what `Documents.visit` raises.
+        """
+        while self.pages.more and len(self.pages) <= page:
+            await self._read_on()
+
+    async def page_with(self, searched: str, page: int) -> int | None:
+        """Return the first page, from one on and then from the start, that has a text."""
+        while (found := self.pages.page_with(searched, page)) is None and self.pages.more:
+            await self._read_on()
+        if found is not None:
+            await self.reach(found)
+        return found
+
+    async def find(self, searched: str) -> int | None:
+        """Go to the page that has a text, as `Pages.find` does."""
+        while (found := self.pages.find(searched)) is None and self.pages.more:
+            await self._read_on()
+        if found is not None:
+            await self.reach(self.pages.current)
+        return found
+
+    async def _read_on(self) -> None:
+        known = self.visit.document
+        before = known.following
+        async with self._turn:
+            if known.following != before:  # somebody else has read on meanwhile
+                return
+            found = await self._convert(before)
+            if found.sha256 != known.sha256:
+                told = f"{self.visit.address}: it has changed since it was opened: open it again"
+                raise Unreadable(told, type="Damaged", retryable=False)
+            self.pages.extend(found.markdown)
+            known.notes += [note for note in found.notes if note not in known.notes]
+            known.truncated = known.truncated or found.truncated
+            known.following = found.following
+            if len(self.pages.text) > _LONGEST and known.following:
+                known.following, known.truncated = 0, True
+                known.notes.append(f"cut after {_LONGEST:,} characters")
+            self.pages.more = bool(known.following)
