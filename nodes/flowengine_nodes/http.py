@@ -25,6 +25,7 @@ from flowengine.sdk import (
     Timeout,
     ValidationError,
 )
+from flowengine_nodes.http_bodies import encoding, is_text
 
 if TYPE_CHECKING:
     import ssl
@@ -45,12 +46,8 @@ _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 """What may stand in a header as it is; the rest of a key is sent as `%` and its bytes."""
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-_CHARSETS = ("utf", "iso8859", "cp", "windows", "ascii", "latin", "koi8", "big5", "gb", "euc",
-             "shift_jis", "mac", "tis")  # fmt: skip
-"""How names of encodings of text begin. Python has others, which are none or take for ever."""
 _ERROR_TEXT = 64 * 1024
 _RETRYABLE = frozenset({408, 429})
-_TEXT = re.compile(r"text/.*|application/(.*\+)?(json|xml|yaml)|application/(javascript|x-www-.*)")
 _KEPT_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
 _trust: list[ssl.SSLContext] = []
 
@@ -368,13 +365,13 @@ async def _read(response: httpx2.Response, context: StepContext, place: str) -> 
     import tempfile
 
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    is_text = bool(_TEXT.fullmatch(kind))
+    textual = is_text(kind)
     with tempfile.SpooledTemporaryFile(max_size=LARGEST_TEXT) as file:
-        size = await _spool(response, file, LARGEST_TEXT if is_text else LARGEST_FILE, place)
+        size = await _spool(response, file, LARGEST_TEXT if textual else LARGEST_FILE, place)
         if size == 0:
             return None
         file.seek(0)
-        if is_text:
+        if textual:
             return _decoded(file.read(), kind, response, context, place)
         return await context.on_thread(lambda: _kept(file, response, context))
 
@@ -396,7 +393,7 @@ async def _spool(response: httpx2.Response, file: IO[bytes], limit: int, place: 
 def _decoded(
     data: bytes, kind: str, response: httpx2.Response, context: StepContext, place: str
 ) -> Plain:
-    text = data.decode(_encoding(response), errors="replace")
+    text = data.decode(encoding(response.charset_encoding), errors="replace")
     if not kind.endswith("json") or not text.strip():
         return text
     try:
@@ -409,16 +406,6 @@ def _decoded(
             data={"status": response.status_code, "body": _beginning(text, context)},
             retryable=False,
         ) from None
-
-
-def _encoding(response: httpx2.Response) -> str:
-    import codecs
-
-    try:
-        name = codecs.lookup(response.charset_encoding or "utf-8").name
-    except (LookupError, ValueError):
-        return "utf-8"
-    return name if name.startswith(_CHARSETS) else "utf-8"
 
 
 def _kept(file: IO[bytes], response: httpx2.Response, context: StepContext) -> Plain:

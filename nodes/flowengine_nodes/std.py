@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowengine.sdk import CallSignature, Plain, StepContext, StepError, StepKind, Tool
-from flowengine_nodes import browser_tools, code_tools, document_tools, file_tools
+from flowengine_nodes import browser_tools, code_tools, document_tools, file_tools, http_tool
 from flowengine_nodes.tool_schemas import TEXT, record
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Std(StepKind):
-    """Printing, files, documents, browsers, commands, code. `std.ask` is a wait, not a task."""
+    """Printing, files, documents, the web, commands, code. `std.ask` is a wait, not a task."""
 
     places: ClassVar[tuple[Place, ...]] = ("tool",)
     effect = "idempotent"
@@ -103,7 +103,7 @@ class Std(StepKind):
             raise
 
     async def _call(self, context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
-        for tools in (file_tools, document_tools, browser_tools):
+        for tools in (file_tools, document_tools, browser_tools, http_tool):
             if tool in tools.TOOLS:
                 return await tools.call(context, tool, args)
         return await code_tools.call(context, tool, args)
@@ -125,5 +125,6 @@ _TOOLS: dict[str, Tool] = {
     **browser_tools.TOOLS,
     **document_tools.TOOLS,
     **file_tools.TOOLS,
+    **http_tool.TOOLS,
     **code_tools.TOOLS,
 }

@@ -12,7 +12,9 @@ from flowengine.testing.environment_conformance import CHECKS, Case, Check
 from flowengine_envs.files import Files, Folder
 from flowengine_envs.mcp.provider import Mcp
 from flowengine_envs.mcp.session import Session
+from flowengine_envs.network.connections import UrlRefused
 from flowengine_envs.sqlite import Database, Sqlite
+from flowengine_envs.web_client import Http, WebClient
 
 SERVER = [sys.executable, str(Path(__file__).with_name("mcp") / "nasty_server.py")]
 
@@ -30,9 +32,15 @@ def call(session: Session) -> None:
     assert session.call_tool("count").text.isdigit()
 
 
+def ask(client: WebClient) -> None:
+    with pytest.raises(UrlRefused):
+        client.send("http://localhost:1/")
+
+
 CASES: dict[str, Case] = {
     "sqlite": Case(Sqlite, {"kind": "sqlite", "config": {"path": ":memory:"}}, query),
     "files": Case(Files, {"kind": "files"}, write),
+    "http": Case(Http, {"kind": "http"}, ask),
     "mcp": Case(Mcp, {"kind": "mcp", "config": {"command": SERVER}}, call),
 }
 

@@ -66,6 +66,12 @@ KINDS = {
         "box.call_tool('count', {}).text and 'counted'",
         "counted",
     ),
+    "http": Kind(
+        {"kind": "http", "policy": {"network": "any"}},
+        "box.send('URL')",
+        "box.send('URL').status and 'answered'",
+        "answered",
+    ),
     "docker": Kind(
         {"kind": "docker"},
         "box.run(['sh', '-c', 'echo kept > note'])",
@@ -101,7 +107,8 @@ class Stage:
     def __init__(self, name: str, kind: Kind, url: str) -> None:
         self.kind = kind
         self.spec = yaml.safe_load(yaml.safe_dump(kind.spec).replace("URL", url))
-        Path("acts.py").write_text(FUNCTIONS.replace("KEEP", kind.keep).replace("FIND", kind.find))
+        acts = FUNCTIONS.replace("KEEP", kind.keep).replace("FIND", kind.find)
+        Path("acts.py").write_text(acts.replace("URL", url))
         self.name = name
         self.ready: list[Event] = []
         self._engine: Engine | None = None

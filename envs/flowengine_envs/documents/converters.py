@@ -90,10 +90,20 @@ def convert(
     options = own.get(found.format, {})
     if found.format in _DECLARED:
         options["declared"] = encoding_of(data, media_type)
+    _fill(out, data, options)
+    return document
+
+
+def _fill(out: Writer, data: bytes, options: Mapping[str, Any]) -> None:
+    """Have the converter of its format fill a document.
+
+    Raises:
+        Unreadable: It cannot be converted.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # libraries warn of what they put right
-            _converter(found.format)(data, out, **options)
+            _converter(out.document.format)(data, out, **options)
     except Full:
         pass
     except (Unreadable, MemoryError):
@@ -104,7 +114,6 @@ def convert(
         raise Damaged(f"it cannot be read: {type(error).__name__}: {error}") from error
     finally:
         out.finish()
-    return document
 
 
 def _by_added(

@@ -7,7 +7,6 @@ import hashlib
 import html
 import os
 import re
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,11 +16,12 @@ from typing import NamedTuple
 
 from flowengine.sdk import HttpError, Timeout
 from flowengine_envs.documents.file_names import offered
+from flowengine_envs.network import redirects
 from flowengine_envs.network.connections import UrlRefused, why
 from flowengine_envs.network.http import BadAnswer, Client, Head, Interrupted, TooLarge, unpacked
-from flowengine_envs.network.urls import Url, read_url
+from flowengine_envs.network.redirects import authorization, next_url
+from flowengine_envs.network.urls import Url
 
-REDIRECTS = 10
 SECONDS = 120.0
 """Of a download with its redirects, where the spec says nothing."""
 REQUESTS = 3
@@ -29,7 +29,6 @@ REQUESTS = 3
 _PASSING = frozenset({502, 503, 504})
 _PAUSES = (1.0, 4.0)
 _LONGEST_PAUSE = 20.0
-_MOVED = frozenset({301, 302, 303, 307, 308})
 _ACCEPTED = {
     "User-Agent": "flowengine",
     "Accept": "text/html,application/xhtml+xml,application/pdf,*/*;q=0.8",
@@ -119,7 +118,7 @@ class Downloader:
                     found := await self._tried(chain, to, headers or {}), Download
                 ):
                     chain.append(found)
-                    if len(chain) > REDIRECTS + 1 or found in chain[:-1]:
+                    if len(chain) > redirects.MOST + 1 or found in chain[:-1]:
                         raise HttpError(f"too many redirects: {_shown(chain)}", retryable=False)
                 return found
         except BaseException as error:
@@ -156,10 +155,10 @@ class Downloader:
         url = chain[-1]
         own = headers if url.origin == chain[0].origin else {}
         try:
-            sent = {**_ACCEPTED, **_credentials(url), **own}
-            async with self._client.get(url, sent) as (head, body):
+            sent = {**_ACCEPTED, **authorization(url), **own}
+            async with self._client.send("GET", url, sent) as (head, body):
                 moved = head.headers.get("location", "")
-                if head.status in _MOVED and moved:
+                if head.status in redirects.STATUSES and moved:
                     return _next(chain, moved), None
                 encodings = head.headers.get("content-encoding", "").lower().split(",")
                 pieces = unpacked(body, [each.strip() for each in encodings], self._limits.bytes)
@@ -194,16 +193,9 @@ def _download(chain: list[Url], head: Head, size: int, digest: str) -> Download:
 def _next(chain: list[Url], location: str) -> Url:
     """Return where an answer redirects to; credentials stay with the server they are for."""
     try:
-        # Servers send UTF-8 where only ASCII may stand.
-        text = location.encode("latin-1").decode("utf-8", "replace")
-    except UnicodeEncodeError:
-        text = location
-    try:
-        found = read_url(text, chain[-1])
+        return next_url(chain[-1], location)
     except UrlRefused as error:
         raise _refused([*chain], error) from None
-    kept = chain[-1].credentials if found.origin == chain[-1].origin else ""
-    return found._replace(credentials=found.credentials or kept)
 
 
 def _refused(chain: list[Url], error: UrlRefused) -> UrlRefused:
@@ -220,12 +212,6 @@ def _failed(chain: list[Url], error: Exception) -> HttpError:
 def _shown(chain: list[Url]) -> str:
     shown = [*map(str, chain)]
     return " -> ".join([*shown[:4], "...", *shown[-2:]] if len(shown) > 7 else shown)
-
-
-def _credentials(url: Url) -> dict[str, str]:
-    if not url.credentials:
-        return {}
-    return {"Authorization": f"Basic {b64encode(url.credentials.encode()).decode()}"}
 
 
 def _refresh(path: Path, head: Head) -> str:

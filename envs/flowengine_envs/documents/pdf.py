@@ -8,7 +8,6 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.documents.document import (
@@ -18,7 +17,7 @@ from flowengine_envs.documents.document import (
     WrongPassword,
 )
 from flowengine_envs.documents.markdown import Writer, target
-from flowengine_envs.documents.pdf_tables import Row, find_tables, key_of
+from flowengine_envs.documents.pdf_tables import Row, find_rows, find_tables, key_of
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
@@ -122,7 +121,7 @@ class _Pages:
         except Exception as error:  # of the library: it has errors of many types
             self._out.note(f"page {at + 1} cannot be read: {str(error) or type(error).__name__}")
             return
-        self._text(text.translate(_LIGATURES), self._headings.get(at, {}), _tables(page, text))
+        self._text(text.translate(_LIGATURES), self._headings.get(at, {}), _layout(page, text))
         fresh = [link for link in links if link not in text]
         if fresh:
             self._out.paragraph("Links: " + " ".join(f"<{link}>" for link in fresh))
@@ -139,8 +138,9 @@ class _Pages:
             limit = self._out.limits.unpacked
             raise LimitReached("unpacked", limit, f"a page is too large: {error}") from None
 
-    def _text(self, text: str, headings: dict[str, int], tables: list[list[Row]]) -> None:
+    def _text(self, text: str, headings: dict[str, int], layout: str) -> None:
         """Write the text of a page, the lines of its headings and tables as such."""
+        tables, rows = find_tables(layout), find_rows(layout)
         lines: list[str] = []
         rest = deque(text.splitlines())
         while rest:
@@ -148,7 +148,7 @@ class _Pages:
                 self._out.block("\n".join(lines))
                 lines = []
                 self._out.table([row.cells for row in table])
-            line = rest.popleft() if rest else ""
+            line = _row(rest, rows) or rest.popleft() if rest else ""
             level = headings.pop(_comparable(line), 0) if headings else 0
             if level or not line.strip():
                 self._out.block("\n".join(lines))
@@ -202,30 +202,51 @@ def _comparable(line: str) -> str:
     return "".join(text.split()).casefold()
 
 
-def _tables(page: PageObject, text: str) -> list[list[Row]]:
-    """Return the tables of a page."""
+def _layout(page: PageObject, text: str) -> str:
+    """Return the text of a page, laid out with spaces as it looks; empty: it is not known."""
     if not text.strip():
-        return []
+        return ""
     try:
-        layout = page.extract_text(extraction_mode="layout")
+        return str(page.extract_text(extraction_mode="layout")).translate(_LIGATURES)
     except Exception:  # of the library; without the layout it is plain text
-        return []
-    return find_tables(layout.translate(_LIGATURES))
+        return ""
 
 
 def _begun(rest: deque[str], tables: list[list[Row]]) -> list[Row]:
     """Take the lines of a table from the front of others, if the next table begins there."""
+    first = key_of(rest[0])
     for at, table in enumerate(tables):
-        if key_of(rest[0]) != table[0].key:
+        if not (first and table[0].key.startswith(first)):
             continue
-        ahead = list(islice((line for line in rest if line.strip()), len(table)))
-        if [key_of(line) for line in ahead] != [row.key for row in table]:
-            continue
-        left = len(table)
-        while left:
-            left -= bool(rest.popleft().strip())
-        return tables.pop(at)
+        lines = _lines_of(rest, "".join(row.key for row in table))
+        if lines:
+            for _ in range(lines):
+                rest.popleft()
+            return tables.pop(at)
     return []
+
+
+def _row(rest: deque[str], rows: dict[str, list[Row]]) -> str:
+    """Take lines that are the cells of a row from the front of others; return them as one line."""
+    for row in rows.get(key_of(rest[0]), ()):
+        if lines := _lines_of(rest, row.key):
+            for _ in range(lines):
+                rest.popleft()
+            return "  ".join(row.cells)
+    return ""
+
+
+def _lines_of(rest: deque[str], key: str) -> int:
+    """Return how many lines a table takes, if it begins there; a line may be one of its cells."""
+    at = 0
+    for number, line in enumerate(rest, 1):
+        own = key_of(line)
+        if not key.startswith(own, at):
+            return 0
+        at += len(own)
+        if at == len(key):
+            return number
+    return 0
 
 
 def _links(page: PageObject) -> list[str]:

@@ -47,6 +47,20 @@ def find_tables(layout: str) -> list[list[Row]]:
     return [rows for lines in _groups(layout.splitlines()) if (rows := _rows(lines))]
 
 
+def find_rows(layout: str) -> dict[str, list[Row]]:
+    """Return the lines of a page that have several cells, by the key of their first cell.
+
+    Programs that draw a table cell by cell leave each on a line of its own.
+    """
+    found: dict[str, list[Row]] = {}
+    for line in layout.splitlines():
+        cells = _GAP.findall(line[:_WIDEST])
+        if len(cells) > 1:
+            row = Row(cells, key_of("".join(cells)))
+            found.setdefault(key_of(cells[0]), []).append(row)
+    return found
+
+
 def _groups(lines: Iterable[str]) -> Iterator[list[list[_Cell]]]:
     """Yield lines of several cells that stand below each other."""
     group: list[list[_Cell]] = []

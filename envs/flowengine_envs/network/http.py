@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 CONNECTING = 15.0
 SILENCE = 30.0
 """Seconds without a byte."""
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _MOST_ENCODINGS = 2
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
@@ -58,7 +59,7 @@ class Head(NamedTuple):
 
 
 class Client:
-    """Sends GET requests, one connection each.
+    """Sends requests, each over a connection of its own.
 
     Args:
         network: What may be reached.
@@ -70,14 +71,16 @@ class Client:
         self._trust = trust
 
     @asynccontextmanager
-    async def get(
-        self, url: Url, headers: Mapping[str, str]
+    async def send(
+        self, method: str, url: Url, headers: Mapping[str, str], body: bytes = b""
     ) -> AsyncIterator[tuple[Head, AsyncIterator[bytes]]]:
         """Send a request.
 
         Args:
+            method: `GET`, `POST`, …
             url: The page.
             headers: What is sent beside the host.
+            body: What is sent to it.
 
         Yields:
             The head of the answer, and its body as it comes, still encoded.
@@ -90,6 +93,8 @@ class Client:
         """
         timeout = {"connect": CONNECTING, "read": SILENCE, "write": SILENCE, "pool": CONNECTING}
         sent = {"Host": url.origin.partition("://")[2], "Connection": "close", **headers}
+        if body or method in _WITH_BODY:
+            sent["Content-Length"] = str(len(body))
         pool = httpcore2.AsyncConnectionPool(self._trust or _trust(), network_backend=self._backend)
         where = httpcore2.URL(
             scheme=url.scheme.encode(),
@@ -101,7 +106,11 @@ class Client:
             async with (
                 pool,
                 pool.stream(
-                    "GET", where, headers=[*sent.items()], extensions={"timeout": timeout}
+                    method,
+                    where,
+                    headers=[*sent.items()],
+                    content=body,
+                    extensions={"timeout": timeout},
                 ) as answer,
             ):
                 named = {

@@ -17,6 +17,7 @@ from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
+from tests.envs.documents.written_pdf import made_pdf
 from tests.envs.network.ways_out import Site, serving
 from tests.envs.opening import opened
 
@@ -26,32 +27,13 @@ SIZE = 1_000
 
 def pdf(pages: int, lines: int = 10) -> bytes:
     """A PDF of so many pages, each of which says which it is."""
-    font = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
-    kids = b" ".join(b"%d 0 R" % (4 + 2 * number) for number in range(pages))
-    objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, pages),
-        font,
-    ]
-    for number in range(1, pages + 1):
-        shown = b"".join(
+    return made_pdf(
+        b"BT /F1 11 Tf 14 TL 72 720 Td\n%s ET"
+        % b"".join(
             b"(Page %d, line %d: the ship carries timber.) Tj T*\n" % (number, line)
             for line in range(lines)
         )
-        content = b"BT /F1 11 Tf 14 TL 72 720 Td\n%s ET" % shown
-        objects += [
-            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R "
-            b"/Resources << /Font << /F1 3 0 R >> >> >>" % (len(objects) + 2),
-            b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
-        ]
-    made, places = bytearray(b"%PDF-1.4\n"), []
-    for number, each in enumerate(objects, 1):
-        places.append(len(made))
-        made += b"%d 0 obj\n%s\nendobj\n" % (number, each)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    return bytes(made) + (
-        b"xref\n0 %d\n0000000000 65535 f \n%strailer\n<< /Size %d /Root 1 0 R >>\n"
-        b"startxref\n%d\n%%%%EOF\n" % (len(objects) + 1, table, len(objects) + 1, len(made))
+        for number in range(1, pages + 1)
     )
 
 

@@ -1,0 +1,139 @@
+"""`std.http`: a request within the policy of an environment of kind `http`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from flowengine.sdk import HttpError, Plain, StepContext, Tool
+from flowengine_nodes.tool_schemas import TEXT, WHOLE, record
+
+PLACE = "web"
+"""Under which name it finds its environment."""
+KEY_HEADER = "Idempotency-Key"
+_TOLD = ("content-type", "location", "link", "etag", "last-modified", "retry-after")
+"""Headers that a model is told; a flow gets all."""
+
+
+async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
+    """Send a request.
+
+    Args:
+        context: The attempt.
+        tool: `http`.
+        args: Its arguments.
+
+    Returns:
+        `{status, headers, body, url}`, of any status; for a model as text.
+
+    Raises:
+        ValidationError: This is no request.
+        HttpError: There is no answer, or it claims to be JSON and is not.
+    """
+    from flowengine_nodes.http_bodies import decoded, is_text
+
+    client = context.resources[PLACE]
+    url, method = _with_query(args["url"], args.get("query") or {}), args.get("method", "GET")
+    headers = {name.lower(): value for name, value in (args.get("headers") or {}).items()}
+    body = _body(args.get("body"), headers)
+    if method not in {"GET", "HEAD"}:
+        headers.setdefault(KEY_HEADER.lower(), context.idempotency_key)
+    answer = await client.async_send(url, method, headers, body)
+    kind = answer.headers.get("content-type", "")
+    text = decoded(answer.body, kind) if is_text(kind) else None
+    kept = None
+    if answer.body and text is None:
+        name = answer.url.partition("?")[0].rstrip("/").rpartition("/")[2] or "body"
+        kept = await context.on_thread(lambda: _kept(context, answer.body, name))
+    if context.for_model:
+        return _told(client, method, args["url"], answer, text if kept is None else kept)
+    return {
+        "status": answer.status,
+        "headers": dict(answer.headers),
+        "url": answer.url,
+        "body": kept if kept is not None else _data(text, kind, answer),
+    }
+
+
+def _with_query(url: str, query: dict[str, Any]) -> str:
+    from urllib.parse import urlencode
+
+    if not query:
+        return url
+    named = {name: each for name, each in query.items() if each is not None}
+    before, mark, fragment = url.partition("#")
+    return f"{before}{'&' if '?' in before else '?'}{urlencode(named, doseq=True)}{mark}{fragment}"
+
+
+def _body(body: Any, headers: dict[str, str]) -> bytes:
+    """Return a body as bytes; its type goes to the headers if they name none."""
+    if body is None:
+        return b""
+    text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+    kind = "text/plain; charset=utf-8" if isinstance(body, str) else "application/json"
+    headers.setdefault("content-type", kind)
+    return text.encode()
+
+
+def _kept(context: StepContext, data: bytes, name: str) -> dict[str, Plain]:
+    return dict(context.execution.artifacts.put(data, name))
+
+
+def _data(text: str | None, kind: str, answer: Any) -> Plain:
+    """Return a body as data: JSON as what it says, otherwise the text."""
+    if not text or not kind.partition(";")[0].strip().lower().endswith("json"):
+        return text or None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if answer.status >= 400:  # the status says more than a broken error page
+            return text
+        raise HttpError(
+            f"{answer.url}: the answer claims to be JSON but is not: {error}",
+            data={"status": answer.status, "body": text[:1000]},
+            retryable=False,
+        ) from None
+
+
+def _told(client: Any, method: str, url: str, answer: Any, body: Plain) -> str:
+    """Return an answer as a model is told it: what the server said stands in a block."""
+    from http import HTTPStatus
+
+    try:
+        phrase = f" {HTTPStatus(answer.status).phrase}"
+    except ValueError:
+        phrase = ""
+    lines = [f"{name}: {answer.headers[name]}" for name in _TOLD if name in answer.headers]
+    if isinstance(body, dict):
+        lines.append(f"kept as file: {json.dumps(body, ensure_ascii=False)}")
+    said = "\n".join([f"url: {answer.url}", *lines])
+    if isinstance(body, str) and body:
+        said += f"\n\n{body}"
+    return f"{method}: status {answer.status}{phrase}\n{client.marked(said, url)}"
+
+
+TOOLS: dict[str, Tool] = {
+    "http": {
+        "description": "Sends an HTTP request to an API or a page. Gives its status, headers and "
+        "body.",
+        "args": record(
+            {
+                "url": {**TEXT, "description": "https://…"},
+                "method": {
+                    "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+                    "default": "GET",
+                },
+                "query": {"type": "object", "description": "Values by name."},
+                "headers": {"type": "object", "additionalProperties": TEXT},
+                "body": {"description": "Text as it is; anything else is sent as JSON."},
+            },
+            ["url"],
+        ),
+        "returns": record(
+            {"status": WHOLE, "headers": {"type": "object"}, "url": TEXT, "body": {}}
+        ),
+        "effect": "once",
+        "environments": {PLACE: ["flowengine_envs.web_client.WebClient"]},
+    }
+}
+"""The tool, with what it takes and gives."""

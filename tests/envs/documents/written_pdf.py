@@ -1,0 +1,31 @@
+"""Plain PDFs, written by hand: quick to make, and drawn exactly as a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def made_pdf(contents: Iterable[bytes]) -> bytes:
+    """A PDF whose pages have these contents; `F1` is Helvetica."""
+    drawn = [*contents]
+    kids = b" ".join(b"%d 0 R" % (4 + 2 * number) for number in range(len(drawn)))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, len(drawn)),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for content in drawn:
+        objects += [
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R "
+            b"/Resources << /Font << /F1 3 0 R >> >> >>" % (len(objects) + 2),
+            b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
+        ]
+    made, places = bytearray(b"%PDF-1.4\n"), []
+    for number, each in enumerate(objects, 1):
+        places.append(len(made))
+        made += b"%d 0 obj\n%s\nendobj\n" % (number, each)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    return bytes(made) + (
+        b"xref\n0 %d\n0000000000 65535 f \n%strailer\n<< /Size %d /Root 1 0 R >>\n"
+        b"startxref\n%d\n%%%%EOF\n" % (len(objects) + 1, table, len(objects) + 1, len(made))
+    )
