@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import textwrap
@@ -13,6 +14,7 @@ import pytest
 from flowengine.cli.commands import chat as assistant
 from tests.cli.conftest import PROGRAM, CommandLine, Done
 from tests.cli.test_terminal import Terminal
+from tests.envs.browser.web import Web, serving
 
 FLOW = """\
 flowengine: 1
@@ -186,8 +188,8 @@ CREW = """\
 - text: It is 43.
 """
 PROBE = """\
-def probe(code_env, file_env, workspace):
-    return [f"{type(one).__name__} {id(one)}" for one in (code_env, file_env, workspace)]
+def probe(code_env, file_env, web_env, workspace):
+    return [f"{type(one).__name__} {id(one)}" for one in (code_env, file_env, web_env, workspace)]
 """
 
 
@@ -219,7 +221,8 @@ def test_environments_of_the_assistant_are_one_object_each(crew: Path) -> None:
         built_in.replace("tools:\n", 'tools:\n  probe: {python: "probes:probe"}\n', 1)
         .replace("write_file, edit_file]", "write_file, edit_file, probe]")
         .replace(
-            "environments: [code_env, workspace]", "environments: [code_env, file_env, workspace]"
+            "environments: [code_env, workspace]",
+            "environments: [code_env, file_env, web_env, workspace]",
         )
     )
     script = """\
@@ -235,8 +238,78 @@ def test_environments_of_the_assistant_are_one_object_each(crew: Path) -> None:
 
     first, second = [line for line in done.err.splitlines() if "PythonSandbox" in line]
     assert first.partition("[")[2] == second.partition("[")[2]
-    assert "Documents" in first
-    assert "Folder" in first
+    assert all(kind in first for kind in ("Documents", "Browser", "Folder"))
+
+
+def on_the_web(folder: Path, web: Web, config: str = "{}") -> None:
+    """Make a copy of the assistant that reaches a server of this machine."""
+    text = Path(assistant.ASSISTANT).read_text()
+    assert text.count("{network: public}") == 2
+    text = text.replace("{network: public}", f"{{network: ['{web.place}']}}")
+    text = text.replace("kind: browser\n", f"kind: browser\n    config: {config}\n")
+    (folder / "web.yaml").write_text(text)
+    page = web.page("/", "<p>Open from nine.</p><label>Words <input name=q></label>", "Shop")
+    script = f"""\
+    - calls: [{{name: transfer_to_browser}}]
+    - calls:
+        - {{name: visit_page, arguments: {{address: "{page}"}}}}
+        - {{name: browser_open, arguments: {{url: "{page}"}}}}
+    - calls: [{{name: std.browser_find, arguments: {{text: nine}}}}]
+    - text: From nine.
+    """
+    (folder / "web_script.yaml").write_text(textwrap.dedent(script))
+
+
+def told_of_calls(flowengine: CommandLine) -> list[str]:
+    """What the calls of the newest execution gave, as the model was told of it."""
+    record = flowengine("--json", "show", flowengine.newest()).json()
+    steps = [one for one in record["steps"] if ".calls" in one["address"]]
+    return [f"{one['status']} {json.dumps(one.get('output') or one.get('error'))}" for one in steps]
+
+
+def test_the_assistant_asks_and_goes_on_the_web(tmp_path: Path, flowengine: CommandLine) -> None:
+    with serving() as web:
+        on_the_web(tmp_path, web)
+        said = "when?\napprove\n\napprove\n\n"
+        done = chat(tmp_path, said, "web.yaml", "--model", "scripted/web_script.yaml")
+
+        assert done.out == "What can I do for you?\nFrom nine.\n"
+        assert [f"Call '{one}'?" in done.err for one in ("visit_page", "browser_open")] == [
+            True
+        ] * 2
+        visited, opened, found = told_of_calls(flowengine)
+        assert "Open from nine." in visited
+        assert "textbox" in opened
+        assert "nine" in found
+        assert len(web.asked) >= 2
+
+
+def test_an_address_that_is_refused_is_not_opened(tmp_path: Path) -> None:
+    with serving() as web:
+        on_the_web(tmp_path, web)
+        script = tmp_path / "web_script.yaml"
+        lines = script.read_text().splitlines(keepends=True)
+        script.write_text("".join(line for line in lines if "std.browser_find" not in line))
+        said = "when?\nreject\nno\nreject\nno\n"
+        done = chat(tmp_path, said, "web.yaml", "--model", "scripted/web_script.yaml")
+
+        assert done.out == "What can I do for you?\nFrom nine.\n"
+        assert web.asked == []
+        assert "web_env" not in done.err
+
+
+def test_without_a_browser_the_assistant_is_told_why_and_works_on(
+    tmp_path: Path, flowengine: CommandLine
+) -> None:
+    with serving() as web:
+        on_the_web(tmp_path, web, "{program: /none/chromium}")
+        said = "when?\napprove\n\napprove\n\n"
+        done = chat(tmp_path, said, "web.yaml", "--model", "scripted/web_script.yaml")
+
+    assert done.out == "What can I do for you?\nFrom nine.\n"
+    visited, opened, _ = told_of_calls(flowengine)
+    assert "Open from nine." in visited
+    assert "apt-get install chromium" in opened
 
 
 @pytest.mark.parametrize(

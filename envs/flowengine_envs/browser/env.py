@@ -194,7 +194,11 @@ def _shown(seen: WebObservation, offset: int = 0) -> Shown:
     return Shown(json.dumps(told, ensure_ascii=False), seen.screenshot or None)
 
 
-@with_env("web_env")
+KEY = "web_env"
+_DECLARE = f"pass context_variables={{'{KEY}': BrowserEnv()}}"
+
+
+@with_env(KEY, _DECLARE)
 def visit_url(url: str, env: BrowserEnv) -> Shown:
     """Open a page of the web in the browser.
 
@@ -208,7 +212,7 @@ def visit_url(url: str, env: BrowserEnv) -> Shown:
     return _shown(env.navigate(url))
 
 
-@with_env("web_env")
+@with_env(KEY, _DECLARE)
 def click(selector: str, env: BrowserEnv) -> Shown:
     """Click an element of the page.
 
@@ -222,7 +226,7 @@ def click(selector: str, env: BrowserEnv) -> Shown:
     return _shown(env.click(selector))
 
 
-@with_env("web_env")
+@with_env(KEY, _DECLARE)
 def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> Shown:
     """Replace the text of a field of the page.
 
@@ -239,7 +243,7 @@ def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> Sho
     return _shown(env.step(action))
 
 
-@with_env("web_env")
+@with_env(KEY, _DECLARE)
 def read_on(offset: int, env: BrowserEnv) -> Shown:
     """Read on in the text of the page.
 

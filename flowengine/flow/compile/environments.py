@@ -304,7 +304,10 @@ class Environments:
         if model.kind not in kinds:
             hint = did_you_mean(model.kind, kinds) or f"known are {', '.join(kinds)}"
             if model.kind == "search":
-                hint = "search needs no environment: call the search tool"
+                hint = (
+                    "search needs no environment: declare a tool, such as 'http' of a search "
+                    "service, or its MCP server"
+                )
             self.report.at("E401", f"there is no kind of environment {model.kind!r}", loc, hint)
             return None
         try:
