@@ -10,7 +10,7 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from flowengine.flow.expressions import CelEvaluator, Names, check
+from flowengine.flow.expressions import CelEvaluator, Names, cel, check
 from flowengine.kernel.graph.compiled import EvaluationError
 
 
@@ -228,3 +228,12 @@ def test_paths_and_simple_conditions_need_no_library(names: Names) -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_library_compiles_an_expression_once_also_for_other_names(evaluate: Any) -> None:
+    cel._expression.cache_clear()
+
+    assert evaluate("inputs.name + '!'") == "Ada!"
+    assert evaluate("inputs.color + '!'") == "red!"
+
+    assert cel._expression.cache_info().misses == 1

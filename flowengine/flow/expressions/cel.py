@@ -101,7 +101,12 @@ def _environment(size: int) -> Any:
 
 def _compiled(source: str, slots: int) -> Any:
     """Return the library's expression; as few slots as will do keep the environment cheap."""
-    size = next((size for size in _SIZES if slots <= size), slots)
+    return _expression(source, next((size for size in _SIZES if slots <= size), slots))
+
+
+@functools.lru_cache(maxsize=2048)
+def _expression(source: str, size: int) -> Any:
+    """Compile an expression once: what is checked is run, and by the next execution again."""
     return _environment(size).compile(source)
 
 
