@@ -238,7 +238,7 @@ class _Writer:
             "description": signature.description,
             "parameters": signature.args,
             "parallel": bool(_option(function, "supports_parallel_execution")),
-            "function": self._named(function, f"{id}.{name}"),
+            "function": self._called(function, f"{id}.{name}"),
             "declared": {**declared, "environments": taken} if taken else declared,
         }
 
@@ -253,6 +253,13 @@ class _Writer:
             **_turns(tool.max_turns),
             "declared": _declared(agent, tool.name, tool),
         }
+
+    def _called(self, function: Any, key: str) -> dict[str, Plain]:
+        """Return how a function is found, and the one that says what a call of it would do."""
+        found, preview = self._named(function, key), _option(function, "preview")
+        if preview is not None:
+            found["preview"] = self._named(preview, f"{key}.preview")
+        return found
 
     def _named(self, function: Any, key: str) -> dict[str, Plain]:
         found = self.refer(function)

@@ -51,6 +51,10 @@ class WaitInfo(TypedDict, total=False):
     """Which policy wants it to be asked about."""
     difference: str
     """What has changed of the tool since the call was approved: a unified diff."""
+    preview: str
+    """What the call would do, as its tool says: text of others, secrets masked."""
+    note: str
+    """Why there is no preview although the tool has one."""
     source: str
     """Digest of the text of the tool when it was asked about."""
     required: bool

@@ -105,6 +105,8 @@ def _step(step: dict[str, Any], expressions: list[str]) -> dict[str, Any]:
     spec: dict[str, Any] = _spec(_without_place(step), expressions)
     if "folder" in spec.get("task", {}):  # where the file lies; its modules are beside it anyway
         spec["task"] = {key: one for key, one in spec["task"].items() if key != "folder"}
+    if "preview" in spec:
+        spec["preview"] = spec["preview"]["function"]
     return spec
 
 

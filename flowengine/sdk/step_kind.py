@@ -10,6 +10,7 @@ from flowengine.kernel.graph.compiled import Plain
 if TYPE_CHECKING:
     from flowengine.sdk.context import StepContext
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
+    from flowengine.sdk.previews import PreviewContext
     from flowengine.sdk.rehearsals import Rehearsal
 
 Effect = Literal["pure", "idempotent", "once"]
@@ -407,6 +408,24 @@ class StepKind:
 
         Returns:
             For example the source of a module; None: there is none, or it cannot be read.
+        """
+        return None
+
+    def preview(
+        self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
+    ) -> str | None:
+        """Return what a call would do, for people who are asked about it. Default: none.
+
+        Called on a thread, while the question is open. Nothing may be changed here; what takes
+        longer than two seconds is not waited for.
+
+        Args:
+            task: The constant part of the step's configuration.
+            args: The arguments, those that the flow fixes included; secrets are `***`.
+            context: What can be looked at.
+
+        Returns:
+            Text of at most 20,000 characters, such as a diff; None: there is nothing to show.
         """
         return None
 

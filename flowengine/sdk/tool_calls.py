@@ -120,6 +120,10 @@ class ToolCall(Data):
     """Somebody has been asked and has not decided yet."""
     is_loading: StrictBool = False
     """The arguments are still arriving."""
+    preview: str | None = None
+    """For whoever is asked: what the call would do, in the words of the tool."""
+    preview_note: str | None = None
+    """Why there is no preview although the tool has one."""
 
 
 def _given_images(value: Any) -> Any:

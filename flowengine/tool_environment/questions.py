@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
+from flowengine.sdk.previews import SECONDS, Shown, failed, shown, too_slow
 from flowengine.sdk.tool_calls import ApprovalResponse, Status
 from flowengine.tool_environment.authority import (
     AUTO,
@@ -18,9 +19,10 @@ from flowengine.tool_environment.authority import (
 )
 from flowengine.tool_environment.call import Call
 from flowengine.tool_environment.errors import DecisionError
-from flowengine.tool_environment.outcomes import contained, describe, within
+from flowengine.tool_environment.outcomes import bounded, contained, describe, within
+from flowengine.tool_environment.outcomes import call as call_plugin
 from flowengine.tool_environment.signatures import Fault
-from flowengine.tool_environment.tools import Definition
+from flowengine.tool_environment.tools import Definition, Tool
 
 if TYPE_CHECKING:
     from flowengine.tool_environment.host import Host
@@ -95,14 +97,15 @@ class Questions:
         self._tell(call, decision)
         return decision
 
-    def _start(self, call: Call, definition: Definition) -> asyncio.Task[None] | None:
+    def _start(self, call: Call, definition: Definition) -> asyncio.Task[Any] | None:
         """Ask the authority, unless only a client or another process can decide."""
         authority = self._authority()
         if isinstance(authority, CallbackAuthority) and authority.callback is None:
             if self._approves_itself(definition):
                 self._warn_of_auto()
                 call.decide(ApprovalResponse(approved=True, by=AUTO))
-            return None
+                return None
+            return asyncio.ensure_future(self._preview(call))
         return asyncio.ensure_future(self._ask_authority(authority, call, definition))
 
     def _approves_itself(self, definition: Definition) -> bool:
@@ -114,8 +117,10 @@ class Questions:
 
     async def _ask_authority(self, authority: Any, call: Call, definition: Definition) -> None:
         host = self._host
+        preview = await self._preview(call)
         view = call.view()
         view.args = host.mask(view.args)
+        view.preview, view.preview_note = preview.preview, preview.note
         outcome = await contained(authority.approve_tool(view))
         if outcome.error is not None:
             if isinstance(outcome.error, asyncio.CancelledError) and call.question is None:
@@ -132,6 +137,26 @@ class Questions:
             return
         by = decision.by or type(authority).__name__
         call.decide(decision.model_copy(update={"by": by}))
+
+    async def _preview(self, call: Call) -> Shown:
+        """Have the tool say what the call would do, and publish it; the question is open."""
+        instance, host = call.instance, self._host
+        find = getattr(instance, "preview", None)
+        if find is None or getattr(find, "__func__", None) is Tool.preview:
+            return Shown()
+        args = host.mask(call.view().args)
+        outcome = await bounded(host.clock, SECONDS, call_plugin(find, args))
+        if outcome.late:
+            told = too_slow()
+        elif outcome.error is not None:
+            told = failed(outcome.error, host.mask)
+        else:
+            told = shown(outcome.value, host.mask)
+        if any(told) and call.question is not None:
+            host.feed.publish(
+                "preview", tool_call_id=call.id, tool_name=call.tool, **told._asdict()
+            )
+        return told
 
     def _check_edit(self, call: Call, definition: Definition, decision: ApprovalResponse) -> None:
         """Check changed arguments, and put back what was masked for whoever changed them.

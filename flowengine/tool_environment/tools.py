@@ -40,6 +40,8 @@ class Options:
     max_running: int | None = None
     resources: Mapping[str, Mapping[str, Any] | None] | None = None
     limits: Mapping[str, Any] | None = None
+    preview: Callable[[dict[str, Any]], Any] | None = None
+    """Of a function: takes the arguments; a class has a method of this name."""
 
 
 class Tool:
@@ -87,6 +89,13 @@ class Tool:
             partial: The arguments so far.
         """
 
+    def preview(self, args: dict[str, Any]) -> Any:
+        """Return what a call would do, as text for people who are asked about it.
+
+        Args:
+            args: The arguments, secrets masked.
+        """
+
     def dispose(self) -> Any:
         """Release what the instance holds."""
 
@@ -106,6 +115,7 @@ def tool(
     max_running: int | None = None,
     resources: Mapping[str, Mapping[str, Any] | None] | None = None,
     limits: Mapping[str, Any] | None = None,
+    preview: Callable[[dict[str, Any]], Any] | None = None,
 ) -> Callable[[_Function], _Function]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """Mark a function as a tool. It can still be called as before.
@@ -137,6 +147,9 @@ class FunctionTool(Tool):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.execute = function
+        options = getattr(function, "__flowengine_tool__", Options())
+        if options.preview is not None:
+            self.preview = options.preview  # type: ignore[method-assign, assignment]
 
 
 @dataclass(frozen=True)
@@ -249,6 +262,7 @@ def _options_of(source: Any) -> Options:
     named = {
         name: getattr(source, name, getattr(base, name))
         for name in Options.__dataclass_fields__  # the attributes of a class have the same names
+        if name != "preview"
     }
     if not named["name"]:
         named["name"] = None
@@ -299,6 +313,8 @@ def _check(name: str, options: Options) -> None:
         wrong = f"max_running {options.max_running!r}: it is a number above 0"
     elif options.resources is not None and not isinstance(options.resources, Mapping):
         wrong = f"resources {options.resources!r}: it is a map from names to specs"
+    elif options.preview is not None and not callable(options.preview):
+        wrong = f"preview {options.preview!r}: it is a function that takes the arguments"
     else:
         try:
             largest_result(options.limits)

@@ -15,6 +15,8 @@ LARGEST = 16 * 1024 * 1024
 SEARCHED = 2 * 1024 * 1024
 """Bytes of a file that is searched; larger ones are data, not text that people write."""
 SEARCHED_IN_ALL = 256 * 1024 * 1024
+COMPARED = 512 * 1024
+"""Bytes of a file whose changes are shown before they are made."""
 LINE = 300
 """Characters that are shown of a line in which something was found."""
 
@@ -64,7 +66,12 @@ def folder_of(context: StepContext) -> Folder:
 
 def working_folder(context: StepContext) -> Below:
     """Return the working folder of the execution."""
-    return Below(context.execution.workdir, RULE, Refused, ToolError)
+    return below(context.execution.workdir)
+
+
+def below(workdir: str) -> Below:
+    """Return a working folder."""
+    return Below(workdir, RULE, Refused, ToolError)
 
 
 def glob(folder: Folder, pattern: str, path: str = ".") -> Plain:
@@ -106,6 +113,20 @@ def edit_file(folder: Folder, path: str, old: str, new: str, all: bool = False) 
     Raises:
         ToolError: It is not there, or in several places.
     """
+    edit = _edited(folder, path, old, new, all=all)
+    data = edit.after.encode()
+    folder.write(path, data)
+    return {"path": path, "line": edit.line, "replaced": edit.times, **digest(data)}
+
+
+class _Edit(NamedTuple):
+    before: str
+    after: str
+    line: int
+    times: int
+
+
+def _edited(folder: Folder, path: str, old: str, new: str, *, all: bool) -> _Edit:
     text = _text(path, folder.read(path, LARGEST), "utf-8")
     if old not in text and "\r\n" in text:  # models write line ends in one way only
         old, new = (part.replace("\r\n", "\n").replace("\n", "\r\n") for part in (old, new))
@@ -117,9 +138,51 @@ def edit_file(folder: Folder, path: str, old: str, new: str, all: bool = False) 
         hint = "give more of the text around it, or say all: true"
         raise ToolError(f"'old' is in '{path}' {times} times: {hint}", retryable=False)
     line = text.count("\n", 0, text.index(old)) + 1
-    data = text.replace(old, new).encode()
-    folder.write(path, data)
-    return {"path": path, "line": line, "replaced": times, **digest(data)}
+    return _Edit(text, text.replace(old, new), line, times)
+
+
+def preview(folder: Below, tool: str, args: dict[str, Any]) -> str | None:
+    """Return the difference that a call would make to a file; None: it makes none to any.
+
+    Args:
+        folder: The working folder.
+        tool: Its name.
+        args: Its arguments.
+
+    Raises:
+        ToolError: The call would fail.
+    """
+    path = args["path"] if tool in ("write_file", "edit_file") else ""
+    if tool == "edit_file":
+        edit = _edited(folder, path, args["old"], args["new"], all=args.get("all", False))
+        return _difference(path, edit.before, edit.after)
+    if tool == "write_file":
+        return _difference(path, _there(folder, path), args["text"])
+    return None
+
+
+def _there(folder: Below, path: str) -> str | None:
+    """Return the text of a file; None: there is none of this name yet."""
+    try:
+        return _text(path, folder.read(path, COMPARED), "utf-8")
+    except ToolError as error:
+        if isinstance(error.__context__, FileNotFoundError):
+            return None
+        raise
+
+
+def _difference(path: str, before: str | None, after: str) -> str:
+    """Return a unified diff; of a file that is not there yet, from nothing."""
+    if max(len(before or ""), len(after)) > COMPARED:
+        raise ToolError(f"'{path}' is too large to be compared", retryable=False)
+    from difflib import unified_diff
+
+    name = "/dev/null" if before is None else path
+    old, new = (before or "").splitlines(), after.splitlines()
+    lines = [line.rstrip("\n") for line in unified_diff(old, new, name, path)]
+    if not lines:
+        return "nothing changes" if before == after else "only line ends change, or an empty file"
+    return "\n".join(lines)
 
 
 class _Found(NamedTuple):

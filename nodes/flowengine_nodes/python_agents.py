@@ -12,6 +12,7 @@ from flowengine_nodes.python import Python, context_variables, look_at
 
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
+    from flowengine.sdk.previews import PreviewContext
     from flowengine.sdk.step_kind import Place
 
 _OBJECT: dict[str, Plain] = {"type": "object"}
@@ -154,6 +155,17 @@ class AgentFunction(Python):
             return None
         return super().source({"function": named["name"], "folder": named["folder"]})
 
+    def preview(
+        self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
+    ) -> str | None:
+        """Return what the function's own preview says."""
+        from flowengine.sdk.previews import call_preview
+
+        named = task["function"].get("preview")
+        if named is None:
+            return None
+        return call_preview(_function(context, named), args)  # type: ignore[no-any-return]
+
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether the function takes the context, or objects of the program."""
         named = task["function"]
@@ -177,7 +189,9 @@ class AgentFunction(Python):
         return await self.called(context, function, function.arguments(context, input))
 
 
-def _function(context: StepContext, named: Mapping[str, Plain]) -> Callable[..., Any]:
+def _function(
+    context: StepContext | PreviewContext, named: Mapping[str, Plain]
+) -> Callable[..., Any]:
     from flowengine.agents.live_functions import LIVE
 
     if "name" in named:

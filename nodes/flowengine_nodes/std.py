@@ -10,6 +10,7 @@ from flowengine_nodes import browser_tools, code_tools, document_tools, file_too
 from flowengine_nodes.tool_schemas import TEXT, record
 
 if TYPE_CHECKING:
+    from flowengine.sdk.previews import PreviewContext
     from flowengine.sdk.step_kind import Effect, Place
 
 
@@ -72,6 +73,14 @@ class Std(StepKind):
     def label(cls, task: Mapping[str, Plain]) -> str:
         """Return the tool."""
         return str(task.get("tool", ""))
+
+    def preview(
+        self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
+    ) -> str | None:
+        """Return the difference that a call makes to a file of the working folder."""
+        if context.environments:  # the folder of one is not open yet
+            return None
+        return file_tools.preview(file_tools.below(context.workdir), task["tool"], args)
 
     def quick(
         self, task: Mapping[str, Plain]

@@ -109,6 +109,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
     if wait.get("body"):
         yield from _quoted(wait["body"])
     yield from _subject(wait)
+    yield from _preview(wait)
     if is_open:
         yield from _form(wait.get("form", {}))
     for file in wait.get("attachments", []):
@@ -168,6 +169,15 @@ def _subject(wait: WaitInfo) -> Iterator[str]:
         may = "  (may be edited)" if edit is True or name in edit else ""
         may = "  (fixed by the flow)" if name in bound else may
         yield _fact(name, f"{_shown(value)}{may}")
+
+
+def _preview(wait: WaitInfo) -> Iterator[str]:
+    """Yield what the tool says that a call would do."""
+    if "note" in wait:
+        yield _fact("preview", wait["note"])
+    if "preview" in wait:
+        yield _fact("preview", "what the call would do, in the words of the tool")
+        yield from _quoted(wait["preview"])
 
 
 def _quoted(text: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.sdk import ExecutionContext, Need
+    from flowengine.sdk.previews import PreviewContext
     from flowengine.secrets import Secrets
 
 
@@ -113,6 +114,28 @@ class Runner:
 
         spec = self._flow["steps"][step]
         return registry.kind(spec["kind"]).source(spec.get("task", {}))
+
+    def preview(self, step: int, args: dict[str, Plain], context: PreviewContext) -> object:
+        """Return what a tool says that a call of it would do; see `StepKind.preview`.
+
+        Args:
+            step: The step that calls.
+            args: Its arguments, secrets masked.
+            context: What the tool may look at.
+        """
+        from flowengine import registry
+        from flowengine.python_modules import import_function
+        from flowengine.sdk.previews import call_preview
+
+        spec = self._flow["steps"][step]
+        named = spec.get("preview")
+        if named is not None:
+            return call_preview(import_function(named["function"], named["folder"]), args)
+        return registry.kind(spec["kind"]).preview(spec.get("task", {}), args, context)
+
+    def mask(self, step: int, value: Plain) -> Plain:
+        """Return a value without the secrets of the flow of a step."""
+        return self._task(step).secrets.mask(value)
 
     def printed(self, step: int, follower: Follower | None) -> Printed:
         """Return what takes the output of an attempt.

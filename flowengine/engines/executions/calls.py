@@ -10,7 +10,7 @@ from flowengine.kernel.graph.compiled import OPENING
 from flowengine.kernel.graph.secret_texts import join_secrets, masked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
@@ -58,6 +58,14 @@ def is_call(step: StepSpec) -> bool:
     if "tool" in step:
         return kind != "flow"
     return kind not in (OPENING, "flow") and "step" in registry.kind_class(kind).places
+
+
+def environments_of(step: StepSpec) -> Iterable[str]:
+    """Return the names of the environments that a step gets."""
+    if not step.get("environments"):
+        return ()
+    uses: dict[str, Plain] = step["input"][1]["environments"][1]
+    return uses
 
 
 def offer_of(step: StepSpec, given: Plain) -> Mapping[str, str]:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from flowengine.engines.attempts.serialization import Kept
     from flowengine.engines.executions.growing_lists import Read
     from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
+    from flowengine.engines.executions.preview import Preview
     from flowengine.journal.records import ListPart, Loaded
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event, Upgraded
@@ -154,7 +155,7 @@ class Execution:
         self.seq = 0
         self.queue: list[Event] = []
         self.queued = False
-        self.commands: deque[Command] = deque()
+        self.commands: deque[Command | Preview] = deque()
         self.work: dict[int, Any] = {}
         self.printed: dict[int, Printed] = {}
         self.kept: dict[int, Kept] = {}
@@ -164,7 +165,7 @@ class Execution:
         self.waited_until: float | None = None
         self.error: Exception | None = None
         self._batch: list[Event] = []
-        self._left: list[Command] = []
+        self._left: list[Command | Preview] = []
         self._events: list[tuple[int, bytes]] = []
         self._opened: dict[int, dict[str, Any]] = {}
         self._closed: list[ClosedWait] = []

@@ -47,7 +47,13 @@ class Consultant:
         """
         from flowengine.sdk.tool_calls import ToolCall
 
-        call = ToolCall(tool_call_id=wait, tool_name=record["tool"], args=dict(record["subject"]))
+        call = ToolCall(
+            tool_call_id=wait,
+            tool_name=record["tool"],
+            args=dict(record["subject"]),
+            preview=record.get("preview"),
+            preview_note=record.get("note"),
+        )
         answer = _answer(record, await _asked(self._authority, call), self._who)
         if answer is None:
             return False

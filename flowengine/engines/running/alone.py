@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.executions.preview import Preview
     from flowengine.engines.host import Host
     from flowengine.kernel.commands import Consult, Run
 
 
-def drive_alone(host: Host, execution: Execution, left: Sequence[Run | Consult]) -> None:
+def drive_alone(host: Host, execution: Execution, left: Sequence[Run | Consult | Preview]) -> None:
     """Drive an execution on an event loop of its own until it ends or only waits.
 
     SIGINT, SIGTERM and SIGHUP stop it gracefully: what runs is ended, the execution is saved. What

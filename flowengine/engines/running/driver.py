@@ -14,9 +14,11 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from flowengine.engines.executions.execution import ENDED, Execution, Told
+from flowengine.engines.executions.preview import Preview
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.results import Update
 from flowengine.engines.running.garbage import CollectedLater
+from flowengine.engines.running.preview_requests import has_preview
 from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_quick
 from flowengine.engines.running.recovery import fire, recover, take_message
 from flowengine.engines.running.reporting import report
@@ -58,7 +60,7 @@ class Driver:
         executions: Those that are driven here, by id.
         ready: Those that have events to be applied, or are to be looked at.
         ahead: Those that run ahead when it is their turn, first come, first served.
-        left: Attempts, and questions to policies, that have to be awaited.
+        left: Attempts, previews, and questions to policies, that have to be awaited.
     """
 
     def __init__(self, host: Host) -> None:
@@ -66,7 +68,7 @@ class Driver:
         self.executions: dict[str, Execution] = {}
         self.ready: list[Execution] = []
         self.ahead: deque[Execution] = deque()
-        self.left: list[tuple[Execution, Run | Consult]] = []
+        self.left: list[tuple[Execution, Run | Consult | Preview]] = []
         host.on_not_released = self.not_released
 
     def add(self, execution: Execution) -> None:
@@ -199,8 +201,8 @@ class Driver:
             if other is not execution or run.unit != stop.unit
         ]
 
-    def consult(self, execution: Execution, command: Consult) -> None:
-        """Ask whoever may answer a question at once; that has to be awaited."""
+    def consult(self, execution: Execution, command: Consult | Preview) -> None:
+        """Compute the preview of a call, and ask whoever may answer at once: both are awaited."""
         self.left.append((execution, command))
 
     def release_region(self, execution: Execution, command: ReleaseRegion) -> None:
@@ -282,6 +284,8 @@ class Driver:
 
     def _consults(self, execution: Execution) -> bool:
         """Return whether this process has to do with a question that has just been asked."""
+        if any(isinstance(command, Preview) for command in execution.commands):
+            return True
         asked = [command for command in execution.commands if isinstance(command, Consult)]
         if not asked:
             return False
@@ -412,7 +416,7 @@ class Driver:
 
         return begin_detached(self.host, execution, run)
 
-    def _carry(self, execution: Execution, command: Command) -> None:
+    def _carry(self, execution: Execution, command: Command | Preview) -> None:
         """Carry out a command that starts no attempt; the end, already committed, needs nothing."""
         if isinstance(command, Stop):
             self.stop(execution, command)
@@ -420,10 +424,12 @@ class Driver:
             if command.environment is None and self._answered(execution, command):
                 self.read_inbox(execution)
                 return
-            if self.host.may_consult():
+            if self.host.may_consult() or has_preview(execution, command.step):
                 self.consult(execution, command)
             else:
                 self.look(execution)  # it stayed for an answer, and may rest now
+        elif isinstance(command, Preview):
+            self.consult(execution, command)
         elif isinstance(command, Send):
             self._deliver()
         elif isinstance(command, ReleaseRegion):

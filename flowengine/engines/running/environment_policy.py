@@ -14,18 +14,23 @@ from flowengine.journal.records import Vote
 from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.kernel.commands import Consult
     from flowengine.policy_approval import Answer
 
 
-async def consult(host: Host, execution: Execution, asked: Consult) -> bool:
+async def consult(
+    host: Host, execution: Execution, asked: Consult, said: Mapping[str, str]
+) -> bool:
     """Ask whoever may answer a question at once, and record what they say.
 
     Args:
         execution: It has just opened the question.
         asked: The question.
+        said: What its record is about to have as well: a preview, or a note.
 
     Returns:
         Whether it was answered; if not, it is left to people.
@@ -33,7 +38,7 @@ async def consult(host: Host, execution: Execution, asked: Consult) -> bool:
     id = wait_id(execution.id, asked.wait)
     if asked.environment is None:
         ask, record = host.ask_about_call, execution.waits.get(asked.wait)
-        return ask is not None and record is not None and await ask(id, record)
+        return ask is not None and record is not None and await ask(id, {**record, **said})
     secrets = execution.linked.runner.secrets(asked.step)
     try:
         answered = await host.environments.consult(execution.context, asked, id, secrets)

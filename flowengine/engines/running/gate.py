@@ -11,7 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
-from flowengine.engines.executions.calls import is_call, offer_of, subject_of, tool_of
+from flowengine.engines.executions.calls import (
+    environments_of,
+    is_call,
+    offer_of,
+    subject_of,
+    tool_of,
+)
 from flowengine.engines.running.call_descriptions import difference
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
@@ -19,7 +25,7 @@ from flowengine.journal.records import Vote
 from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
@@ -166,18 +172,10 @@ def _verdict(
     """
     from flowengine.flow.compile.policies import Called
 
-    names = [*_environments(step), *filter(None, [step.get("task", {}).get("in")])]
+    names = [*environments_of(step), *filter(None, [step.get("task", {}).get("in")])]
     effect = step.get("effect", "once")
     called = Called(tool, step["kind"], effect, names, step.get("caller", ""))
     return host.policies.verdict(called, subject, execution.state["execution"])
-
-
-def _environments(step: StepSpec) -> Iterable[str]:
-    """Return the names of the environments that a step gets."""
-    if not step.get("environments"):
-        return ()
-    uses: dict[str, Plain] = step["input"][1]["environments"][1]
-    return uses
 
 
 def _refused(host: Host, run: Run, tool: str, rule: str, message: str) -> Event:

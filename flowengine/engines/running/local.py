@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
@@ -13,15 +13,17 @@ from flowengine.engines.executions.views import wait_view
 from flowengine.engines.results import Update
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.recovery import take_message
-from flowengine.kernel.commands import Run
+from flowengine.kernel.commands import Consult, Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.executions.preview import Preview
     from flowengine.engines.host import Host
-    from flowengine.kernel.commands import Consult, ReleaseRegion, Stop
+    from flowengine.kernel.commands import ReleaseRegion, Stop
     from flowengine.kernel.events import Event
+    from flowengine.sdk.previews import Shown
 
 POLL_SECONDS = 0.1
 """How often it looks whether another process has sent something."""
@@ -57,6 +59,8 @@ class Local(Driver):
         self._poller: asyncio.TimerHandle | None = None
         self._endings: dict[asyncio.Task[None], str] = {}
         """Tasks that release environments of ended regions → their executions."""
+        self._previews: dict[tuple[str, int], asyncio.Task[Shown]] = {}
+        """Execution and number of a question → what computes the preview for it."""
         self._changes = 0
         self._arrived = 0
         host.keeper.on_late = self._suspect
@@ -65,7 +69,7 @@ class Local(Driver):
     # What callers do
 
     async def drive(
-        self, execution: Execution, left: Sequence[Run | Consult] | None = None
+        self, execution: Execution, left: Sequence[Run | Consult | Preview] | None = None
     ) -> None:
         """Drive an execution until it ends or only waits.
 
@@ -132,6 +136,9 @@ class Local(Driver):
         going = super().turn()
         for execution in going:
             self._set_alarm(execution)
+        for (id, wait), computing in self._previews.items():
+            if id in self.executions and wait not in self.executions[id].waits:
+                computing.cancel()  # somebody has answered
         return going
 
     def look(self, execution: Execution) -> None:
@@ -153,8 +160,8 @@ class Local(Driver):
         execution.work[run.unit] = task
         task.add_done_callback(partial(self._attempt_over, execution, run.unit))
 
-    def consult(self, execution: Execution, command: Consult) -> None:
-        """Ask whoever may answer a question at once, in a task."""
+    def consult(self, execution: Execution, command: Consult | Preview) -> None:
+        """Compute the preview of a call, and ask whoever may answer at once, in a task."""
         task = self._loop.create_task(self._consult(execution, command))
         execution.work[-command.wait] = task
         task.add_done_callback(partial(self._attempt_over, execution, -command.wait))
@@ -300,22 +307,48 @@ class Local(Driver):
                 view = wait_view(execution.id, execution.context.flow, wait["record"], None)
                 self.host.tell(Update(execution.id, "wait", view))
 
-    def _carry_left(self, execution: Execution, command: Run | Consult) -> None:
+    def _carry_left(self, execution: Execution, command: Run | Consult | Preview) -> None:
         if isinstance(command, Run):
             self.start(execution, command)
         else:
             self.consult(execution, command)
 
-    async def _consult(self, execution: Execution, command: Consult) -> None:
-        """Ask whoever may answer a question at once, and decide on it as they say."""
-        from flowengine.engines.running.environment_policy import consult
-
+    async def _consult(self, execution: Execution, command: Consult | Preview) -> None:
+        """Add the preview of a call; ask whoever may answer at once, and decide as they say."""
         try:
-            answered = await consult(self.host, execution, command)
+            said = await self._add_preview(execution, command)
+            if not isinstance(command, Consult) or not self.host.may_consult():
+                return
+            from flowengine.engines.running.environment_policy import consult
+
+            answered = await consult(self.host, execution, command, said)
         except asyncio.CancelledError:
             return
         if answered and self.executions.get(execution.id) is execution:
             self.read_inbox(execution)
+
+    async def _add_preview(
+        self, execution: Execution, command: Consult | Preview
+    ) -> dict[str, str]:
+        """Add to an open question what its tool says that the call would do; return that."""
+        if isinstance(command, Consult) and command.environment is not None:
+            return {}
+        from flowengine.engines.running.previews import previewed
+
+        key = (execution.id, command.wait)
+        computing = self._loop.create_task(previewed(execution, command.wait, command.step))
+        self._previews[key] = computing
+        try:
+            told = await computing
+        finally:
+            computing.cancel()
+            del self._previews[key]
+        said = {key: text for key, text in told._asdict().items() if text is not None}
+        here = self.executions.get(execution.id) is execution
+        if said and here and command.wait in execution.waits:
+            event: Any = {"type": "described", "at": self.host.clock.now(), "wait": command.wait}
+            self.post(execution, event | said)
+        return said
 
     async def _leave(self, execution: Execution) -> None:
         """End the work of an execution here and release its lease."""

@@ -39,8 +39,10 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
         execution.queue.append({"type": "cut", "at": now, "unit": unit, "attempt": attempt})
     if any("digest" in record for record in execution.waits.values()):
         from flowengine.engines.running.call_descriptions import undescribed
+        from flowengine.engines.running.preview_requests import missing
 
         execution.queue.extend(undescribed(execution, now))
+        execution.commands.extend(missing(execution))
     timers = execution.timers.due(now)
     fired = 0
     for at, message in _in_order(execution, inbox):

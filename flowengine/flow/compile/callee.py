@@ -58,6 +58,8 @@ class Callee:
     """State keys of the caller's flow that an attempt reads by reference."""
     retry: Retry | None = None
     timeout: str | None = None
+    preview: dict[str, Plain] | None = None
+    """The function that says what a call would do: `function` and `folder`."""
     limits: dict[str, int] | None = None
     """Bounds of a call: `output`, the bytes of its result."""
     approval: dict[str, Typed] | None = None

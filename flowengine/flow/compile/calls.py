@@ -398,6 +398,8 @@ class Calls:
         spec["effect"] = effect  # type: ignore[typeddict-item]
         if callee.limits is not None:
             spec["limits"] = callee.limits
+        if callee.preview is not None:
+            spec["preview"] = callee.preview
         on_crash = request.on_crash or defaults.on_crash
         if on_crash is not None:
             spec["on_crash"] = on_crash  # type: ignore[typeddict-item]

@@ -196,7 +196,7 @@ class Tools:
             return None
         if found.flow is not None:
             hint = "its arguments and result are those of what it runs"
-            keys = ("args", "returns", "idempotency_key", "environments", "limits")
+            keys = ("args", "returns", "idempotency_key", "environments", "limits", "preview")
             self._has_none(model, f"a tool that is an {kind}", keys, hint)
             self._describe(found, model)
             return found
@@ -227,7 +227,7 @@ class Tools:
         if found is None:
             return None
         hint = "its arguments and result are the inputs and outputs of the flow"
-        keys = ("args", "returns", "idempotency_key", "limits")
+        keys = ("args", "returns", "idempotency_key", "limits", "preview")
         self._has_none(model, "a tool that is a flow", keys, hint)
         self._describe(found, model)
         for argument, typed in (found.bind or {}).items():
@@ -272,6 +272,8 @@ class Tools:
         if model.approval is not None:
             found.approval = self._approval(found, model, model.approval)
         found.effect, found.retry, found.timeout = model.effect, model.retry, model.timeout
+        if model.preview is not None:
+            found.preview = self._preview(model.preview, (*model.loc, "preview"))
         if model.limits is not None and model.limits.output is not None:
             found.limits = {"output": model.limits.output}
 
@@ -293,6 +295,21 @@ class Tools:
         if parts is None:
             return None
         return {**parts, "version": constant(_version(found, model))}
+
+    def _preview(self, function: str, loc: Loc) -> dict[str, Plain] | None:
+        """Return the function that says what a call would do; None if it was reported as none."""
+        folder = self.file.folder
+        try:
+            found = derive(function, folder)
+        except SignatureError as error:
+            self.report.at("E401", error.message, loc, error.hint)
+            return None
+        self.others.read.update(dict.fromkeys(found.paths))
+        if found.args is not None and len(found.args.get("properties", ())) != 1:
+            message = f"{function!r} cannot be a preview: it takes other arguments than one"
+            hint = "let it take the arguments of the call as one dict: def preview(args)"
+            self.report.at("E402", message, loc, hint)
+        return {"function": function, "folder": folder}
 
     def _with_bound(self, model: Tool, kind: str) -> Schema | None:
         """Return the schema of the arguments, those fixed by the flow included.

@@ -203,6 +203,12 @@ class Tool(Pluggable):
         default=None, description="The time limit of one attempt.", examples=["30s"]
     )
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
+    preview: Text | None = Field(
+        default=None,
+        description="A Python function, `module:function`, that takes the arguments as a dict and "
+        "says what a call would do, for people who are asked about it.",
+        examples=["changes:diff"],
+    )
     limits: ToolLimits | None = Field(
         default=None, description="Bounds of each call.", examples=[{"output": "64KiB"}]
     )

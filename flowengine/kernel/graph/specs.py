@@ -248,6 +248,8 @@ class StepSpec(TypedDict, total=False):
     input and its result; absent: one of `tool_calls`."""
     reads: list[str]
     """State keys that a task may read: handed over by reference, not part of its input."""
+    preview: dict[str, Plain]
+    """`{"function", "folder"}`: says what a call would do; for the runner."""
     limits: dict[str, int]
     """Bounds of a call: `output`, the bytes of its result; for the runner."""
     adapter: dict[str, Plain]

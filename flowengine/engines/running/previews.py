@@ -1,0 +1,59 @@
+"""Previews of calls that people are asked about, computed beside the open question.
+
+A preview is the tool's own code or that of a plug-in: it may raise, hang or give anything. The
+question is open before it begins and does not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.attempts.serialization import copy
+from flowengine.engines.executions.calls import environments_of
+from flowengine.engines.running.preview_requests import has_preview
+from flowengine.sdk import previews
+from flowengine.sdk.previews import PreviewContext, Shown, failed, shown, too_slow
+from flowengine.sdk.threads import on_thread
+
+if TYPE_CHECKING:
+    from flowengine.engines.executions.execution import Execution
+
+
+async def previewed(execution: Execution, wait: int, step: int) -> Shown:
+    """Return what is shown with a question about a call.
+
+    Args:
+        execution: What asks.
+        wait: Number of the question.
+        step: The step that calls.
+
+    Returns:
+        The preview, or a note why there is none; neither: the tool has none.
+    """
+    record = execution.waits.get(wait)
+    if record is None or not has_preview(execution, step):
+        return Shown()
+    subject = record.get("subject")
+    args = copy(subject) if isinstance(subject, dict) else {}
+    context = PreviewContext(
+        execution.context.workdir,
+        [*environments_of(execution.linked.compiled["steps"][step])],
+        execution.context.resources,
+    )
+    runner = execution.linked.runner
+    mask = partial(runner.mask, step)
+
+    def compute() -> tuple[Any, BaseException | None]:
+        try:
+            return runner.preview(step, args, context), None
+        except BaseException as error:  # also what would end the process
+            return None, error
+
+    try:
+        async with asyncio.timeout(previews.SECONDS):
+            found, error = await on_thread(compute)
+    except TimeoutError:
+        return too_slow()
+    return shown(found, mask) if error is None else failed(error, mask)

@@ -1,0 +1,72 @@
+"""What a call of an agent would do, shown with the question about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.agents import Agent
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.metachain import MetaChain
+from flowengine.tool_environment import tool
+from tests.agents.flows import HEAD, Case, call, flow
+
+ASK = [{"role": "user", "content": "Do it."}]
+
+
+def diff(args: dict[str, Any]) -> str:
+    return f"+{args['text']}"
+
+
+@tool(approval="ask", preview=diff)
+def put(text: str) -> str:
+    """Put a text."""
+    return "put " + text
+
+
+def live() -> Any:
+    """A tool that no other process finds, with a preview of its own."""
+    seen: list[Any] = []
+
+    @tool(approval="ask", preview=lambda args: f"live +{args['text']}")
+    def put(text: str) -> str:
+        """Put a text."""
+        seen.append(text)
+        return "put " + text
+
+    return put
+
+
+@pytest.mark.parametrize(("function", "preview"), [(put, "+hello"), (live(), "live +hello")])
+def test_functions_of_python_agents_say_what_they_would_do(
+    tmp_path: Path, function: Any, preview: str
+) -> None:
+    model = ScriptedModel([{"calls": [call("put", text="hello")]}, {"text": "so"}])
+    agent = Agent(name="Worker", model="scripted/x", functions=[function])
+    with using(model), Engine(tmp_path / "store.db") as engine:
+        chain = MetaChain(engine)
+        waiting = chain.run(agent, ASK)
+        [wait] = waiting.waits
+        assert engine.wait(wait["id"])["preview"] == preview
+        engine.approve(wait["id"], resume=False)
+        assert chain.resume(waiting.execution, agent).result == "so"
+
+
+def test_an_agents_edit_of_a_file_is_shown_as_a_difference(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    head = HEAD.replace("  add:", "  edit: {std: edit_file, approval: ask}\n  add:")
+    edits = [call("edit", path="a.txt", old="two", new="2")]
+    text = flow("first: {instructions: Edit., tools: [edit]}", head=head)
+    case = Case(tmp_path, text, [{"calls": edits}, {"text": "done"}])
+    with case.engine_open() as engine:
+        result = engine.run(case.path)
+        [wait] = result.waits
+        assert "-two\n+2" in engine.wait(wait["id"])["preview"]
+        done = engine.approve(wait["id"]).result
+    assert done is not None
+    assert done.status == "succeeded"
+    assert (tmp_path / "a.txt").read_text() == "one\n2\n"

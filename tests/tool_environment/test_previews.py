@@ -1,0 +1,126 @@
+"""What a tool says that a call would do, shown to whoever is asked about it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from flowengine.sdk.tool_calls import ApprovalResponse
+from flowengine.tool_environment import RegistrationError, Tool, tool
+from flowengine.tool_environment.tools import define
+from tests.tool_environment.world import Asked, Seen, call, made, run, until
+
+
+def told(args: dict[str, Any]) -> str:
+    return f"+{args['text']}"
+
+
+async def told_later(args: dict[str, Any]) -> str:
+    return f"+{args['text']}"
+
+
+class Put(Tool):
+    """Puts a text."""
+
+    def execute(self, text: str) -> str:
+        """Put a text."""
+        return text
+
+    def preview(self, args: dict[str, Any]) -> str:
+        """Say what it would put."""
+        return f"+{args['text']}"
+
+
+def with_preview(preview: Any) -> Any:
+    @tool(name="put", preview=preview)
+    def put(text: str) -> str:
+        """Put a text."""
+        return text
+
+    return put
+
+
+@pytest.mark.parametrize("source", [with_preview(told), with_preview(told_later), Put])
+def test_whoever_is_asked_sees_it_and_so_do_clients(source: Any) -> None:
+    async def main() -> None:
+        asked = Asked()
+        async with await made(source, callback=asked) as env:
+            seen = Seen(env)
+            one = call("put", text="hello")
+            assert (await env.execute_tool(one)).status == "ok"
+            [question] = asked.calls
+            assert question.preview == "+hello"
+            [message] = seen.of("preview")
+            assert (message["preview"], message["note"]) == ("+hello", None)
+            types = seen.types(one.tool_call_id)
+            assert types.index("approval") < types.index("preview") < types.index("decided")
+
+    run(main())
+
+
+def _raises(args: dict[str, Any]) -> str:
+    raise SystemExit(args["text"])
+
+
+@pytest.mark.parametrize(
+    ("preview", "note"),
+    [
+        (_raises, "no preview: it failed with SystemExit: hello"),
+        (lambda args: args["text"] * 5000, "no preview: it has 25000 characters, more than 20000"),
+        (lambda args: [args], "no preview: it is a list, not text"),
+        (lambda args: None, None),
+    ],
+)
+def test_one_that_fails_is_left_out_with_a_note_and_the_question_comes(
+    preview: Any, note: str | None
+) -> None:
+    async def main() -> None:
+        asked = Asked()
+        async with await made(with_preview(preview), callback=asked) as env:
+            assert (await env.execute_tool(call("put", text="hello"))).status == "ok"
+            [question] = asked.calls
+            assert (question.preview, question.preview_note) == (None, note)
+
+    run(main())
+
+
+def test_one_that_hangs_delays_no_decision_of_a_client() -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def hangs(args: dict[str, Any]) -> str:
+        begun.set()
+        over.wait()
+        return ""
+
+    async def main() -> None:
+        asked = Asked()
+        async with await made(with_preview(hangs), callback=asked) as env:
+            one = call("put", text="hello")
+            working = asyncio.ensure_future(env.execute_tool(one))
+            await until(begun.is_set)
+            env.decide(one.tool_call_id, ApprovalResponse(approved=True), by="client")
+            assert (await working).status == "ok"
+            assert asked.calls == []
+
+    run(main())
+    over.set()
+
+
+def test_calls_that_nobody_is_asked_about_make_none() -> None:
+    asked: list[Any] = []
+
+    async def main() -> None:
+        source = tool(name="put", approval="none", preview=asked.append)(told)
+        async with await made(source) as env:
+            assert (await env.execute_tool(call("put", args={"text": "hello"}))).status == "ok"
+
+    run(main())
+    assert asked == []
+
+
+def test_what_is_no_preview_is_refused() -> None:
+    with pytest.raises(RegistrationError, match="preview 'x'"):
+        define(with_preview("x"))
