@@ -144,7 +144,7 @@ class Result(BaseModel):
         value: What the model is told.
         agent: Who takes over.
         context_variables: Changes of the context variables; plain data.
-        image: An image for the model, as bytes or a `data:` URL.
+        image: An image for the model, as bytes or a `data:` URL; or several.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -152,7 +152,7 @@ class Result(BaseModel):
     value: Any = ""
     agent: Agent | None = None
     context_variables: dict[str, Any] = Field(default_factory=dict)
-    image: bytes | str | None = None
+    image: bytes | str | list[bytes | str] | None = None
 
 
 class Response(BaseModel):

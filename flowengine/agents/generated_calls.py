@@ -28,6 +28,14 @@ _HANDED = "${{ output.handoff == '' ? {} : {string(state.turns): output.handoff}
 _HEAD = "'role': 'tool', 'tool_call_id': call.id, 'name': call.name"
 _TEXT = "type(result) == string ? result : json(result)"
 _WRONG = "'Error: ' + error.type + ': ' + error.message"
+_SHOWN = "error.data.images.filter(url, type(url) == string && url.startsWith('data:image/'))"
+_REJECTED = (
+    "error.type == 'Rejected' && type(error.data) == map && has(error.data.images)"
+    " && type(error.data.images) == list ? [{'role': 'user', 'content': [{'type': 'text',"
+    f" 'text': 'From whoever rejected the call:'}}] + {_SHOWN}.map(url,"
+    " {'type': 'image_url', 'image_url': {'url': url}})}] : []"
+)
+"""The message with the images that came with a no."""
 
 
 def ids(caller: str) -> list[str]:
@@ -120,7 +128,8 @@ def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
 
 def _told(content: str) -> Plain:
     """Return the output that tells the model something and does nothing else."""
-    messages = f"${{{{ [{{{_HEAD}, 'content': {content}}}] }}}}"
+    images = _REJECTED if content == _WRONG else "[]"
+    messages = f"${{{{ [{{{_HEAD}, 'content': {content}}}] + ({images}) }}}}"
     return {"messages": messages, "context": {}, "handoff": ""}
 
 

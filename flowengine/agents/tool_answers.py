@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flowengine.sdk import Plain, StepContext, ToolError
@@ -35,15 +35,16 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
     to = None
     if _is_result(result):
         made["context"] = _plain_context(result.context_variables or {})
-        image = getattr(result, "image", None)
-        if image:
-            made["more"] = [_image_message(image)]
+        made["more"] = _image_messages(getattr(result, "image", None))
         to, result = result.agent, result.value
     elif _is_agent(result):
         to, result = result, ""
     content = as_text(result)
     if to is not None:
         content = _handed_over(made, task.get("agents", []), to, content)
+    shown = (context.approval or {}).get("images")
+    if shown:
+        made["more"] = [*made["more"], _image_message(shown, "From whoever approved the call:")]
     told = [*_said_by_people(context), content]
     made["content"] = _cut(context, "\n\n".join(told), task)
     return {"envelope": made}
@@ -116,11 +117,27 @@ def _handed_over(made: dict[str, Plain], known: list[str], to: Any, content: str
     return content or f"Handed over to {name}."
 
 
-def _image_message(image: Any) -> dict[str, Plain]:
+def _image_messages(image: Any) -> list[Plain]:
+    """Return the message with the images of a result; none, if it has none."""
+    images = image if isinstance(image, list | tuple) else [image]
+    urls = [_url(one) for one in images if one]
+    if not urls:
+        return []
+    return [_image_message(urls, "The image:" if len(urls) == 1 else "The images:")]
+
+
+def _image_message(urls: Sequence[str], text: str) -> dict[str, Plain]:
+    shown = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    return {"role": "user", "content": [{"type": "text", "text": text}, *shown]}
+
+
+def _url(image: Any) -> Any:
     if isinstance(image, bytes | bytearray):
-        image = f"data:image/png;base64,{b64encode(bytes(image)).decode()}"
-    part = {"type": "image_url", "image_url": {"url": image}}
-    return {"role": "user", "content": [{"type": "text", "text": "The image:"}, part]}
+        from flowengine.sdk.tool_calls import media_type
+
+        kind = media_type(bytes(image[:16])) or "image/png"
+        return f"data:{kind};base64,{b64encode(bytes(image)).decode()}"
+    return image
 
 
 def _cut(context: StepContext, text: str, task: Mapping[str, Plain]) -> str:

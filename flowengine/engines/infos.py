@@ -370,6 +370,9 @@ class Answering(TypedDict, total=False):
     comment: str
     attach: Sequence[str | PathLike[str]]
     """Paths of files to attach."""
+    images: Sequence[str | PathLike[str] | bytes]
+    """With the approval or rejection of a call: paths, bytes or `data:` URLs of images that the
+    model which made the call is shown."""
     value: Any
     """With the choice `result` of a question, or `respond` of a call: the output of the step."""
     grant: GrantGiven

@@ -60,7 +60,7 @@ EVENTS: dict[str, Shape] = {
     "timer": {"timer": int, "evidence?": dict},
     "decided": {
         "wait": int, "choice?": str, "by?": str, "via?": str, "comment?": (str, _NONE),
-        "edits?": (dict, _NONE), "attachments?": (list, _NONE), "sent?": int,
+        "edits?": (dict, _NONE), "attachments?": (list, _NONE), "images?": list, "sent?": int,
         "grant?": (dict, _NONE), "granted?": str,
     },
     "revoked": {"grant": int, "by": str, "sent?": int},

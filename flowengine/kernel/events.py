@@ -167,6 +167,8 @@ class Decided(TypedDict, total=False):
     edits: dict[str, Plain]
     comment: str | None
     attachments: list[Plain]
+    images: list[str]
+    """With a decision about a call, for the model that made it: `data:` URLs."""
     by: str
     via: str
     entered_by: str

@@ -90,4 +90,4 @@ def _told(message: dict[str, Any]) -> str | Result:
 
     texts = [part["text"] for part in content if part["type"] == "text"]
     images = [part["image_url"]["url"] for part in content if part["type"] == "image_url"]
-    return Result(value="\n\n".join(texts), image=images[0])
+    return Result(value="\n\n".join(texts), image=images)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from json import dumps, loads
 from typing import Any
@@ -35,6 +35,33 @@ def offered(tools: Iterable[ToolOffer], names: WireNames) -> list[dict[str, Any]
     ]
 
 
+def answers_first(messages: Iterable[Message]) -> Iterator[Message]:
+    """Yield messages so that nothing stands between the answers to the calls of one reply.
+
+    What tools and people show beside an answer, such as an image, comes with it. Providers refuse
+    other messages before all calls of a reply are answered.
+    """
+    unanswered: set[str] = set()
+    later: list[Message] = []
+    for message in messages:
+        role = message["role"]
+        if role == "tool":
+            unanswered.discard(message.get("tool_call_id") or "")
+        elif role == "user" and unanswered:
+            later.append(message)
+            continue
+        else:
+            unanswered = {call["id"] for call in message.get("tool_calls") or ()}
+        if role != "tool":
+            yield from later
+            later = []
+        yield message
+        if not unanswered:
+            yield from later
+            later = []
+    yield from later
+
+
 class Conversation:
     """Writes the messages of a request.
 
@@ -53,7 +80,7 @@ class Conversation:
 
     def written(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """Return the messages for a model with function calling."""
-        return [self._written(message) for message in unwrapped(messages)]
+        return [self._written(message) for message in answers_first(unwrapped(messages))]
 
     def with_images(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return messages without images, where the model takes none."""

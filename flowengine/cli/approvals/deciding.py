@@ -65,6 +65,14 @@ def configure(parser: ArgumentParser, *, fills: bool) -> None:
         help="keep a file with the decision; may be repeated",
     )
     parser.add_argument(
+        "--image",
+        dest="images",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="show an image to the model that made the call; may be repeated",
+    )
+    parser.add_argument(
         "--as", dest="by", metavar="USER", type=read.user, help="decide on behalf of somebody else"
     )
     parser.add_argument(
@@ -230,7 +238,7 @@ def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
         answer["value"] = read.json_argument(arguments.value, "the value")
     if (grant := _grant(arguments)) is not None:
         answer["grant"] = grant
-    for name in ("comment", "attach", "by"):
+    for name in ("comment", "attach", "images", "by"):
         if getattr(arguments, name):
             answer[name] = getattr(arguments, name)
     if choice is not None:

@@ -143,6 +143,9 @@ def decision_lines(wait: WaitInfo) -> Iterator[str]:
         if decision.get(key) not in (None, {}):
             value = decision[key]
             yield _fact(key, value if isinstance(value, str) else inline(value))
+    for image in decision.get("images", []):
+        text = f"{image['media_type']}  {image['size']} bytes  sha256 {image['sha256']}"
+        yield _fact("image", text)
     for file in decision.get("attachments", []):
         yield _fact("file", f"{file['name']}  {file['size']} bytes  sha256 {file['sha256']}")
 

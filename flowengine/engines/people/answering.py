@@ -50,6 +50,7 @@ def record_decision(
         answer.get("attach", ()),
         answer.get("value"),
         answer.get("grant"),
+        answer.get("images", ()),
     )
     store = host.store
     id = store.find_wait(wait)

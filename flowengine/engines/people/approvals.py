@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
 from flowengine.engines.people.grants import checked_grant
+from flowengine.engines.people.images import checked_images, image_urls
 from flowengine.engines.results import Decision
 from flowengine.engines.running.flow_grants import to_keep
 from flowengine.engines.starting.inputs import fill_defaults
@@ -58,6 +59,7 @@ class Answer(NamedTuple):
     attach: Sequence[str | os.PathLike[str]] = ()
     value: Any = None
     grant: GrantGiven | None = None
+    images: Sequence[str | os.PathLike[str] | bytes] = ()
 
 
 def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) -> Decision:
@@ -90,6 +92,8 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
             hint=f"resume the execution: flowengine resume {wait.execution}",
         )
     decision = check_answer(wait.record, answer, settings)
+    if answer.images:
+        decision["images"] = checked_images(wait.record, answer.choice, answer.images)
     if answer.grant is not None:
         decision["grant"] = checked_grant(wait.record, answer.choice, answer.grant, now)
     check_claim(wait.record, id, answer.who.user)
@@ -192,6 +196,8 @@ def same(standing: Mapping[str, Any], answer: Answer, files: Sequence[str]) -> b
     said = {"form": answer.form, "edits": answer.edits, "comment": answer.comment}
     if answer.choice in ("result", RESPOND):
         said["value"] = answer.value
+    if answer.images:
+        said["images"] = image_urls(answer.images)
     stood = {file["sha256"] for file in standing.get("attachments") or ()}
     return (
         standing.get("choice") == answer.choice

@@ -85,6 +85,7 @@ def _answer(record: Mapping[str, Any], said: ApprovalResponse, who: Actor) -> An
         return None
     if said.decision == "respond":
         return Answer(RESPOND, who, comment=said.feedback, value=said.content)
+    images = [one.url for one in said.images]
     counts_as = "approve" if said.approved else "reject"
     choices = [one["id"] for one in record["choices"] if one["counts_as"] == counts_as]
     if len(choices) != 1:
@@ -95,4 +96,4 @@ def _answer(record: Mapping[str, Any], said: ApprovalResponse, who: Actor) -> An
         if subject.keys() - said.args.keys():
             return None  # an argument cannot be taken away
         edits = {k: v for k, v in said.args.items() if k not in subject or subject[k] != v}
-    return Answer(choices[0], who, edits=edits or None, comment=said.feedback)
+    return Answer(choices[0], who, edits=edits or None, comment=said.feedback, images=images)

@@ -241,7 +241,7 @@ def approved(m: Machine, wait: Wait, decision: dict[str, Any]) -> dict[str, Plai
     args = edited(m.state["units"][number]["args"], decision.get("edits") or {})
     kept: dict[str, Plain] = {"version": record["version"], "args": args}
     if decision.get("via") != "policy":
-        kept |= {key: decision[key] for key in ("edits", "comment") if decision.get(key)}
+        kept |= {key: decision[key] for key in ("edits", "comment", "images") if decision.get(key)}
     if "granted" in decision:
         kept["granted"] = decision["granted"]
     return {**kept, "source": record["source"]} if "source" in record else kept

@@ -225,6 +225,8 @@ def _refusal(wait: Wait, output: dict[str, Any], decision: dict[str, Any]) -> St
         what = f"the environment {record['environment']!r} was not opened"
     if output["choice"] is None:
         return StepFailure("Expired", f"{what}: nobody decided in time", output)
+    if decision.get("images"):
+        output = {**output, "images": decision["images"]}
     said = f": {output['comment']}" if output["comment"] else ""
     refused = _said_by_policy(decision).get("refused")
     type, how = ("Refused", "refused") if refused else ("Rejected", "rejected")
