@@ -461,6 +461,11 @@ def agent_calls(folder: Path) -> Iterator[Figure]:
             told = f"{ours * 1000:.1f} ms, litellm alone {theirs * 1000:.1f}"
             what = f"ms that the engine adds to a turn, {count} at once"
             yield Figure(what, told, (ours - theirs) * 1000, 6)
+            took = min(one.took for one, _ in pairs)
+            bare = min(other.took for _, other in pairs)
+            alone = agents.by_http(url, turns, count).took
+            told = f"{took * 1000:.1f} ms, litellm {bare * 1000:.1f}, double {alone * 1000:.1f}"
+            yield Figure(f"  by the clock, {count} at once", told, took / bare, 1.1)
 
 
 def side_by_side(folder: Path) -> Iterator[Figure]:

@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -233,6 +234,35 @@ def by_litellm(url: str, turns: int, agents: int) -> Turn:
         return Turn(took / turns / agents, processor / turns / agents, 0)
 
     return _LOOP.run_until_complete(several())
+
+
+def by_http(url: str, turns: int, agents: int) -> Turn:
+    """Return what the same requests take without any library: how quick the double itself is."""
+    http: Any = import_module("aiohttp")  # comes with litellm
+    tools = [{"type": "function", "function": {"name": "look", "parameters": _LOOK}}]
+
+    async def talk(session: Any) -> None:
+        messages: list[Any] = [{"role": "user", "content": "sum"}]
+        for _ in range(turns):
+            asked = {"model": "gpt-4o", "messages": messages, "tools": tools}
+            async with session.post(f"{url}/chat/completions", json=asked) as reply:
+                message = (await reply.json())["choices"][0]["message"]
+            messages.append(message)
+            for call in message.get("tool_calls") or ():
+                content = base64.b64encode(random.randbytes(750)).decode()
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
+        assert len(messages) == 2 * turns, len(messages)
+
+    async def several() -> Turn:
+        places = http.TCPConnector(limit=agents)
+        async with http.ClientSession(connector=places) as session:
+            await talk(session)
+            began, worked = time.perf_counter(), time.process_time()
+            await asyncio.gather(*(talk(session) for _ in range(agents)))
+        took, processor = time.perf_counter() - began, time.process_time() - worked
+        return Turn(took / turns / agents, processor / turns / agents, 0)
+
+    return asyncio.run(several())
 
 
 def by_peer(python: str, name: str, url: str, turns: int) -> Turn:

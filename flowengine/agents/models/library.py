@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.models.errors import ModelError
+from flowengine.agents.models.plain_requests import spare
 from flowengine.sdk.threads import on_thread
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def load() -> Any:
                     retryable=False,
                 ) from None
             _quieten(litellm)
+            spare()
             _loaded = litellm
     return _loaded
 

@@ -21,6 +21,7 @@ from flowengine.agents.models.conversations import (
 from flowengine.agents.models.errors import ModelError
 from flowengine.agents.models.failures import as_ours, refuses_tools
 from flowengine.agents.models.model_facts import cost_of, facts_of
+from flowengine.agents.models.plain_requests import as_plain
 from flowengine.agents.models.port import (
     FunctionCalling,
     Listener,
@@ -138,10 +139,11 @@ class ProviderModels:
     ) -> SentReply:
         asked = _asked(litellm, request, calling, listen)
         try:
-            async with asyncio.timeout(request.timeout or _TIMEOUT):
-                if listen is None:
-                    return await _unstreamed(litellm, asked)
-                return await _streamed(litellm, asked)
+            with as_plain():
+                async with asyncio.timeout(request.timeout or _TIMEOUT):
+                    if listen is None:
+                        return await _unstreamed(litellm, asked)
+                    return await _streamed(litellm, asked)
         except StepError:
             asked.teller.broke_off()
             raise
