@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +40,48 @@ def test_a_report_is_written_sent_back_and_published(flowengine: Shell, folder: 
     assert done.out == (HERE / "output.txt").read_text()
     assert (folder / "report.md").read_text() == wait["subject"]["report"]
     assert len(wait["subject"]["report"]) < 200
+
+
+def test_its_readme_shows_what_happens_with_a_site(flowengine: Shell, folder: Path) -> None:
+    readme = (HERE / "README.md").read_text()
+    [transcript] = re.findall(r"^```console\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    shown = re.split(r"^\$ ", transcript, flags=re.MULTILINE)[1:]
+    site = subprocess.Popen(
+        [sys.executable, "light_list.py"], cwd=folder, stdout=subprocess.PIPE, text=True
+    )
+    assert site.stdout is not None
+    try:
+        assert site.stdout.readline()
+        for one, code in zip(shown, (4, 4, 0), strict=True):
+            command, _, told = one.partition("\n")
+            [wait] = flowengine("--json", "approvals", "list").json() or [{"id": ""}]
+            program, *words = shlex.split(command)
+            assert program == "flowengine"
+            words = [wait["id"] if re.fullmatch("[0-9a-f]{4}", word) else word for word in words]
+            done = flowengine(*words, code=code)
+            assert outline(done.out + done.err) == outline(told)
+    finally:
+        site.terminate()
+        site.wait()
+        site.stdout.close()
+
+
+def outline(text: str) -> list[str]:
+    """Lines without what differs: times, ids, users, the order of what happens at once."""
+    text = re.sub(r"user:\w+", "USER", text)
+    text = re.sub(r"\d+\.\ds", "TIME", re.sub(r"\d{4}-\d\d-\d\dT\S+", "TIME", text))
+    text = re.sub(r"\b01[0-9a-z]{10}\b", "EXECUTION", text)
+    text = re.sub(r"(?<![\w.])[0-9a-f]{4}(?!\w)", "ID", text)
+    return sorted(" ".join(line.split()) for line in text.splitlines() if line.strip())
+
+
+def test_without_its_site_the_crew_says_so(flowengine: Shell) -> None:
+    flowengine("run", "research.yaml", "-i", "site=http://localhost:18766/", code=4)
+
+    [wait] = flowengine("--json", "approvals", "list").json()
+    steps = flowengine("--json", "show", wait["execution"]).json()["steps"]
+    [answer] = [one["output"] for one in steps if one["address"] == "dig[2]"]
+    assert answer == {"answer": "The site could not be opened.", "sources": []}
 
 
 def test_what_a_person_edits_is_published(flowengine: Shell, folder: Path) -> None:
