@@ -496,8 +496,8 @@ def reading_documents(folder: Path) -> Iterator[Figure]:
     from benchmarks import documents
 
     python = documents.program()
-    if python is None:
-        print("reading_documents: skipped, there is no markitdown on the PATH")
+    if not python:
+        print("reading_documents: skipped, PEERS names no Python with markitdown")
         return
     theirs, ours = documents.theirs(python), documents.ours()
     for suffix in sorted({path.suffix for path in theirs}):
@@ -511,6 +511,9 @@ def reading_documents(folder: Path) -> Iterator[Figure]:
         mine, other = (sum(made[path][1] for path in paths) for made in (ours, theirs))
         told = f"{mine * 1000:.0f} ms, markitdown {other * 1000:.0f}"
         yield Figure(f"{suffix}: time against markitdown", told, mine / other, 1)
+        mine, other = documents.process_seconds(python, paths[0])
+        told = f"{mine * 1000:.0f} ms, markitdown {other * 1000:.0f}"
+        yield Figure(f"{suffix}: a whole process for one file", told, mine / other, 1)
 
 
 ALL = {

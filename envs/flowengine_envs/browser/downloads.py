@@ -7,16 +7,16 @@ are complete.
 from __future__ import annotations
 
 import asyncio
-import re
-import unicodedata
+import os
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.observation import Downloaded
+from flowengine_envs.file_names import safe, unused
 
 if TYPE_CHECKING:
     from playwright.async_api import Download
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 FOLDER = "downloads"
 _LOOK = 0.1
 """Seconds between looks at how much has arrived."""
-_LONGEST_NAME = 120
-_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\.|\Z)")
 
 
 class Downloads:
@@ -125,7 +123,7 @@ class Downloads:
             copy = folder / "file"
             await download.save_as(copy)
             await download.delete()
-            path = self._free(safe_name(download.suggested_filename))
+            path = self._free(download.suggested_filename)
             data = await asyncio.to_thread(copy.read_bytes)
             await asyncio.to_thread(self._files.write, path, data)
             await asyncio.to_thread((self._workspace / path).chmod, 0o644, follow_symlinks=False)
@@ -133,29 +131,11 @@ class Downloads:
             await asyncio.to_thread(remove_scratch, folder)
         return Downloaded(path, len(data), url[:2000])
 
-    def _free(self, name: str) -> str:
+    def _free(self, suggested: str) -> str:
         """Return a path that no other file has."""
-        pure = PurePosixPath(name)
-        number = 1
-        while True:
-            tried = name if number == 1 else f"{pure.stem} ({number}){pure.suffix}"
-            path = f"{FOLDER}/{tried}"
-            there = self._workspace / path
-            if path not in self._names and not (there.exists() or there.is_symlink()):
-                self._names.add(path)
-                return path
-            number += 1
-
-
-def safe_name(suggested: str) -> str:
-    """Return a name for a file, from what a page or server suggests."""
-    text = unicodedata.normalize("NFC", suggested).replace("\\", "/").rsplit("/", 1)[-1]
-    kept = "".join(
-        each for each in text if unicodedata.category(each)[0] != "C" and each not in ':*?"<>|'
-    )
-    kept = kept.strip(". ")
-    if not kept or _RESERVED.match(kept):
-        kept = f"download-{kept}".rstrip("-")
-    pure = PurePosixPath(kept)
-    suffix = pure.suffix[:20]
-    return pure.stem[: _LONGEST_NAME - len(suffix)] + suffix
+        used = {*self._names}
+        with suppress(OSError):
+            used.update(os.listdir(self._workspace / FOLDER))
+        name = unused(safe(suggested), used)
+        self._names.add(name)
+        return f"{FOLDER}/{name}"

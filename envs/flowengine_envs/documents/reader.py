@@ -25,12 +25,12 @@ from flowengine_envs.documents.conversion import (
     exceeded,
 )
 from flowengine_envs.documents.document import Document
-from flowengine_envs.documents.file_names import unused
 from flowengine_envs.documents.opened import Opened
 from flowengine_envs.documents.page_text import Page
 from flowengine_envs.documents.pages import CHARACTERS as LONGEST_PAGE
 from flowengine_envs.documents.pages import Pages
 from flowengine_envs.documents.visits import Visit, destination, listing, looks_like_host
+from flowengine_envs.file_names import unused
 from flowengine_envs.network.connections import Network, UrlRefused
 from flowengine_envs.network.http import Client, TooLarge
 from flowengine_envs.network.rules import Rules

@@ -22,13 +22,19 @@ _DECLARED = re.compile(
     re.IGNORECASE,
 )
 _SAMPLE = 4_096
+_GUESSED = 64 * 1024
+"""Bytes by which an encoding is guessed."""
+_HIGH = bytes(range(0x80, 0x100))
+_FEWEST = 6
+_WESTERN = 0.25
+"""The part of Western text that may be outside of ASCII."""
 
 
 def decode(data: bytes, declared: str = "") -> tuple[str, str]:
     """Return text and a note about its encoding, which is empty where there is no doubt.
 
     A mark at the beginning counts first, then what the bytes are valid as: UTF-8, the declared
-    encoding, the old Western one.
+    encoding, an old one that is guessed where the letters are not Western, the old Western one.
 
     Raises:
         Damaged: It is not text.
@@ -45,6 +51,8 @@ def decode(data: bytes, declared: str = "") -> tuple[str, str]:
     for encoding in ("utf-8", declared):
         if encoding and (text := _valid(data, encoding)) is not None:
             return text, ""
+    if guessed := _guessed(data):
+        return guessed
     if (text := _valid(data, _LATIN)) is not None:
         return text, "" if not declared else f"it is not {declared}, as declared; read as {_LATIN}"
     return _forced(data, "utf-8")
@@ -61,6 +69,21 @@ def _valid(data: bytes, encoding: str) -> str | None:
         return data.decode(encoding)
     except (UnicodeDecodeError, LookupError):
         return None
+
+
+def _guessed(data: bytes) -> tuple[str, str] | None:
+    """Return text of which so much is not ASCII that it can hardly be Western."""
+    sample = data[:_GUESSED]
+    high = len(sample) - len(sample.translate(None, _HIGH))
+    if high < _FEWEST or high < len(sample) * _WESTERN:
+        return None
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(sample).best()
+    text = None if best is None else _valid(data, best.encoding)
+    if best is None or text is None:
+        return None
+    return text, f"its encoding is not declared; {best.encoding} is a guess"
 
 
 def _forced(data: bytes, encoding: str) -> tuple[str, str]:

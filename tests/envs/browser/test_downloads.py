@@ -5,9 +5,6 @@ from __future__ import annotations
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-import pytest
-
-from flowengine_envs.browser.downloads import safe_name
 from flowengine_envs.browser.resource import Browser
 from tests.envs.browser.web import Web, send
 
@@ -31,7 +28,7 @@ def test_downloads_land_in_the_workspace_and_are_named(browser: Browser, web: We
     browser.navigate(web.page("/downloads", body))
     for selector, name, content in (
         ("#a", "downloads/list.bin", "cargo"),
-        ("#a", "downloads/list (2).bin", "cargo"),
+        ("#a", "downloads/list-2.bin", "cargo"),
         ("#b", "downloads/blob.txt", "from a blob"),
         ("#d", "downloads/data.txt", "data"),
     ):
@@ -78,23 +75,3 @@ def test_a_download_that_is_too_large_is_cancelled(browser: Browser, web: Web) -
     assert "larger than 2,000,000 bytes" in download.error
     assert sent < 1024**3
     assert not list(browser.workspace.glob("downloads/gigabyte*"))
-
-
-@pytest.mark.parametrize(
-    ("suggested", "name"),
-    [
-        ("../../x", "x"),
-        ("/etc/passwd", "passwd"),
-        ("a\0b.txt", "ab.txt"),
-        ("CON", "download-CON"),
-        ("con.txt", "download-con.txt"),
-        ("x" * 300 + ".pdf", "x" * 116 + ".pdf"),
-        ("gpj.\u202etxt", "gpj.txt"),
-        ("", "download"),
-        ("...", "download"),
-        ("..\\..\\boot.ini", "boot.ini"),
-        ("schöne Grüße.txt", "schöne Grüße.txt"),
-    ],
-)
-def test_names_are_safe(suggested: str, name: str) -> None:
-    assert safe_name(suggested) == name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import json
 import os
 import threading
 import tracemalloc
@@ -14,12 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from flowengine.sdk import HttpError, StepError, Timeout
 from flowengine_envs.documents.downloads import Download, Downloader, Limits
-from flowengine_envs.documents.file_names import offered, safe, unused
 from flowengine_envs.network.connections import Network, UrlRefused
 from flowengine_envs.network.http import Client, TooLarge
 from flowengine_envs.network.rules import Rules
@@ -418,47 +414,3 @@ def test_the_address_that_was_judged_is_connected_to(site: Site, tmp_path: Path)
         download("http://good.example/a", tmp_path, network(names, dialled))
     assert dialled.addresses == [(PUBLIC, 80)]
     assert site.seen[0][1]["host"] == "good.example"
-
-
-NAMES = [
-    ("attachment; filename=../../x", "x"),
-    ("attachment; filename=/etc/passwd", "passwd"),
-    ("attachment; filename=C:\\temp\\x.pdf", "x.pdf"),
-    ("attachment; filename=a\0b.pdf", "ab.pdf"),
-    ("attachment; filename=CON", "_CON"),
-    ("attachment; filename=nul.txt", "_nul.txt"),
-    ("attachment; filename=..", "download"),
-    ("attachment; filename=.bashrc", "bashrc"),
-    ("attachment; filename=" + "x" * 300 + ".pdf", "x" * 146 + ".pdf"),
-    ("attachment; filename=report\u202efdp.exe", "reportfdp.exe"),
-    ("attachment; filename*=UTF-8''%e2%82%ac.pdf", "€.pdf"),
-    ("attachment; filename*=UTF-8''..%2f..%2fx", "x"),
-    ('attachment; filename="a;b.pdf"', "a;b.pdf"),
-    ("attachment", "page.pdf"),
-    ("", "page.pdf"),
-]
-
-
-@pytest.mark.parametrize(("disposition", "name"), NAMES)
-def test_names_of_downloads_are_safe(disposition: str, name: str) -> None:
-    assert offered(disposition, "/some/page.pdf", "").partition(".")[0] == name.partition(".")[0]
-    assert offered(disposition, "/some/page.pdf", "") == name
-
-
-def test_names_have_a_suffix_and_are_unused() -> None:
-    assert offered("", "/", "application/pdf") == "download.pdf"
-    assert offered("", "/report", "image/png; x=y") == "report.png"
-    assert unused("a.pdf", {"a.pdf", "a-2.pdf"}) == "a-3.pdf"
-
-
-@given(st.text())
-@example("COM1.tar.gz")
-@example("\ud800.pdf")
-@example("..\\..")
-def test_any_name_is_made_safe(text: str) -> None:
-    name = safe(text)
-    assert 0 < len(name.encode()) <= 150
-    assert not set(name) & set('/\\\0\n<>:"|?*')
-    assert not name.startswith(".")
-    assert safe(name) == name
-    assert json.dumps(name)

@@ -1,10 +1,10 @@
-"""Names for files that come from elsewhere."""
+"""Names for files that come from elsewhere, whoever suggests them."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Container
+from collections.abc import Iterable
 from email.message import Message
 from mimetypes import guess_extension
 from pathlib import PurePosixPath
@@ -12,7 +12,8 @@ from urllib.parse import unquote
 
 _BYTES = 150
 _SUFFIX_BYTES = 20
-_RESERVED = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?", re.I)
+_RESERVED = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³]) *(\..*)?", re.I)
+"""Names of devices on Windows, whatever follows the dot."""
 _UNSAFE = re.compile(r'[<>:"|?*]')
 
 
@@ -33,26 +34,34 @@ def offered(disposition: str, path: str, media_type: str) -> str:
 
 
 def safe(name: str) -> str:
-    """Return the last part of a name without what a file system or a reader could trip over."""
+    """Return the last part of a name without what a system, a shell or a reader could trip over.
+
+    No file is hidden by it, no option of a command, no device; it looks like what it is.
+    """
     last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
-    text = "".join(
-        sign
-        for sign in unicodedata.normalize("NFC", last)
-        if unicodedata.category(sign)[0] not in {"C", "Z"} or sign == " "
-    )
+    kept = (one for one in last if one == " " or unicodedata.category(one)[0] not in {"C", "Z"})
+    text = unicodedata.normalize("NFC", "".join(kept))
     text = _UNSAFE.sub("_", text).strip(" .") or "download"
-    if _RESERVED.fullmatch(text):
+    if text.startswith(("-", "~")) or _RESERVED.fullmatch(text):
         text = f"_{text}"
     path = PurePosixPath(text)
     suffix = path.suffix if len(path.suffix.encode()) <= _SUFFIX_BYTES else ""
     stem = text.removesuffix(suffix).encode()[: _BYTES - len(suffix.encode())]
-    return f"{stem.decode(errors='ignore')}{suffix}"
+    return f"{stem.decode(errors='ignore').rstrip(' .')}{suffix}"
 
 
-def unused(name: str, used: Container[str]) -> str:
-    """Return a name, with a number where it is in use."""
+def unused(name: str, used: Iterable[str]) -> str:
+    """Return a name, with a number where it is in use.
+
+    Names that differ in case, or in how letters are composed, are the same to some file systems.
+    """
+    taken = {*map(_folded, used)}
     path = PurePosixPath(name)
     found, number = name, 2
-    while found in used:
+    while _folded(found) in taken:
         found, number = f"{path.stem}-{number}{path.suffix}", number + 1
     return found
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
