@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.errors import FlowEngineError
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.rules import Verdict
 
 NAME = "policies.yaml"
+ABSENT_SECONDS = 0.005
+"""How long a look that found no file is believed within a run: quick steps follow each other in a
+fraction of that. Each run begins with a look of its own."""
 
 
 class _Read(NamedTuple):
@@ -38,10 +42,17 @@ class PolicyFiles:
     def __init__(self, folders: Sequence[str]) -> None:
         self._paths = [os.path.join(folder, NAME) for folder in folders]
         self._read: dict[str, _Read] = {}
+        self._absent_until = 0.0
 
     def there(self) -> bool:
-        """Return whether there is one; costs two looks at folders."""
-        return any(_mark(path) is not None for path in self._paths)
+        """Return whether there is one, as of a few milliseconds ago at most."""
+        now = monotonic()
+        if now < self._absent_until:
+            return False
+        if any(_mark(path) is not None for path in self._paths):
+            return True
+        self._absent_until = now + ABSENT_SECONDS
+        return False
 
     def check(self) -> None:
         """Read those that are there.
@@ -49,8 +60,9 @@ class PolicyFiles:
         Raises:
             FlowEngineError: One has errors.
         """
-        for path in self._paths:
-            self._policies(path)
+        found = [self._policies(path) for path in self._paths]
+        are_absent = not any(found)
+        self._absent_until = monotonic() + ABSENT_SECONDS if are_absent else 0.0
 
     def verdict(self, call: Called, args: Plain, execution: Plain) -> Verdict | None:
         """Return what the host says about a call; None: nothing.

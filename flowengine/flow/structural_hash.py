@@ -22,7 +22,9 @@ from flowengine.kernel.graph.specs import CompiledFlow
 
 CONDITIONS = frozenset({"when", "until", "before", "match"})
 """Keys of specs whose int is the number of an expression."""
-OPAQUE = frozenset({"task", "meters", "adapter", "raises", "names", "named", "sources", "ways"})
+OPAQUE = frozenset(
+    {"task", "meters", "adapter", "raises", "names", "named", "forgets", "sources", "ways"}
+)
 """Keys of specs that hold no expressions."""
 UNORDERED = frozenset({"set", "defaults"})
 """Keys whose pairs of name and value are evaluated as if at once, whatever their order."""

@@ -15,6 +15,7 @@ or a misplaced page is reported as damage and not replayed.
 from __future__ import annotations
 
 from binascii import crc32 as checksum
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]
@@ -58,7 +59,13 @@ SHORTEST = 128
 
 _SUCCEEDED = b"\x85\xa4type\xa9succeeded\xa2at"
 
+
+def _refuse_extension(code: int, data: bytes) -> None:
+    raise ValueError(f"extension type {code} is not in the closed set of types")
+
+
 _packer = msgpack.Packer(use_bin_type=True, strict_types=True)
+_copied = partial(msgpack.unpackb, ext_hook=_refuse_extension, max_ext_len=0)
 
 
 class Place(NamedTuple):
@@ -104,11 +111,11 @@ def pack(value: Any, before: bytes = b"") -> bytes:
     return b"".join((before, memoryview(listed)[1:])) if before else listed[1:]
 
 
-def pack_copied(value: Any) -> tuple[Any, bytes] | None:
-    """Return a copy of a value and its bytes, or None if that needs a closer look.
+def pack_copied(value: Any) -> tuple[Any, bytes, bool] | None:
+    """Return a copy of a value, its bytes, and whether it holds bytes that are not empty.
 
     The copy is what `unpack` gives; it may hold what is not plain data: keys of bytes, floats that
-    are not finite, more depth.
+    are not finite, more depth. None: it needs a closer look.
 
     Args:
         value: Anything.
@@ -117,10 +124,12 @@ def pack_copied(value: Any) -> tuple[Any, bytes] | None:
         packed: bytes = _packer.pack(value)
         if len(packed) > MAX_SIZE - _EVENT:
             return None
-        copied = msgpack.unpackb(packed, ext_hook=_refuse_extension, max_ext_len=0)
+        try:
+            return _copied(packed, max_bin_len=0), packed, False
+        except ValueError:
+            return _copied(packed), packed, True
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
-    return copied, packed
 
 
 def pack_result(at: int, unit: int, attempt: int, packed: bytes) -> bytes:
@@ -287,10 +296,6 @@ def inflate(body: bytes) -> bytes:
     if not inflater.eof or inflater.unused_data:
         raise StoreError(_unreadable("a snapshot is truncated, too long, or over the size limit"))
     return inflated
-
-
-def _refuse_extension(code: int, data: bytes) -> None:
-    raise ValueError(f"extension type {code} is not in the closed set of types")
 
 
 def _unreadable(reason: str) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import decisions, flows, timers
 from flowengine.kernel.agenda import AGENDA
@@ -278,7 +278,8 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
 
 
 def _work(m: Machine) -> None:
-    agenda, tables = m.agenda, cast("dict[str, dict[int, object]]", m.state)
+    agenda: Any = m.agenda
+    tables: Any = m.state
     while True:
         while agenda:
             entry = agenda.popleft()
@@ -297,7 +298,7 @@ def _work(m: Machine) -> None:
 def _quiet(m: Machine) -> bool:
     """Do one piece of quiet work; whether there was any."""
     if m.changed:
-        fired = triggers.on_state(m)
+        fired = m.graph.state_triggers and triggers.on_state(m)
         listeners.wake(m)
         if fired:
             return True

@@ -87,6 +87,38 @@ def test_a_moved_execution_goes_on_under_the_new_form(tmp_path: Path) -> None:
         assert engine.upgrade(changed) == []
 
 
+FORGETFUL = """
+version: "1"
+steps:
+  - {id: look, output: {seen: 5}}
+  - {id: use, output: "${{ steps.look.output.seen + 1 }}"}
+  - {id: sign, approval: Fine?}
+  - {id: done, output: "${{ steps.use.output }}"}
+outputs: {done: "${{ steps.done.output }}"}
+"""
+
+
+def test_what_both_forms_have_forgotten_is_not_missed(tmp_path: Path) -> None:
+    changed = edited(tmp_path, ("steps.use.output }}", "steps.use.output * 2 }}"), text=FORGETFUL)
+    with Engine(None) as engine:
+        id = waiting(engine, tmp_path, FORGETFUL)
+        (info,) = engine.upgrade(changed)
+        assert (info["verdict"], info["moved"]) == ("continues", True)
+        result = engine.approve(engine.waits(execution=id).items[0]["id"]).result
+        assert result is not None
+        assert result.outputs == {"done": 12}
+
+
+def test_what_the_old_form_has_forgotten_cannot_be_named_by_the_new_one(tmp_path: Path) -> None:
+    changed = edited(tmp_path, ("${{ steps.use", "${{ steps.look.output.seen + steps.use"),
+                     text=FORGETFUL)  # fmt: skip
+    with Engine(None) as engine:
+        waiting(engine, tmp_path, FORGETFUL)
+        (info,) = engine.upgrade(changed)
+        assert not info["moved"]
+        assert "'steps.look.output', which was not kept" in info["obstacles"][0]["why"]
+
+
 def test_executions_that_are_not_moved_keep_their_form(tmp_path: Path) -> None:
     changed = edited(tmp_path, ("output: {looked:", "output: {added: 1, looked:"))
     with Engine(None) as engine:

@@ -17,14 +17,12 @@ from flowengine.sdk import ValidationError
 _DEEP = 200
 _CONTAINERS = frozenset({dict, list})
 _TEXT = frozenset({str})
-_BYTES = bytes((0xC4, 0xC5, 0xC6))
 _NESTING = bytes((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
-"""First bytes of packed bytes, and of dicts and lists; they may as well be part of a text."""
-_NAN, _MINUS_NAN = b"\xcb\x7f", b"\xcb\xff"
-"""How packed floats begin that are not finite; very large ones do so as well."""
-_FLOATS = bytes({*_NAN, *_MINUS_NAN})
-_HARMLESS = _NESTING + _FLOATS
-_OTHERS = bytes(set(range(256)) - set(_BYTES + _HARMLESS))
+"""First bytes of packed dicts and lists; they may as well be part of a text."""
+_NAN, _MINUS_NAN, _NO_BYTES = b"\xcb\x7f", b"\xcb\xff", b"\xc4\x00"
+"""How packed floats begin that are not finite, and some very large ones; and `b""`."""
+_UNTELLING = bytes(set(range(256)).difference(_NESTING, _NAN, _MINUS_NAN, _NO_BYTES))
+_FLAT = bytes(set(range(256)).difference(_NESTING))
 
 
 class Kept(NamedTuple):
@@ -37,16 +35,18 @@ class Kept(NamedTuple):
 
 def copy(value: Plain) -> Plain:
     """Copy plain data: what belongs to the state must not change under it."""
-    kind = type(value)
-    if kind is dict:
-        copied = value.copy()  # what is no container is shared: it cannot change
+    return _copied(value) if type(value) in _CONTAINERS else value
+
+
+def _copied(value: Plain) -> Plain:
+    """Copy a dict or a list; what is neither cannot change, and is shared."""
+    if type(value) is dict:
+        copied = value.copy()
         for key, item in value.items():
             if type(item) in _CONTAINERS:
-                copied[key] = copy(item)
+                copied[key] = _copied(item)
         return copied
-    if kind is list:
-        return [copy(item) if type(item) in _CONTAINERS else item for item in value]
-    return value
+    return [_copied(item) if type(item) in _CONTAINERS else item for item in value]
 
 
 def keep(value: Any) -> Kept:
@@ -54,24 +54,24 @@ def keep(value: Any) -> Kept:
     if type(value) in _CONTAINERS:
         fast = pack_copied(value)
         if fast is not None and _is_storable(*fast):
-            return tuple.__new__(Kept, fast)
+            return Kept(fast[0], fast[1])
     return Kept(to_plain(value))
 
 
-def _is_storable(value: Plain, packed: bytes) -> bool:
+def _is_storable(value: Plain, packed: bytes, has_bytes: bool) -> bool:
     """Return whether what msgpack has read back is plain data.
 
     The bytes that may tell of something else are picked out first, in one pass: they are few, so
-    to search them costs nothing. What stands side by side in all bytes does so among these too.
+    searching them costs nothing. What stands side by side in all bytes does so among these too.
     """
-    marks = packed.translate(None, _OTHERS)
+    marks = packed.translate(None, _UNTELLING)
     if _NAN in marks and _NAN in packed:
         return False
     if _MINUS_NAN in marks and _MINUS_NAN in packed:
         return False
-    if len(marks) <= _DEEP and not marks.translate(None, _HARMLESS):
-        return True
-    return _is_plain(value)
+    if has_bytes or (_NO_BYTES in marks and _NO_BYTES in packed):  # a key may be one of them
+        return _is_plain(value)
+    return len(marks) <= _DEEP or len(marks.translate(None, _FLAT)) <= _DEEP or _is_plain(value)
 
 
 def _is_plain(value: Plain) -> bool:

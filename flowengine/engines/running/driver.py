@@ -94,7 +94,7 @@ class Driver:
         """Take turns for a few milliseconds, or until nothing is ready or something is left."""
         until = monotonic() + TURNS_SECONDS
         with CollectedLater():
-            while self.has_turns() and not self.left:
+            while (self.ready or self.ahead) and not self.left:
                 self.turn()
                 if monotonic() > until:
                     break
@@ -107,13 +107,14 @@ class Driver:
         """
         ready, self.ready = self.ready, []
         going = [execution for execution in ready if self._moves(execution)]
-        until = monotonic() + QUICK_SECONDS
-        while self.ahead:
-            execution = self.ahead.popleft()
-            if self._moves(execution, until):
-                going.append(execution)
-            if monotonic() > until:
-                break
+        if self.ahead:
+            until = monotonic() + QUICK_SECONDS
+            while self.ahead:
+                execution = self.ahead.popleft()
+                if self._moves(execution, until):
+                    going.append(execution)
+                if monotonic() > until:
+                    break
         self._commit(going)
         return going
 
@@ -383,10 +384,12 @@ class Driver:
         given = execution.context.environments or execution.context.missing
         while commands:
             command = commands[0]
-            if not isinstance(command, Run):
+            if type(command) is not Run:
                 commands.popleft()
                 self._carry(execution, command)
-            elif not self.host.is_open(command) and (gated := self._look(execution, command)):
+                continue
+            is_open = self.host.is_open(command)
+            if not is_open and (gated := self._look(execution, command)):
                 commands.popleft()
                 self.post(execution, gated)
             elif execution.linked.compiled["steps"][command.step].get("kind") == "flow":
@@ -395,7 +398,7 @@ class Driver:
             elif given or (call := runner.quick(command.step)) is None:
                 commands.popleft()
                 self.start(execution, command)
-            elif not execution.queue and may_run_ahead(self.host, execution):
+            elif is_open and not execution.queue and runner.pure(command.step) is not None:
                 self.look(execution)  # it runs ahead in the next turn
                 return
             else:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
+from flowengine.engines.attempts.outcome import AttemptFailed, failed
 from flowengine.engines.attempts.printed import PRINTING, is_heard
 from flowengine.kernel.commands import Run
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.outcome import QuickCall
-    from flowengine.engines.attempts.serialization import Kept
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.kernel.events import Event
@@ -40,6 +39,7 @@ def run_ahead(host: Host, execution: Execution, until: float) -> None:
         until: When to stop.
     """
     commands, pure = execution.commands, execution.linked.runner.pure
+    runs = _run_heard if is_heard() else _run
     is_time = False
     while commands and not is_time:
         results = []
@@ -50,7 +50,7 @@ def run_ahead(host: Host, execution: Execution, until: float) -> None:
             if command.approved is not None:  # somebody has to look at it right before
                 break
             commands.popleft()
-            results.append(run_quick(host, execution, command, call))
+            results.append(runs(host, execution, command, call))
             is_time = monotonic() > until
         if not results:
             return
@@ -60,27 +60,34 @@ def run_ahead(host: Host, execution: Execution, until: float) -> None:
 
 def run_quick(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
     """Run a quick step and return what came of it."""
+    return (_run_heard if is_heard() else _run)(host, execution, run, call)
+
+
+def _run(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
     try:
-        if is_heard():
-            kept = _call_heard(host, execution, run, call)
-        else:
-            kept = call(execution.context, run)
+        kept = call(execution.context, run)
     except AttemptFailed as failure:
         return failed(run, failure, host.clock.now())
     execution.kept[run.unit] = kept
-    return succeeded(run, kept.value, host.clock.now())
+    return {
+        "type": "succeeded",
+        "at": host.clock.now(),
+        "unit": run.unit,
+        "attempt": run.attempt,
+        "value": kept.value,
+    }
 
 
-def _call_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> Kept:
-    """Call a quick step, and note what it prints."""
+def _run_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
+    """Run a quick step, and note what it prints."""
     follower = host.follower(execution.id, run.address)
     printed = execution.linked.runner.printed(run.step, follower)
     token = PRINTING.set(printed)
     try:
-        return call(execution.context, run)
-    except AttemptFailed as failure:
-        failure.evidence = {**printed.evidence(), **(failure.evidence or {})}
-        raise
+        event = _run(host, execution, run, call)
+        if event["type"] in ("failed", "lost") and (said := printed.evidence()):
+            event["evidence"] = {**said, **event.get("evidence", {})}
+        return event
     finally:
         PRINTING.reset(token)
         printed.close()

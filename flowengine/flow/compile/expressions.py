@@ -9,7 +9,7 @@ what some expression names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -80,6 +80,8 @@ class Expressions:
         self.records: list[Plain] = [] if beside is None else beside.records
         self.named: dict[str, dict[str, None]] = {}
         """Step id → the fields of it that some expression names."""
+        self.readers: dict[str, set[int]] = {}
+        """Step id → the numbers of the expressions that name it."""
         self.joins: dict[int, None] = {}
         """Steps that name `join.output` or `join.outputs`."""
         self.used: dict[str, set[str]] = {"state": set(), "secrets": set(), "inputs": set()}
@@ -226,15 +228,19 @@ class Expressions:
         """Note what an expression names of steps, joins and declarations."""
         root, *rest = reference
         if root == "steps" and rest:
-            fields = self.named.setdefault(rest[0], {})
-            fields.update(dict.fromkeys(rest[1:2] or FIELDS))
+            self._note_step(rest[0], rest[1:2] or FIELDS)
         elif root == "steps":
             for step in view.all_steps():
-                self.named.setdefault(step, {}).update(dict.fromkeys(FIELDS))
+                self._note_step(step, FIELDS)
         elif root == "join" and (not rest or rest[0] != "from") and view.step >= 0:
             self.joins[view.step] = None
         elif root in self.used:
             self.used[root].update(rest[:1] or ["*"])
+
+    def _note_step(self, step: str, fields: Iterable[str]) -> None:
+        """Note that the expression which is compiled names fields of a step."""
+        self.named.setdefault(step, {}).update(dict.fromkeys(fields))
+        self.readers.setdefault(step, set()).add(len(self.records))
 
 
 def constant(data: Any) -> Typed:

@@ -19,6 +19,7 @@ from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.environments import Environments
 from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.handlers import Plans, check_handlers
+from flowengine.flow.compile.last_readers import last_readers
 from flowengine.flow.compile.loop_conditions import check_loops
 from flowengine.flow.compile.plan import Plan
 from flowengine.flow.compile.scopes import Scopes
@@ -263,6 +264,13 @@ class Compiler:
             for source in steps[step].get("sources", []):
                 if source >= 0:
                     steps[source]["carries"] = True
+        readers = {
+            self.plan.by_id[name]: numbers
+            for name, numbers in self.expressions.readers.items()
+            if name in self.plan.by_id
+        }
+        for last, others in last_readers(self.plan.flow, readers).items():
+            steps[last]["forgets"] = others
 
     # Checks of the whole
 

@@ -44,6 +44,8 @@ class Block:
             moved["compensate"] = self._to(spec["compensate"])
         if "sources" in spec:
             moved["sources"] = [self._to(one) for one in spec["sources"]]
+        if "forgets" in spec:
+            moved["forgets"] = [self._to(one) for one in spec["forgets"]]
         if "split" in spec:
             moved["split"] = self._split(spec["split"])
         if "on_error" in spec:

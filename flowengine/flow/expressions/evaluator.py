@@ -101,7 +101,11 @@ class CelEvaluator:
 
 
 def _condition(run: Run) -> Run:
-    return lambda names: program.truth(run(names))
+    def condition(names: Names) -> Plain:
+        value = run(names)
+        return value if value is True or value is False else program.truth(value)
+
+    return condition
 
 
 def _plain(run: Run) -> Run:

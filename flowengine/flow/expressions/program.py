@@ -304,16 +304,15 @@ def _cel(source: str, slots: dict[str, Tree]) -> Run:
             return run(names)
         if type(one) is int is type(other) and not isinstance(names, Scope):
             value = operate(one, other)
-            if _fits(one) and _fits(other) and _fits(value):
+            if _LEAST <= one <= _MOST and _LEAST <= other <= _MOST and _LEAST <= value <= _MOST:
                 return value
         return run(names)
 
     return fast
 
 
-def _fits(value: int) -> bool:
-    """Return whether CEL has an integer as such."""
-    return -(2**63) <= value < 2**63
+_LEAST, _MOST = -(2**63), 2**63 - 1
+"""What CEL has as an integer."""
 
 
 def _by_library(source: str, slots: dict[str, Tree]) -> Run:

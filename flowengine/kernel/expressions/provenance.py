@@ -83,6 +83,27 @@ def remember(state: State, layer: int, step: int, record: Record) -> int:
     return put(state, layer, {step: record})
 
 
+def forget(state: State, layer: int, steps: list[int]) -> None:
+    """Forget what is known of steps that nobody ahead names, but for how many lie behind.
+
+    What somebody else refers to as well stays as it is: a record that a merge has taken over may be
+    in several layers.
+
+    Args:
+        state: The state.
+        layer: The past of a token.
+        steps: The steps.
+    """
+    entry = state["layers"].get(layer)
+    if entry is None or entry[REFERENCES] != 1:
+        return
+    records = entry[RECORDS]
+    for step in steps:
+        record = records.get(step)
+        if record is not None:
+            records[step] = {"n": record["n"]}
+
+
 def put(state: State, up: int, records: dict[int, Record]) -> int:
     """Return a new layer on top of `up`, taking over the caller's reference to that."""
     state["last"] += 1

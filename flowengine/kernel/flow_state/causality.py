@@ -36,9 +36,9 @@ def learn(who: Any, knows: Mapping[str, int] | None) -> None:
     if mine is None:
         who["knows"] = {**knows}
         return
-    news = {key: number for key, number in knows.items() if number > mine.get(key, 0)}
-    if news:
-        who["knows"] = {**mine, **news}
+    for key, number in knows.items():
+        if number > mine.get(key, 0):
+            mine = who["knows"] = {**mine, key: number}
 
 
 def writer(act: Activation, unit: Unit | None) -> Any:

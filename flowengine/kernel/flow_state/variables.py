@@ -46,20 +46,21 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     Raises:
         StepFailure: A value does not fit, or a parallel token has replaced the key.
     """
-    values = [[key, evaluate(names, value)] for key, value in pairs]
+    values = []
+    for key, value in pairs:
+        values.append([key, evaluate(names, value)])
     later = []
-    node = m.node(act)
-    spec = m.flow_of(names.frame).state
+    node = m.graph.nodes[act["step"]]
+    spec, cells = m.flow_of(names.frame).state, m.vars_of(names.frame)
     who = writer(act, names.unit)
     shares = names.unit is not None and "shares" in names.unit
     kept_back = who is not act and not node.each and (node.lock is None or shares)
     under = locks.locks_around(m, act, names.unit)
     for key, value in values:
         if replaces(spec[key]):
-            _refuse_conflict(m, names.frame, key, who, under)
-            knows = _replace(m, names.frame, key, value, under)
+            knows = _replace(m, names.frame, spec[key], cells, key, value, under, who)
             learn(who, knows)
-            learn(m.scope_of(act), knows)
+            learn(m.state["scopes"][act["scope"]], knows)
         elif kept_back:
             later.append([key, value])
         else:
@@ -78,10 +79,10 @@ def write_for_flow(m: Machine, names: Names, pairs: list[list[Any]], scope: Scop
     Raises:
         StepFailure: A value does not fit.
     """
-    spec = m.flow_of(names.frame).state
+    spec, cells = m.flow_of(names.frame).state, m.vars_of(names.frame)
     for key, value in [(key, evaluate(names, value)) for key, value in pairs]:
         if replaces(spec[key]):
-            learn(scope, _replace(m, names.frame, key, value, []))
+            learn(scope, _replace(m, names.frame, spec[key], cells, key, value, []))
         else:
             _reduce(m, names.frame, key, value, [0])
 
@@ -143,32 +144,56 @@ def make_fitting(m: Machine, act: Activation) -> None:
                 _reduce(m, m.frame_of(act), key, value, [act["id"]])
 
 
-def _refuse_conflict(m: Machine, frame: int, key: str, who: Any, under: list[str]) -> None:
-    """Raise `StateConflict` unless the last write happened before, or under a lock held now."""
-    _value, number, *locked = m.vars_of(frame)[key]
-    if number <= 0 or who.get("knows", {}).get(state_name(frame, key)) == number:
-        return
-    if locked and any(name in locked[0] for name in under):
+def _replace(
+    m: Machine,
+    frame: int,
+    spec: dict[str, Plain],
+    cells: dict[str, list[Plain]],
+    key: str,
+    value: Plain,
+    under: list[str],
+    who: Any = None,
+) -> dict[str, int]:
+    """Replace a key, and return what whoever did so knows by it.
+
+    Args:
+        m: The advance at work.
+        frame: Of the flow whose state it is.
+        spec: What that declares of the key.
+        cells: The state.
+        key: The state key.
+        value: What is written.
+        under: The locks under which that happens.
+        who: What writes; None: a flow none of whose tokens is left, so nothing runs beside it.
+
+    Raises:
+        StepFailure: The value does not fit, or a parallel token has replaced the key.
+    """
+    name = state_name(frame, key)
+    number = cells[key][1]
+    if who is not None and number > 0 and who.get("knows", {}).get(name) != number:
+        _refuse_conflict(key, cells[key], under)
+    fault = m.graph.validate(spec.get("schema") or {}, value)
+    if fault is not None:
+        raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
+    if "reading" in m.state:
+        readers.put_aside(m, frame, key)
+    number = abs(number) + 1
+    cells[key] = [value, number, under] if under else [value, number]
+    m.changed.add(name)
+    return {name: number}
+
+
+def _refuse_conflict(key: str, cell: list[Plain], under: list[str]) -> None:
+    """Raise `StateConflict` for a key last replaced in parallel, unless under a lock held now."""
+    locked = cell[2] if len(cell) > 2 else ()
+    if any(name in locked for name in under):
         return
     raise StepFailure(
         "StateConflict",
         f"state.{key} was replaced by a parallel branch; give it a reducer, or join first",
         {"key": key},
     )
-
-
-def _replace(m: Machine, frame: int, key: str, value: Plain, under: list[str]) -> dict[str, int]:
-    """Replace a key, and return what whoever did so knows by it."""
-    spec, cells, name = m.flow_of(frame).state[key], m.vars_of(frame), state_name(frame, key)
-    fault = m.graph.validate(spec.get("schema") or {}, value)
-    if fault is not None:
-        raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
-    if "reading" in m.state:
-        readers.put_aside(m, frame, key)
-    number = abs(cells[key][1]) + 1
-    cells[key] = [value, number, under] if under else [value, number]
-    m.changed.add(name)
-    return {name: number}
 
 
 def _reduce(m: Machine, frame: int, key: str, value: Plain, mark: list[Plain]) -> None:

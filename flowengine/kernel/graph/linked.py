@@ -91,6 +91,7 @@ class Node:
     effect = "once"
     on_crash = "ask"
     named: list[str] | None = None
+    forgets: list[int] = []  # noqa: RUF012 - nothing changes it
     carries = False
 
     def __init__(self, index: int, spec: StepSpec, evaluator: Evaluator) -> None:

@@ -296,6 +296,9 @@ class StepSpec(TypedDict, total=False):
     named: list[str]
     """Fields of `steps.<id>` that some expression names: `output`, `status`, `items`, ...
     What nobody names is not kept in the state."""
+    forgets: list[int]
+    """Steps that no expression names any more for a token that has left this one. A compiled flow
+    without the key, of an earlier release, forgets nothing."""
     carries: bool
     """Some target names `join.output` or `join.outputs`: its tokens carry the output along."""
 

@@ -171,7 +171,7 @@ def settle_result(m: Machine, unit: Unit, result: Plain) -> None:
         result: What it gave, or the data of its error.
     """
     if "budget" not in m.state and "frames" not in m.state:
-        settle(m, unit["id"], 0)
+        m.state["running"] -= 1
         return
     act = m.act_of(unit)
     settle(m, unit["id"], m.frame_of(act), told=meters.used(m.node(act), result))

@@ -173,6 +173,9 @@ def _grant(m: Machine, lock: Lock) -> None:
 
 def locks_around(m: Machine, act: Activation, unit: Unit | None) -> list[str]:
     """Return the locks under which a place writes alone: its unit's, those of the scopes around."""
+    is_outermost = not m.state["scopes"][act["scope"]]["unit"] and "final" not in act
+    if is_outermost and (unit is None or "lock" not in unit):
+        return []
     units = [*([] if unit is None else [unit]), *m.enclosing(act)]
     return [one["lock"] for one in units if one.get("held") and "shares" not in one]
 

@@ -209,16 +209,36 @@ def _past(pairing: Pairing, state: State, old: Node, new: Node, record: Any) -> 
     if not named:
         return None
     missing = sorted(named - record.keys())
-    if missing:
+    if missing and not _is_forgotten(pairing, state, new):
         return not_kept(new, missing[0])
     return _type(pairing, state, old, new, record)
+
+
+def _is_forgotten(pairing: Pairing, state: State, new: Node) -> bool:
+    """Return whether the new flow has forgotten a step that is over, as the old one has.
+
+    It has if all tokens are behind the last step that names it.
+    """
+    steps, body = pairing.new.flow["steps"], pairing.new.body(new.body).steps
+    last = next((one for one in body if new.index in steps[one].get("forgets", ())), None)
+    if last is None:
+        return False
+    at_work = [act["step"] for act in state["acts"].values()]
+    waiting = [
+        step
+        for scope in state["scopes"].values()
+        for step, join in scope["joins"].items()
+        if number_held(join)
+    ]
+    ahead = [pairing.steps.get(step) for step in (*at_work, *waiting)]
+    return all(one is not None and (steps[one]["body"] != new.body or one > last) for one in ahead)
 
 
 def not_kept(new: Node, field: str) -> str:
     """Return the reason that a field of a step that is over is not there."""
     return (
         f"it is over, and the new flow names 'steps.{new.id}.{field}', which was not kept: "
-        "nothing in the old one named it"
+        "nothing ahead in the old one named it"
     )
 
 

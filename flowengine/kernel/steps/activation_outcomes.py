@@ -14,6 +14,7 @@ from flowengine.kernel.ending import cleaning, compensation
 from flowengine.kernel.ending.closing import end_bounds
 from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names
 from flowengine.kernel.expressions.step_records import record
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
@@ -50,6 +51,9 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
         activation_failed(m, act, error, entries.act_ended(act["id"], status, outcome, output))
         return
     remember_step(m, act, status, outcome, output)
+    forgets = m.graph.nodes[act["step"]].forgets
+    if forgets:
+        provenance.forget(m.state, act["past"], forgets)
     if m.observe is not None:
         m.note(act, status, outcome=outcome, output=output, to=targets)
     if "done" in act or "cut" in act or "finals" in act:

@@ -70,7 +70,7 @@ def attempt_ended(
                 output = evaluate(names, node.output)
             assert names.extra is not None
             names.extra["output"] = output
-            _write(m, act, unit, names)
+            _write(m, node, act, unit, names)
             if node.emit:
                 signals.emit(m, names, node.emit, f"{unit['id']}/{unit['attempt']}")
         except (StepFailure, EvaluationError) as failure:
@@ -127,10 +127,9 @@ def _raised(type: str, node: Node, raw: Plain, facts: dict[str, Plain]) -> StepF
     return StepFailure(type, what.get(type, f"{node.id!r} ended in {type}{why}"), raw)
 
 
-def _write(m: Machine, act: Activation, unit: Unit, names: Names) -> None:
-    pairs = m.node(act).set
-    if pairs:
-        later = variables.write(m, names, pairs, act)
+def _write(m: Machine, node: Node, act: Activation, unit: Unit, names: Names) -> None:
+    if node.set:
+        later = variables.write(m, names, node.set, act)
         if later:
             act["writes"].setdefault(unit["item"], []).extend(later)
 

@@ -77,7 +77,13 @@ def attempt(m: Machine, unit: Unit) -> None:
             raise refused
         if node.timeout is not None:
             limit(m, node, unit)
-        _act(m, node, unit)
+        if node.action == "task":
+            # Else it is given what people were asked about, or what its needs were worked out from.
+            if "shown" not in unit and "needs" not in unit:
+                _prepare(m, node, unit)
+            run(m, unit)
+        else:
+            _act(m, node, unit)
     except (StepFailure, EvaluationError) as failure:
         m.agenda.append(entries.attempt_failed(unit["id"], failure))
 
@@ -102,13 +108,9 @@ def limit(m: Machine, node: Node, unit: Unit) -> None:
 
 
 def _act(m: Machine, node: Node, unit: Unit) -> None:
+    """Perform an action that ends, or waits, inside the flow."""
     action = node.action
-    if action == "task":
-        # Else it is given what people were asked about, or what its needs were worked out from.
-        if "shown" not in unit and "needs" not in unit:
-            _prepare(m, node, unit)
-        run(m, unit)
-    elif action == "none":
+    if action == "none":
         m.agenda.append(entries.ended(unit["id"], None, "ok"))
     elif action == "group":
         m.note(m.act_of(unit), "running", unit=unit)
@@ -138,7 +140,7 @@ def _prepare(m: Machine, node: Node, unit: Unit) -> None:
         if node.input is not None:
             unit["input"] = node.input[1]
         return
-    names = Names(m, m.act_of(unit), unit)
+    names = Names(m, m.state["acts"][unit["act"]], unit)
     if node.args is not None:
         unit["args"] = call_questions.arguments(m, unit, names)
         names.extra = {"args": unit["args"]}
@@ -165,7 +167,11 @@ def run(m: Machine, unit: Unit) -> None:
         budgets.grant(m, unit)
     else:
         unit.pop("granted", None)
-    budgets.reserve(m, unit["id"], act)
+    if "budget" in m.state or "frames" in m.state:
+        budgets.reserve(m, unit["id"], act)
+    else:
+        m.state["running"] += 1
+        m.begun.add(unit["id"])
     if m.observe is not None and not measures:
         m.note(act, "running", unit=unit)
     given = unit.get("input")

@@ -41,8 +41,8 @@ def begin_round(m: Machine, unit: Unit) -> None:
     Args:
         unit: The unit that loops.
     """
-    act = m.act_of(unit)
-    node = m.node(act)
+    act = m.state["acts"][unit["act"]]
+    node = m.graph.nodes[act["step"]]
     spec = node.loop
     assert spec is not None
     try:
@@ -64,43 +64,43 @@ def begin_round(m: Machine, unit: Unit) -> None:
             if not again:
                 m.agenda.append(entries.unit_ended(unit["id"], of_loop(node, unit, last)))
                 return
-        _bound_rounds(m, node, unit)
+        begun = m.rounds.get(unit["id"], 0)
+        if unit["round"] >= unit["max"] or begun >= m.graph.limits["steps"]:
+            raise _too_many(m, node, unit)
     except (StepFailure, EvaluationError) as failure:
         m.agenda.append(entries.unit_broken(unit["id"], failure, entries.begin_round(unit["id"])))
         return
+    m.rounds[unit["id"]] = begun + 1
     unit["round"] += 1
     unit["tries"] = 0
-    call_questions.forget(m, unit)
+    if "shown" in unit or "answers" in m.state:
+        call_questions.forget(m, unit)
     attempt(m, unit)
 
 
-def _bound_rounds(m: Machine, node: Node, unit: Unit) -> None:
-    """Count a round that is about to begin.
-
-    Raises:
-        StepFailure: There have been as many as there may be.
-    """
+def _too_many(m: Machine, node: Node, unit: Unit) -> StepFailure:
+    """Return why no further round may begin: there were `max`, or too many within one event."""
     if unit["round"] >= unit["max"]:
-        raise StepFailure(
+        return StepFailure(
             "LoopLimit",
             f"{node.id!r} was not done after {unit['max']} rounds (loop.max)",
             {"last": unit.get("last"), "rounds": unit["round"]},
         )
-    begun = m.rounds[unit["id"]] = m.rounds.get(unit["id"], 0) + 1
-    limit = m.graph.limits["steps"]
-    if begun > limit:
-        raise StepFailure(
-            "LimitExceeded",
-            f"{node.id!r} ran more than {limit} rounds without calling or waiting for anything "
-            "(limits.steps)",
-            {"limit": "steps"},
-        )
+    return StepFailure(
+        "LimitExceeded",
+        f"{node.id!r} ran more than {m.graph.limits['steps']} rounds without calling or waiting "
+        "for anything (limits.steps)",
+        {"limit": "steps"},
+    )
 
 
 def round_ended(
     m: Machine, node: Node, unit: Unit, output: Plain, outcome: str, past: int | None
 ) -> None:
-    """Test `until` after a round; the next one begins after its pause."""
+    """Test `until` after a round; the next one begins after its pause.
+
+    The caller does nothing after this.
+    """
     assert node.loop is not None
     unit["last"] = output
     if node.loop.get("keep"):
@@ -116,9 +116,10 @@ def round_ended(
 
 def test_until(m: Machine, unit: Unit, output: Plain, outcome: str, past: int | None) -> None:
     """Test `until` after a round, whose output has been noted."""
-    node = m.node(m.act_of(unit))
+    act = m.state["acts"][unit["act"]]
+    node = m.graph.nodes[act["step"]]
     if node.loop is not None and "until" in node.loop:
-        names = Names(m, m.act_of(unit), unit, past, {"output": output, "outcome": outcome})
+        names = Names(m, act, unit, past, {"output": output, "outcome": outcome})
         try:
             done = holds(names, node.loop["until"])
         except EvaluationError as failure:
@@ -128,7 +129,10 @@ def test_until(m: Machine, unit: Unit, output: Plain, outcome: str, past: int | 
         if done:
             unit_ended(m, unit, of_loop(node, unit, output), outcome)
             return
-    pause_before_round(m, unit)
+    if past is not None or m.agenda or node.loop is None or "every" in node.loop:
+        pause_before_round(m, unit)
+    else:  # nothing can come between
+        begin_round(m, unit)
 
 
 def pause_before_round(m: Machine, unit: Unit) -> None:

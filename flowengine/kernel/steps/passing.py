@@ -97,6 +97,8 @@ def go_straight(graph: Graph, state: State, event: Succeeded) -> list[Command] |
     if node.named:
         kept = known(view, act, node, "succeeded", "ok", output, None)
         act["past"] = provenance.remember(state, act["past"], node.index, kept)
+    if node.forgets:
+        provenance.forget(state, act["past"], node.forgets)
     source = [node.index, output if node.carries else None]
     return _begin(view, scope, following, source, act, event)
 

@@ -75,8 +75,9 @@ def _channel(signal: str, key: Plain) -> str:
 
 def wake(m: Machine) -> None:
     """Have those looked at that watch the keys that have changed."""
-    for key in m.changed:
-        for number in m.state["watching"].get(key, ()):
+    watching = m.state["watching"]
+    for key in m.changed if watching else ():
+        for number in watching.get(key, ()):
             if number not in m.awake:
                 m.awake.add(number)
                 heappush(m.watchers, number)

@@ -1,0 +1,209 @@
+"""What nobody ahead names is forgotten, and nobody notices: not an expression, not an upgrade."""
+
+from __future__ import annotations
+
+import json
+import random
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from flowengine.errors import FlowFileError
+from flowengine.flow.compile import compile_text
+from flowengine.flow.expressions import CelEvaluator
+from flowengine.journal.encoding import pack
+from flowengine.kernel import Graph, advance, new_state
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.expressions.provenance import RECORDS
+from flowengine.testing.simulator import Simulator
+from tests.kernel.test_passing import drawn, play
+
+FLOWS = 160
+CALL = "call: std.print, with: {text: x}"
+
+
+def graph_of(flow: Any) -> Graph:
+    return Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
+
+
+def without(flow: Any) -> Graph:
+    """Return the graph that an earlier release would have made: it forgets nothing."""
+    kept = deepcopy(flow)
+    for step in kept["steps"]:
+        step.pop("forgets", None)
+    return graph_of(kept)
+
+
+def compiled(steps: str, more: str = "") -> Any:
+    return compile_text(f"flowengine: 1\nid: it\n{more}\nsteps: [{steps}]\n").flow
+
+
+def forgets(flow: Any) -> dict[str, list[str]]:
+    steps = flow["steps"]
+    return {
+        step["id"]: [steps[one]["id"] for one in step["forgets"]]
+        for step in steps
+        if "forgets" in step
+    }
+
+
+def records(state: Any) -> dict[tuple[int, int], dict[str, Any]]:
+    """Return the records of steps, by layer and step."""
+    return {
+        (number, step): record
+        for number, layer in state["layers"].items()
+        for step, record in layer[RECORDS].items()
+    }
+
+
+# Nobody notices
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_flows_do_the_same_whether_or_not_they_forget(block: int) -> None:
+    forgotten = 0
+    for seed in range(block, FLOWS, 4):
+        draw = random.Random(seed)
+        try:
+            flow: Any = compile_text(json.dumps(naming(drawn(draw), draw))).flow
+        except FlowFileError:
+            continue  # it names what cannot have run
+        graph, remembers = graph_of(flow), without(flow)
+        states = new_state(), new_state()
+        for event in play(graph, seed).journal:
+            seen: tuple[list[Observation], list[Observation]] = [], []
+            first = advance(graph, states[0], dict(event), seen[0])  # type: ignore[arg-type]
+            second = advance(remembers, states[1], dict(event), seen[1])  # type: ignore[arg-type]
+            assert first == second
+            assert seen[0] == seen[1]
+            whole = records(states[1])
+            for place, record in records(states[0]).items():
+                assert record in (whole[place], {"n": whole[place]["n"]})
+            forgotten += sum(len(record) == 1 for record in records(states[0]).values())
+        assert pack(states[0]["outputs"]) == pack(states[1]["outputs"])
+    assert forgotten > 5
+
+
+def naming(flow: dict[str, Any], draw: random.Random) -> dict[str, Any]:
+    """Let steps, compensations and outputs name steps before them; some steps skip others."""
+
+    def text(names: list[str]) -> dict[str, Any]:
+        return {"text": f"${{{{ json(default(steps.{draw.choice(names)}.output, 0)) }}}}"}
+
+    def walk(steps: list[dict[str, Any]], before: list[str]) -> None:
+        names = [*before]
+        for number, step in enumerate(steps):
+            for inner in ("group", "parallel", "finally"):
+                walk(step.get(inner, []), names)
+            if names and "call" in step and draw.random() < 0.5:
+                step["with"] = text(names)
+            if names and "compensate" in step:
+                step["compensate"] = {"call": "std.print", "with": text(names)}
+            later = [one["id"] for one in steps[number + 1 :]]
+            if len(later) > 1 and not before and draw.random() < 0.06:
+                first, other = draw.sample(later, 2)
+                step["next"] = {
+                    "first": [{"when": "${{ state.x < 2 }}", "to": first}, {"else": other}]
+                }
+            names.append(step["id"])
+
+    walk(flow["steps"], [])
+    if draw.random() < 0.3:
+        flow["outputs"] = {"one": text([step["id"] for step in flow["steps"]])["text"]}
+    return flow
+
+
+# Who is the last
+
+
+@pytest.mark.parametrize(
+    ("steps", "more", "found"),
+    [
+        ("{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}'}", "", {"b": ["a"]}),
+        (
+            "{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}'},"
+            " {id: c, group: [{id: d, output: '${{ steps.a.output + 1 }}'}]}",
+            "",
+            {"c": ["a"]},
+        ),
+        (
+            "{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}'}",
+            "outputs: {x: '${{ steps.a.output }}'}",
+            {},
+        ),
+        (
+            "{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}'}",
+            "finally: [{id: f, output: '${{ steps.a.output }}'}]",
+            {},
+        ),
+        (
+            "{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}', compensate:"
+            " {call: std.print, with: {text: '${{ string(steps.a.output) }}'}}}",
+            "",
+            {},
+        ),
+        (
+            "{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}',"
+            " next: {first: [{when: '${{ steps.a.output > 1 }}', to: a}, {else: end}]}}",
+            "",
+            {},
+        ),
+        (
+            "{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}'}",
+            "on_error: [{next: a}]",
+            {},
+        ),
+        (
+            "{id: a, output: 1}, {id: g, group: [{id: b, output: '${{ steps.a.output }}'}],"
+            " finally: [{id: f, output: '${{ steps.a.output }}'}]}",
+            "",
+            {},
+        ),
+    ],
+    ids=["next", "inside a group", "outputs", "finally", "compensate", "cycle", "handler of the"
+         " flow", "finally of a group"],
+)  # fmt: skip
+def test_the_last_step_to_name_another_one_forgets_it(
+    steps: str, more: str, found: dict[str, list[str]]
+) -> None:
+    assert forgets(compiled(steps, more)) == found
+
+
+def test_a_subflow_forgets_its_own_steps() -> None:
+    flow = compiled(
+        "{id: a, output: 1}, {id: s, flow: sub}, {id: b, output: '${{ steps.a.output }}'}",
+        "flows: {sub: {steps: [{id: a, output: 1}, {id: b, output: '${{ steps.a.output }}'},"
+        " {id: c, approval: Ok?}]}}",
+    )
+    inner = [step for step in flow["steps"] if step.get("forgets")]
+    assert [[flow["steps"][one]["id"] for one in step["forgets"]] for step in inner] == [["a"]] * 2
+    played = Simulator(graph_of(flow)).start().run()
+    assert [one for one in records(played.state).values() if len(one) == 1] == [{"n": 1}]
+
+
+def test_the_state_of_a_chain_stays_small() -> None:
+    """kernel-semantics 4.4: what is dead is not in a snapshot."""
+    steps = ", ".join(
+        f"{{id: s{n}, call: std.print, with: {{text: '${{{{ string(steps.s{n - 1}.output) }}}}'}}}}"
+        for n in range(1, 60)
+    )
+    flow = compiled(f"{{id: s0, output: 1}}, {steps}, {{id: end_, approval: Ok?}}")
+    script = {step["id"]: lambda _run: "x" * 1000 for step in flow["steps"]}
+    played = Simulator(graph_of(flow), script).start().run()
+    assert played.waits()
+    assert len(pack(played.state)) < 4_000
+
+
+def test_a_branch_keeps_what_another_one_names() -> None:
+    flow = compiled(
+        f"{{id: a, output: 1, next: {{all: [b, c]}}}},"
+        f" {{id: b, {CALL}, next: d}}, {{id: c, approval: Ok?, next: d}},"
+        " {id: d, join: all, output: '${{ steps.a.output }}'}"
+    )
+    assert forgets(flow) == {"d": ["a"]}
+    played = Simulator(graph_of(flow)).start().run()
+    [wait] = played.waits()
+    played.decide(wait["address"], "approve")
+    played.run()
+    assert played.state["status"] == "succeeded"
