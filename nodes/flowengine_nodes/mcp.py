@@ -116,7 +116,11 @@ class Mcp(StepKind):
         args = {**input["args"], **input.get("bind", {})}
         offered = input.get("offered") or {}
         tool = offered.get("tool") or task["tool"]
-        answer = await session.async_call_tool(tool, args, digest=offered.get("digest"))
+        asked = context.approval
+        approved = None if asked is None or offered else session.approved(asked.get("source"))
+        answer = await session.async_call_tool(
+            tool, args, digest=offered.get("digest"), approved=approved
+        )
         if answer.is_error:
             data = {"content": answer.content, "structured": answer.structured}
             raise ToolError(

@@ -27,7 +27,7 @@ from flowengine.sdk import (
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
 from flowengine.sdk.step_kind import OfferedTool
 from flowengine_envs.mcp.messages import BROKEN, TOO_LARGE, brief, broken, fault, too_large
-from flowengine_envs.mcp.tool_list import Changed, ToolList, offer
+from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList, offer
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError
@@ -118,6 +118,19 @@ class Session(Resource):
         """
         return [offer(tool, str(tool["name"])) for tool in await self._tools.all()]
 
+    @staticmethod
+    def approved(source: str | None) -> Approved:
+        """Return what people have approved of a tool, for `call_tool`.
+
+        Args:
+            source: Digest of what they knew of it; None: nothing, the session was not open.
+        """
+        return Approved(source)
+
+    def tool_text(self, name: str) -> str | None:
+        """Return what the server said of a tool when it was asked last; None: nothing yet."""
+        return self._tools.text(name)
+
     offers = blocking(_offers)
     async_offers = awaitable(_offers)
 
@@ -140,6 +153,7 @@ class Session(Resource):
         *,
         timeout: float | None = None,
         digest: str | None = None,
+        approved: Approved | None = None,
     ) -> ToolResult:
         """Call a tool once.
 
@@ -150,6 +164,7 @@ class Session(Resource):
             args: Its arguments.
             timeout: Seconds to wait for the answer; default: `limits.time`.
             digest: That of the tool when it was offered; None: it is called whatever it is now.
+            approved: What people have approved, if they were asked.
 
         Returns:
             The answer, an error of the tool included.
@@ -161,7 +176,7 @@ class Session(Resource):
             LimitExceeded: The answer has more than `limits.output` bytes.
             EnvironmentLost: The server is gone; whether the tool ran is not known.
         """
-        await self._tools.check(name, digest)
+        await self._tools.check(name, digest, approved)
         answer = await self._ask(
             lambda client: client.call_tool(name, dict(args or {})), f"tool {name}", timeout
         )

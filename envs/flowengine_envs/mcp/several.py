@@ -9,7 +9,7 @@ from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
 from flowengine.sdk.step_kind import OfferedTool
 from flowengine_envs.mcp.session import Session, ToolResult
-from flowengine_envs.mcp.tool_list import nearest
+from flowengine_envs.mcp.tool_list import Approved, nearest
 
 
 class Sessions(Resource):
@@ -56,6 +56,7 @@ class Sessions(Resource):
         *,
         timeout: float | None = None,
         digest: str | None = None,
+        approved: Approved | None = None,
     ) -> ToolResult:
         """Call a tool once, as `Session.call_tool` does.
 
@@ -64,6 +65,7 @@ class Sessions(Resource):
             args: Its arguments.
             timeout: Seconds to wait for the answer; default: `limits.time`.
             digest: That of the tool when it was offered; None: it is called whatever it is now.
+            approved: What people have approved, if they were asked.
 
         Returns:
             The answer, an error of the tool included.
@@ -78,7 +80,16 @@ class Sessions(Resource):
         if server not in self.servers:
             message = f"{self.name}: there is no server '{server}'{nearest(server, self.servers)}"
             raise ToolError(message, retryable=False)
-        return await self.servers[server]._call_tool(tool, args, timeout=timeout, digest=digest)
+        return await self.servers[server]._call_tool(
+            tool, args, timeout=timeout, digest=digest, approved=approved
+        )
+
+    approved = staticmethod(Session.approved)
+
+    def tool_text(self, name: str) -> str | None:
+        """Return what a server said of a tool when it was asked last; None: nothing yet."""
+        server, _, tool = name.partition(".")
+        return self.servers[server].tool_text(tool) if server in self.servers else None
 
     call_tool = blocking(_call_tool)
     async_call_tool = awaitable(_call_tool)

@@ -33,6 +33,13 @@ class Changed(NamedTuple):
     removed: list[str]
 
 
+class Approved(NamedTuple):
+    """What people have approved of a tool whose call is about to be made."""
+
+    source: str | None
+    """Digest of what they knew of it; None: the session was not open yet."""
+
+
 class ToolList:
     """What is known of the tools of one server.
 
@@ -51,6 +58,10 @@ class ToolList:
         """Name → digest of all that is said of it."""
         self._offered: dict[str, str] = {}
         """Name → digest of what models are told of it."""
+        self._texts: dict[str, str] = {}
+        """Name → all that is said of it, for people."""
+        self._first: dict[str, str] = {}
+        """The same, as it was when the session learned of the tool."""
         self._outdated = True
         self.changed: Changed | None = None
         """The difference that was found last."""
@@ -64,12 +75,19 @@ class ToolList:
         async with self._reading:
             return await self._all()
 
-    async def check(self, name: str, digest: str | None = None) -> None:
+    def text(self, name: str) -> str | None:
+        """Return what the server said of a tool when it was asked last; None: nothing."""
+        return self._texts.get(name)
+
+    async def check(
+        self, name: str, digest: str | None = None, approved: Approved | None = None
+    ) -> None:
         """Refuse a tool that the server has not, or has no longer.
 
         Args:
             name: Its name.
             digest: That of what was offered; None: whatever it is now.
+            approved: What people have approved, if they were asked.
 
         Raises:
             ToolChanged: It is another one now.
@@ -86,6 +104,23 @@ class ToolList:
         if digest is not None and digest != self._offered[name]:
             message = f"{self._name}: the tool '{name}' has changed since it was offered"
             raise ToolChanged(f"{message}; it was not called", retryable=False)
+        if approved is not None:
+            self._check_approved(name, approved)
+
+    def _check_approved(self, name: str, approved: Approved) -> None:
+        """Refuse a tool of which something else is said than what people have approved."""
+        now, first = self._texts[name], self._first[name]
+        known = approved.source or digest_of(first)
+        if digest_of(now) == known:
+            return
+        # From now on this is what an approval without a text of its own is of.
+        self._first[name] = now
+        message = f"{self._name}: the tool '{name}' has changed since its call was approved"
+        raise ToolChanged(
+            f"{message}; it was not called",
+            data={"approved": {"before": first, "now": now}},
+            retryable=False,
+        )
 
     async def watch(self, client: Client) -> None:
         """Hear of changes, where the revision of the protocol wants that to be asked for.
@@ -110,6 +145,8 @@ class ToolList:
             raise
         self._compare({str(tool["name"]): _digest(tool) for tool in tools})
         self._offered = {str(tool["name"]): offer(tool, "").digest for tool in tools}
+        self._texts = {str(tool["name"]): text_of(tool) for tool in tools}
+        self._first = {**self._texts, **self._first}
         return tools
 
     def _check_names(self, tools: Tools) -> None:
@@ -158,6 +195,18 @@ def offer(tool: Mapping[str, Plain], name: str) -> OfferedTool:
     about, schema = tool.get("description"), tool.get("inputSchema")
     told = {"name": tool["name"], "description": about, "inputSchema": schema}
     return OfferedTool(name, str(about or ""), schema, _digest(told))
+
+
+def text_of(tool: Mapping[str, Plain]) -> str:
+    """Return all that a server says of a tool, as lines that can be compared."""
+    rest = {key: value for key, value in tool.items() if key != "description"}
+    said = json.dumps(rest, indent=2, sort_keys=True, ensure_ascii=False)
+    return f"{tool.get('description') or ''}\n{said}\n"
+
+
+def digest_of(text: str) -> str:
+    """Return the digest of a text."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def _digest(tool: Mapping[str, Plain]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.environments.opened import Had, NotAgain, Opened
 from flowengine.engines.environments.requests import (
@@ -184,6 +184,14 @@ class Environments:
     def has_any(self, execution: str) -> bool:
         """Return whether an execution has any environment that is kept for it."""
         return execution in self._owners
+
+    def opened(self, execution: str, name: str) -> Any:
+        """Return what is open for an execution under a name; None: nothing is."""
+        for owner in self._owners.get(execution, ()):
+            for handle in self._kept.get(owner, {}).values():
+                if handle.resource_key == name:
+                    return handle.resource
+        return None
 
     async def finish(self, context: ExecutionContext, flow: CompiledFlow) -> None:
         """Give back all that an execution has, which is over."""

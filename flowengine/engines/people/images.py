@@ -63,7 +63,9 @@ def _url(image: str | os.PathLike[str] | bytes) -> str:
         return Image.model_validate(given).url
     except ValidationError:
         raise InputError(
-            f"{named} is none that models take", field="image", hint="give PNG, JPEG, GIF or WebP"
+            f"{named} is not one that models take",
+            field="image",
+            hint="give PNG, JPEG, GIF or WebP",
         ) from None
 
 

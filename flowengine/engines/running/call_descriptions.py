@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
+from flowengine.engines.executions.calls import environments_of, subject_of, tool_of
 from flowengine.errors import NotFound
 from flowengine.sdk import StepKind
 
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.kernel.events import Described
+    from flowengine.kernel.commands import Run
+    from flowengine.kernel.events import Described, ErrorData, Event
+    from flowengine.kernel.graph.specs import StepSpec
 
 LONGEST = 1 << 20
 """Characters of a tool's text that are kept."""
@@ -30,7 +34,32 @@ def has_source(execution: Execution, step: int) -> bool:
     return registry.kind_class(spec["kind"]).source is not StepKind.source
 
 
-def described(execution: Execution, wait: int, step: int, now: int) -> Described | None:
+def said_by_server(host: Host, execution: Execution, step: int) -> str | None:
+    """Return what a server says of the tool that a step calls; None: no session is open here."""
+    spec = execution.linked.compiled["steps"][step]
+    if spec.get("action") != "task" or "kind" not in spec:
+        return None
+    if registry.kind_class(spec["kind"]).session is None:
+        return None
+    task = spec["task"]
+    session = host.environments.opened(execution.id, _session_name(spec, task["server"]))
+    find = getattr(session, "tool_text", None)
+    found: str | None = None if find is None else find(task["tool"])
+    return found
+
+
+def _session_name(spec: StepSpec, place: str) -> str:
+    """Return the name of the environment that a session with a server is."""
+    uses: Any = environments_of(spec)
+    declared = uses[place][1].get("spec") if place in uses else None
+    if declared is None or declared[0] != "const":
+        return place  # what expressions give names no other one
+    return str(declared[1].get("resource_key", place))
+
+
+def described(
+    execution: Execution, wait: int, step: int, now: int, said: str | None = None
+) -> Described | None:
     """Return what is told of a call that people are asked about; the text is kept.
 
     Args:
@@ -38,13 +67,14 @@ def described(execution: Execution, wait: int, step: int, now: int) -> Described
         wait: Number of the question.
         step: The step that calls.
         now: The time (ms).
+        said: What the server says of the tool, if it is one of a server.
 
     Returns:
         The event; None: nothing is known of it.
     """
-    if not has_source(execution, step):
-        return None
-    text = execution.linked.runner.source(step)
+    text = said
+    if text is None and has_source(execution, step):
+        text = execution.linked.runner.source(step)
     if text is None:
         return None
     kept: dict[str, Any] = execution.context.artifacts.put(_packed(text), "tool.txt")  # type: ignore[assignment]
@@ -89,6 +119,35 @@ def difference(host: Host, execution: Execution, step: int, approved: str) -> st
     except (NotFound, OSError):
         return "the text of the tool is another one; what it was is not kept"
     return _compared(before.decode(), now.decode())
+
+
+def asked_anew(host: Host, execution: Execution, run: Run, error: ErrorData) -> Event | None:
+    """Return that people are asked again, if an attempt found another tool than they approved.
+
+    Args:
+        run: The attempt, which has called nothing.
+        error: How it ended.
+
+    Returns:
+        The event; None: it ended otherwise.
+    """
+    data: Any = error.get("data")
+    if error["type"] != "ToolChanged" or not isinstance(data, dict) or "approved" not in data:
+        return None
+    approved: Any = run.approved
+    if approved is None or run.unit not in execution.state["units"]:
+        return None
+    before, now = data["approved"]["before"], data["approved"]["now"]
+    if "source" in approved:
+        with suppress(NotFound, OSError):
+            before = host.store.artifact(approved["source"]).read_bytes().decode()
+    step = execution.linked.compiled["steps"][run.step]
+    event: dict[str, Any] = {
+        "type": "asked", "at": host.clock.now(), "unit": run.unit, "attempt": run.attempt,
+        "tool": tool_of(step, {}), "version": approved["version"],
+        "subject": subject_of(step, run.args, run.input), "difference": _compared(before, now),
+    }  # fmt: skip
+    return event  # type: ignore[return-value] # built key by key
 
 
 def _packed(text: str) -> bytes:

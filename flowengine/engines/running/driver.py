@@ -447,9 +447,10 @@ class Driver:
 
             if answer(self.host, execution, asked):
                 return True
-        from flowengine.engines.running.call_descriptions import described
+        from flowengine.engines.running.call_descriptions import described, said_by_server
 
-        event = described(execution, asked.wait, asked.step, self.host.clock.now())
+        said = said_by_server(self.host, execution, asked.step)
+        event = described(execution, asked.wait, asked.step, self.host.clock.now(), said)
         source = None
         if event is not None:
             source = event["source"]

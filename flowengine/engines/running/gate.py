@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
 from flowengine.engines.executions.calls import (
     environments_of,
@@ -69,7 +70,8 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
         message = f"{tool!r} was not called: {said.rule} refuses it"
         return _refused(host, run, tool, said.rule, message)
     changed = None
-    if run.approved is not None and "source" in run.approved:
+    is_served = registry.kind_class(step["kind"]).session is not None
+    if run.approved is not None and "source" in run.approved and not is_served:
         changed = difference(host, execution, run.step, run.approved["source"])
     version, ended = version_of(step, offered), _ended_grant(host, execution, run)
     if changed is None and ended is None and _stands(said, run, version, step):

@@ -262,6 +262,11 @@ class Local(Driver):
                 partial(self._patience, execution, run),
             )
         except AttemptFailed as failure:
+            if run.approved is not None and failure.error["type"] == "ToolChanged":
+                from flowengine.engines.running.call_descriptions import asked_anew
+
+                if (event := asked_anew(self.host, execution, run, failure.error)) is not None:
+                    return event
             return failed(run, failure, self.host.clock.now())
         except asyncio.CancelledError:
             return None

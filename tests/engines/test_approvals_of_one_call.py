@@ -1,0 +1,113 @@
+"""An approval is of one call of a step: who decides in a program, or nobody there to decide."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flowengine import Engine
+from flowengine.sdk.tool_calls import ApprovalResponse, ToolCall
+from flowengine.tool_environment.authority import CallbackAuthority
+
+FLOW = """
+flowengine: 1
+id: it
+tools: {send: {python: "sending:send", approval: APPROVAL}}
+steps:
+  - id: a
+    call: send
+    with: {texts: ["${{ 'round ' + string(round.number) }}"]}
+    loop: {until: "${{ round.number >= 2 }}", max: 2}
+"""
+SEND = """
+def send(texts: list[str]) -> str:
+    with open("sent.txt", "a") as file:
+        file.write(f"{texts[0]};")
+    return texts[0]
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    Path("sending.py").write_text(SEND)
+
+
+def write(approval: str) -> str:
+    Path("flow.yaml").write_text(FLOW.replace("APPROVAL", approval))
+    return "flow.yaml"
+
+
+def sent() -> str:
+    return Path("sent.txt").read_text() if Path("sent.txt").exists() else ""
+
+
+def test_what_a_program_approved_runs_whatever_it_changes_and_other_arguments_are_asked_anew() -> (
+    None
+):
+    asked: list[ToolCall] = []
+
+    def callback(call: ToolCall) -> ApprovalResponse:
+        asked.append(call)
+        call.args["texts"][0] = "something else"
+        call.args["more"] = 1
+        return ApprovalResponse(approved=True)
+
+    with Engine("store", tool_authority=CallbackAuthority(callback)) as engine:
+        result = engine.run(write("ask"))
+        assert result.status == "succeeded", result.error
+        engine.resume(result.execution)
+    assert sent() == "round 1;round 2;"
+    assert len(asked) == 2
+
+
+def test_a_yes_to_one_round_is_none_to_the_next_and_runs_once() -> None:
+    with Engine("store") as engine:
+        [wait] = engine.run(write("ask")).waits
+    for number in (1, 2):
+        with Engine("store") as engine:
+            result = engine.approve(wait["id"]).result
+            assert result is not None
+            engine.approve(wait["id"])  # the same answer again is no other one
+            assert sent() == "".join(f"round {one};" for one in range(1, number + 1))
+            if number == 1:
+                [wait] = result.waits
+                assert wait["subject"] == {"texts": ["round 2"]}
+    assert result is not None
+    assert result.status == "succeeded"
+
+
+@pytest.mark.parametrize("approval", ["required", "ask"])
+def test_without_a_terminal_a_call_waits(approval: str) -> None:
+    """No setting, rule or missing terminal says yes to a tool that requires a person."""
+    Path("config/flowengine").mkdir(parents=True)
+    tool = "send" if approval == "required" else "other"
+    Path("config/flowengine/policies.yaml").write_text(f"policies: [{{allow: {tool}}}]\n")
+    command = [sys.executable, "-m", "flowengine", "--store", "store", "run", write(approval)]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 4, done.stderr
+    assert sent() == ""
+    assert "Call 'send'?" in done.stderr
+    with Engine("store") as engine:
+        [wait] = engine.waits().items
+        assert wait.get("required", False) is (approval == "required")
+        engine.approve(wait["id"], resume=False)
+        engine.resume(wait["execution"])
+        assert sent() == "round 1;"
+
+
+def test_a_rule_that_answers_is_in_the_record_of_the_execution() -> None:
+    Path("config/flowengine").mkdir(parents=True)
+    Path("config/flowengine/policies.yaml").write_text("policies: [{allow: send}]\n")
+    with Engine("store") as engine:
+        result = engine.run(write("ask"))
+        assert result.status == "succeeded"
+        decided = [one for one in engine.events(result.execution) if one["type"] == "decided"]
+    assert [(one["by"], one["via"]) for one in decided] == [("policy", "policy")] * 2
+    assert all("allow" in one["comment"] for one in decided)
