@@ -8,10 +8,10 @@ of the context, and to whom the conversation is handed over.
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from flowengine.agents.kept_images import keep
 from flowengine.sdk import Plain, StepContext, ToolError
 from flowengine.sdk.text_ends import ends_in_bytes, ends_in_characters
 
@@ -35,7 +35,7 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
     to = None
     if _is_result(result):
         made["context"] = _plain_context(result.context_variables or {})
-        made["more"] = _image_messages(getattr(result, "image", None))
+        made["more"] = _image_messages(context, getattr(result, "image", None))
         to, result = result.agent, result.value
     elif _is_agent(result):
         to, result = result, ""
@@ -117,10 +117,10 @@ def _handed_over(made: dict[str, Plain], known: list[str], to: Any, content: str
     return content or f"Handed over to {name}."
 
 
-def _image_messages(image: Any) -> list[Plain]:
+def _image_messages(context: StepContext, image: Any) -> list[Plain]:
     """Return the message with the images of a result; none, if it has none."""
     images = image if isinstance(image, list | tuple) else [image]
-    urls = [_url(one) for one in images if one]
+    urls = [keep(context.execution.artifacts, one) for one in images if one]
     if not urls:
         return []
     return [_image_message(urls, "The image:" if len(urls) == 1 else "The images:")]
@@ -129,15 +129,6 @@ def _image_messages(image: Any) -> list[Plain]:
 def _image_message(urls: Sequence[str], text: str) -> dict[str, Plain]:
     shown = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
     return {"role": "user", "content": [{"type": "text", "text": text}, *shown]}
-
-
-def _url(image: Any) -> Any:
-    if isinstance(image, bytes | bytearray):
-        from flowengine.sdk.tool_calls import media_type
-
-        kind = media_type(bytes(image[:16])) or "image/png"
-        return f"data:{kind};base64,{b64encode(bytes(image)).decode()}"
-    return image
 
 
 def _cut(context: StepContext, text: str, task: Mapping[str, Plain]) -> str:

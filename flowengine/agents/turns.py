@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
 from flowengine.agents import endings
 from flowengine.agents.context_window import RequestSize, shown, size_of
 from flowengine.agents.endings import GOING_ON, End
+from flowengine.agents.kept_images import illustrated
 from flowengine.agents.models.call_ids import CallIds
 from flowengine.agents.models.errors import ContextWindowExceeded
 from flowengine.agents.models.port import (
@@ -94,7 +95,11 @@ class Turn:
         """
         found, request = self._ready(context)
         listen = partial(_pass_on, context, self.called) if context.followed else None
-        ask = partial(found.complete, listen=listen)
+
+        async def ask(request: ModelRequest) -> ModelReply:
+            images = illustrated(request.messages, context.execution.artifacts.path)
+            return await found.complete(replace(request, messages=images), listen)
+
         try:
             return await ask_within(context.granted, found, request, self._last, ask)
         except ContextWindowExceeded as error:

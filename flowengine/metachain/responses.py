@@ -7,7 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.agent import Agent, Response
+from flowengine.agents.kept_images import with_data
 from flowengine.agents.used import Used, used, used_by_model
+from flowengine.engines.host import KeptFiles
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
@@ -31,7 +33,8 @@ def response(engine: Engine, result: Result, agents: Mapping[str, Agent], given:
         return Response(execution=result.execution, waits=[dict(one) for one in result.waits])
     run: dict[str, Any] = result.outputs["run"]
     ended: Any = "no_progress" if run["no_progress"] else result.outputs["outcome"]
-    history = run["messages"]
+    find = KeptFiles(engine.store, result.execution).path
+    history = [with_data(one, find) for one in run["messages"]]
     agent = agents.get(run["agent"])
     return Response(
         messages=history[given:],

@@ -15,6 +15,8 @@ BROWSER = "browser"
 """The kind of environment, and the name of the one that is used."""
 _SHOWN = 4000
 """Characters of the text, and of the tree, that a model is shown at once."""
+_BESIDE_PICTURE = 500
+"""Characters of the text that go with a picture."""
 
 
 class _Verb(NamedTuple):
@@ -27,7 +29,16 @@ class _Verb(NamedTuple):
     effect: Effect = "once"
 
 
-async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
+class _Picture(NamedTuple):
+    """What a tool gives a model: text, and an image for one that sees."""
+
+    value: str
+    image: bytes | None
+    agent: None = None
+    context_variables: Mapping[str, Plain] = {}
+
+
+async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Any:
     """Call one of these tools.
 
     Args:
@@ -41,6 +52,10 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
     if tool == "browser_read":
         seen = await browser.async_observe()
         return browser.told(seen, _SHOWN, 0, args["offset"])
+    if tool == "browser_look":
+        seen = await browser.async_step({"action": "screenshot", **args})
+        said = browser.told(seen, _BESIDE_PICTURE, 0)
+        return _Picture(said, seen.screenshot or None) if context.for_model else said
     if tool == "browser_find":
         return browser.found(await browser.async_observe(), args["text"])
     seen = await browser.async_step({"action": _VERBS[tool].action, **args})
@@ -208,6 +223,16 @@ TOOLS: dict[str, Tool] = {
         "args": record(
             {"offset": {**WHOLE, "minimum": 0, "description": "As the last answer says."}},
             ["offset"],
+        ),
+        "returns": TEXT,
+        "effect": "idempotent",
+        "environment": BROWSER,
+        "apart": True,
+    },
+    "browser_look": {
+        "description": "Shows a picture of the page, for what its text does not say.",
+        "args": record(
+            {"full_page": {**FLAG, "description": "Whether of all of it, not only the window."}}, []
         ),
         "returns": TEXT,
         "effect": "idempotent",

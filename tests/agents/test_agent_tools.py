@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,9 @@ def test_an_image_is_a_message_of_its_own(tmp_path: Path) -> None:
     tool, image = case.sent(1)[-2:]
     assert tool["content"] == "drawn"
     assert image["content"][1]["image_url"]["url"] == "data:image/png;base64,iVBORw=="
+    journal = "".join(str(each) for each in case.journal())
+    assert "iVBORw" not in journal
+    assert f"artifact:{sha256(bytes([0x89]) + b'PNG').hexdigest()}" in journal
 
 
 def test_a_tool_that_overruns_its_timeout_is_told(tmp_path: Path) -> None:

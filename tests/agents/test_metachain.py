@@ -1008,9 +1008,11 @@ def test_an_image_is_a_message_of_its_own(bench: Bench) -> None:
     def look() -> Result:
         return Result(value="a dot", image=b"\x89PNG\r\n\x1a\n")
 
-    bench.run(Agent(name="A", functions=[look]), [{"calls": [call("look")]}, {"text": "so"}])
+    agent = Agent(name="A", functions=[look])
+    found = bench.run(agent, [{"calls": [call("look")]}, {"text": "so"}])
 
     answer, shown = bench.sent(1)[-2:]
+    assert found.messages[-2] == shown
     assert (answer["role"], answer["content"]) == ("tool", "a dot")
     assert shown["role"] == "user"
     assert shown["content"][-1]["image_url"]["url"].startswith("data:image/png;base64,")

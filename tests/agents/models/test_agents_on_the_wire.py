@@ -116,6 +116,24 @@ def boom(why: str): "Fail."
     assert "An image was left out" in json.dumps(image["content"])
 
 
+def test_a_model_with_vision_is_sent_the_data_of_an_image(wire: Wire, tmp_path: Path) -> None:
+    wire.answer(calling("add", {"a": 1, "b": 2}), replied("A cat."))
+    drawing = """
+from flowengine.agents import Result
+
+def add(a: int, b: int):
+    "Draw."
+    return Result(value="drawn", image="data:image/jpeg;base64,/9j/4A==")
+
+def boom(why: str): "Fail."
+"""
+
+    run(tmp_path, wire, "openai/gpt-4o", python=drawing)
+
+    *_, image = wire.requests[-1].body["messages"]
+    assert image["content"][1]["image_url"]["url"] == "data:image/jpeg;base64,/9j/4A=="
+
+
 def test_a_conversation_that_the_provider_refuses_is_reduced_and_sent_again(
     wire: Wire, tmp_path: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 import struct
 from pathlib import Path
@@ -131,6 +133,29 @@ def test_an_agent_uses_a_browser_by_references(web: Web, tmp_path: Path) -> None
         assert each.rstrip().endswith(f"</content {mark[1]}>")
     offers = {one.name: one for one in case.model.requests[0].tools}
     assert sorted(offers["std.browser_fill"].parameters["properties"]) == ["ref", "submit", "text"]
+
+
+def test_an_agent_looks_at_a_picture_that_the_journal_does_not_hold(
+    web: Web, tmp_path: Path
+) -> None:
+    url = web.page("/s", PAGE, "Search")
+    script = [
+        {"calls": [call("std.browser_open", url=url)]},
+        {"calls": [call("std.browser_look")]},
+        {"text": "done"},
+    ]
+    tools = "std.browser_open, std.browser_look"
+    case = Case(tmp_path, AGENT.format(place=web.place, tools=tools), script)
+    assert case.run().status == "succeeded"
+    told, shown = case.sent(2)[-2:]
+    assert told["content"].startswith(f"Address: {url}")
+    picture = shown["content"][1]["image_url"]["url"]
+    assert picture.startswith("data:image/png;base64,")
+    data = base64.b64decode(picture.partition(",")[2])
+    assert struct.unpack(">II", data[16:24]) == (1280, 720)
+    journal = str(case.journal())
+    assert picture[-100:] not in journal
+    assert f"artifact:{hashlib.sha256(data).hexdigest()}" in journal
 
 
 def observed(**fields: Any) -> WebObservation:
