@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.browser import faults
+from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.observation import Downloaded
 from flowengine_envs.file_names import safe, unused
 
@@ -70,7 +71,7 @@ class Downloads:
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _take(self, download: Download) -> None:
-        url = download.url if not download.url.startswith("data:") else "data:"
+        url = shown_url(download.url) if not download.url.startswith("data:") else "data:"
         try:
             reason = await self._arrived(download)
             if not reason:
@@ -80,7 +81,7 @@ class Downloads:
             reason = str(error).splitlines()[0]
         except OSError as error:
             reason = f"it cannot be written: {error.strerror}"
-        self._done.append(Downloaded("", 0, url[:2000], reason))
+        self._done.append(Downloaded("", 0, url, reason))
 
     async def _arrived(self, download: Download) -> str:
         """Wait until it is complete, and return why it is not."""
@@ -129,7 +130,7 @@ class Downloads:
             await asyncio.to_thread((self._workspace / path).chmod, 0o644, follow_symlinks=False)
         finally:
             await asyncio.to_thread(remove_scratch, folder)
-        return Downloaded(path, len(data), url[:2000])
+        return Downloaded(path, len(data), url)
 
     def _free(self, suggested: str) -> str:
         """Return a path that no other file has."""

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 __all__ = ["BrowserEnv", "WebObservation", "click", "fill", "read_on", "visit_url"]
 
 _SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": Host}
+KEY = "web_env"
+"""The context variable in which the tools find a browser."""
+_DECLARE = (
+    "give the run context_variables={'web_env': BrowserEnv(network=\"public\")}; in a flow file, "
+    "declare environments: {browser: {kind: browser, policy: {network: public}}} and use the tools "
+    "std.browser_open, std.browser_click, …"
+)
 _SHOWN = 4000
 """Characters of the content in the answer of a tool."""
 _Done = TypeVar("_Done")
@@ -192,10 +199,6 @@ def _shown(seen: WebObservation, offset: int = 0) -> Shown:
     if end < len(seen.content):
         told |= {"total": len(seen.content), "next_offset": end}
     return Shown(json.dumps(told, ensure_ascii=False), seen.screenshot or None)
-
-
-KEY = "web_env"
-_DECLARE = f"pass context_variables={{'{KEY}': BrowserEnv()}}"
 
 
 @with_env(KEY, _DECLARE)

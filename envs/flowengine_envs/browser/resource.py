@@ -97,10 +97,10 @@ class Browser(Verbs):
         await self._start(state if isinstance(state, dict) else self._named_state())
         address = kept.get("url")
         if isinstance(address, str) and address.startswith(("http://", "https://")):
-            seen = await self._done("navigate", {"url": address})
+            await self._done("navigate", {"url": address})
             self._again = (
-                f"The browser was opened again, at its last address {seen.url}: forms, scroll "
-                "positions and other tabs are gone."
+                "The browser was opened again, at its last address: forms, scroll positions and "
+                "other tabs are gone."
             )
 
     async def close(self) -> None:

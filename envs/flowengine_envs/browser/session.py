@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.browser import faults
+from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.observation import DialogShown, Tab
 from flowengine_envs.browser.page_text import read_page
 
@@ -241,7 +242,7 @@ class Session:
         titles = await asyncio.gather(*(each.title() for each in tabs))
         shown = self.tab if self.tabs else None
         return [
-            Tab(at, each.page.url[:2000], title, each is shown)
+            Tab(at, shown_url(each.page.url), title, each is shown)
             for at, (each, title) in enumerate(zip(tabs, titles, strict=True))
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from flowengine_envs.browser.observation import WebObservation
@@ -9,6 +10,9 @@ from flowengine_envs.untrusted import marked, one_line
 
 _MOST = 20
 """Lines, tabs, files or dialogs that are listed."""
+_ELEMENTS = "Elements (their names may be labels that the page does not show):"
+_NAME = re.compile(r'"((?:[^"\\]|\\.){300})(?:[^"\\]|\\.)+"|(^ *- /[a-z]+: .{300}).+', re.MULTILINE)
+"""Names and attributes of elements that are too long: they may hold what no person sees."""
 _AROUND = 100
 """Characters that are shown on each side of what was found."""
 
@@ -26,17 +30,18 @@ def told(seen: WebObservation, text: int, tree: int, offset: int = 0) -> str:
         What the project says of it, and in a marked block what the page says.
     """
     content, rest = _part(seen.content, offset, text)
-    elements = first_lines(seen.ax_tree, tree)
+    whole = _with_short_names(seen.ax_tree) if tree else ""
+    elements = first_lines(whole, tree)
     head = [*_head(seen)]
     if rest or offset:
         end = offset + len(content)
         more = f"; read on with offset {end}" if rest else ""
         head.append(f"Text: characters {offset} to {end} of {len(seen.content)}{more}")
-    left = len(seen.ax_tree) - len(elements) + seen.ax_tree_left_out
+    left = len(whole) - len(elements) + seen.ax_tree_left_out
     if tree and left:
         head.append(f"Elements: {left} more characters are left out; look for a part of a name")
     said = [*_said(seen), content or "(no text)"]
-    said += ["", "Elements:", elements.rstrip()] if elements else []
+    said += ["", _ELEMENTS, elements.rstrip()] if elements else []
     return "\n".join([*head, marked("\n".join(said), seen.url)])
 
 
@@ -48,14 +53,19 @@ def found(seen: WebObservation, text: str) -> str:
         text: What to look for; case does not count.
     """
     wanted = text.casefold()
-    lines = [line.strip() for line in seen.ax_tree.splitlines() if wanted in line.casefold()]
+    tree = _with_short_names(seen.ax_tree)
+    lines = [line.strip() for line in tree.splitlines() if wanted in line.casefold()]
     passages = [*_passages(seen.content, wanted)] if wanted else []
     said = [f"Title: {one_line(seen.title)}"]
-    for name, all_of in (("Elements", lines), ("Passages", passages)):
+    for name, all_of in ((_ELEMENTS, lines), ("Passages:", passages)):
         shown = [one_line(each) for each in all_of[:_MOST]]
         more = [f"({len(all_of) - _MOST} more)"] if len(all_of) > _MOST else []
-        said += ["", f"{name}:", *(shown or ["(none)"]), *more]
+        said += ["", name, *(shown or ["(none)"]), *more]
     return "\n".join([*_head(seen), marked("\n".join(said), seen.url)])
+
+
+def _with_short_names(tree: str) -> str:
+    return _NAME.sub(lambda found: f'"{found[1]}…"' if found[1] else f"{found[2]}…", tree)
 
 
 def _head(seen: WebObservation) -> Iterator[str]:

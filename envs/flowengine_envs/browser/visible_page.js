@@ -7,6 +7,9 @@
   const inert = document.implementation.createHTMLDocument("");
   const copy = inert.importNode(root, true);
   const skipped = new Set(["SCRIPT", "STYLE", "TEMPLATE", "NOSCRIPT", "HEAD", "TITLE", "SVG", "MATH"]);
+  // What only programs read is a label, and no place for a text.
+  const labels = ["alt", "title", "placeholder", "aria-label"];
+  const label = 300;
   const backgrounds = new Map();
   let hidden = 0;
 
@@ -85,6 +88,10 @@
     }
     // What is kept can be seen: who reads it next need not judge it by its attributes again.
     for (const name of ["style", "hidden", "aria-hidden"]) twin.removeAttribute(name);
+    for (const name of labels) {
+      const said = twin.getAttribute(name);
+      if (said !== null && said.length > label) twin.setAttribute(name, said.slice(0, label) + "…");
+    }
     const unseen = lost || (drawn && !around && !select
       && (style.visibility !== "visible" || unreadable(element, style)));
     let counted = gone;

@@ -6,11 +6,16 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import pytest
 
+from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
-from tests.envs.browser.web import Web, redirect
+from flowengine_envs.sandboxes.namespace import Namespace
+from tests.envs.browser.web import Web, redirect, send
+from tests.envs.opening import opened
 
 
 class Canary:
@@ -140,3 +145,76 @@ def test_files_and_inner_pages_cannot_be_opened_by_a_page(browser: Browser, web:
         assert "Chromium" not in seen.content + seen.ax_tree
         for _ in range(len(seen.tabs) - 1):
             browser.close_tab()
+
+
+def test_service_workers_reach_no_more_than_pages(
+    browser: Browser, web: Web, canary: Canary
+) -> None:
+    script = f"fetch('http://127.0.0.1:{canary.port}/', {{mode: 'no-cors'}})"
+    web.pages["/worker.js"] = lambda handler: send(handler, script, type="text/javascript")
+    # A page gets past what Playwright puts in place of `register`.
+    body = """<p id=p>-</p><script>
+      const register = ServiceWorkerContainer.prototype.register;
+      register.call(navigator.serviceWorker, '/worker.js')
+        .then(() => { p.textContent = 'registered' }, e => { p.textContent = 'refused' });
+    </script>"""
+    browser.navigate(web.page("/registers", body))
+    seen = browser.wait_for(selector="text=/registered|refused/")
+    if seen.content == "registered" and not seen.blocked:
+        seen = browser.wait_for(seconds=1)
+    asked = "GET /worker.js" in web.asked
+    assert asked == bool(seen.blocked)
+    assert canary.count == 0
+    browser.navigate("about:blank")
+
+
+def test_credentials_go_to_their_server_only_and_are_not_shown(browser: Browser, web: Web) -> None:
+    sent: dict[str, str | None] = {}
+
+    def asks(handler: BaseHTTPRequestHandler) -> None:
+        sent[handler.path] = handler.headers.get("authorization")
+        if handler.headers.get("authorization") is None:
+            send(handler, "who?", status=401, www_authenticate="Basic realm=x")
+        else:
+            elsewhere = web.url("/elsewhere").replace("127.0.0.1", "localhost")
+            send(handler, "", status=302, set_cookie="token=c00kie; Path=/", location=elsewhere)
+
+    def elsewhere(handler: BaseHTTPRequestHandler) -> None:
+        sent[handler.path] = handler.headers.get("authorization")
+        sent["cookie"] = handler.headers.get("cookie")
+        send(handler, "<p>elsewhere</p>")
+
+    web.pages["/asks"], web.pages["/elsewhere"] = asks, elsewhere
+    with_password = web.url("/asks").replace("http://", "http://ada:s3cret@")
+    seen = browser.navigate(with_password)
+    assert seen.content == "elsewhere"
+    assert str(sent["/asks"]).startswith("Basic ")
+    assert (sent["/elsewhere"], sent["cookie"]) == (None, None)
+    failed = browser.navigate("http://ada:s3cret@no-such-host.invalid/")
+    plain = browser.navigate(with_password.replace("/asks", "/none"))
+    for each in (seen, failed, plain):
+        assert "s3cret" not in str(each.as_data())
+        assert "s3cret" not in Browser.told(each, 4000, 4000)
+
+
+def test_proxies_of_the_machine_are_not_used(
+    web: Web, canary: Canary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = f"http://127.0.0.1:{canary.port}"
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, proxy)
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login ada password s3cret\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "w").mkdir()
+    seen_by_server: list[str | None] = []
+
+    def page(handler: BaseHTTPRequestHandler) -> None:
+        seen_by_server.append(handler.headers.get("authorization"))
+        send(handler, "<p>direct</p>")
+
+    web.pages["/direct"] = page
+    asked = {"config": {"isolate": "process"}, "policy": {"network": [web.place]}}
+    with opened(BrowserProvider(), Namespace, tmp_path / "w", **asked) as browser:
+        assert browser.navigate(web.url("/direct")).content == "direct"
+    assert seen_by_server == [None]
+    assert canary.count == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from playwright.async_api import async_playwright
 
 from flowengine.agents import Agent, LoggerManager, function_to_json
@@ -18,6 +19,7 @@ from flowengine.metachain import MetaChain
 from flowengine.sdk import EnvironmentClosed, EnvironmentUnavailable, ValidationError
 from flowengine_envs.browser import installation
 from flowengine_envs.browser.env import BrowserEnv, click, fill, read_on, visit_url
+from flowengine_envs.browser.provider import BrowserProvider
 from tests.envs.browser.web import Web
 
 
@@ -118,12 +120,12 @@ def test_tools_say_what_is_there_and_where_to_read_on(env: BrowserEnv, web: Web)
 def test_a_missing_environment_is_named() -> None:
     for tool, arguments in ((visit_url, ("http://a/",)), (click, ("a",)), (fill, ("a", "b"))):
         call: Any = tool
-        with pytest.raises(RuntimeError) as told:
+        with pytest.raises(RuntimeError, match="'web_env'") as refused:
             call(*arguments, context_variables={})
-        assert str(told.value).endswith(
-            "needs the environment 'web_env', which does not exist: "
-            "pass context_variables={'web_env': BrowserEnv()}"
-        )
+        said = str(refused.value)
+        spec = said.partition("environments: {browser: ")[2].partition("}}")[0] + "}}"
+        BrowserProvider().policy_model()(**yaml.safe_load(spec)["policy"])
+        assert yaml.safe_load(spec)["kind"] == "browser"
 
 
 def test_schemas_hold_no_environment() -> None:

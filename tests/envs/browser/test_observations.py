@@ -141,6 +141,25 @@ def test_a_frame_that_never_answers_is_left_out(browser: Browser, web: Web) -> N
     assert browser.click("button").error == ""
 
 
+def test_labels_are_cut_and_said_to_be_labels(browser: Browser, web: Web) -> None:
+    long = "word " * 120
+    body = (
+        f"<img src=x alt='alt {long}'><input placeholder='placeholder {long}'>"
+        f"<button title='title {long}'></button><a href=/x aria-label='label {long}'>x</a>"
+    )
+    seen = browser.navigate(web.page("/labels", body))
+    assert f"alt {long[:250]}" in seen.content
+    assert len(seen.content) < 2 * 350
+    said = Browser.told(seen, 4000, 4000)
+    outside, _, block = said.partition(">\n")
+    assert "Elements (their names may be labels that the page does not show):" in block
+    for name in ("alt", "placeholder", "title", "label"):
+        assert f"{name} word" in block
+        assert f"{name} word" not in outside
+    assert max(map(len, block.splitlines())) < 700
+    assert max(map(len, Browser.found(seen, "word").splitlines())) < 700
+
+
 def test_many_stuck_frames_cost_no_more_than_one(browser: Browser, web: Web) -> None:
     web.page("/loop", "<p>advertisement</p><script>for (;;) {}</script>")
     other = web.url("/loop").replace("127.0.0.1", "localhost")  # another site: its own process
