@@ -516,6 +516,22 @@ def reading_documents(folder: Path) -> Iterator[Figure]:
         yield Figure(f"{suffix}: a whole process for one file", told, mine / other, 1)
 
 
+def browsing(folder: Path) -> Iterator[Figure]:
+    """Steps of a browser against the same calls of Playwright, made by hand."""
+    from benchmarks import browser_steps
+    from flowengine_envs.browser import installation
+
+    if installation.browser(None) is None or installation.missing():
+        print("browsing: skipped, there is no Chromium or no Playwright")
+        return
+    for what, (ours, theirs) in browser_steps.steps().items():
+        told = f"{ours * 1000:.0f} ms, by hand {theirs * 1000:.0f}"
+        yield Figure(f"{what}, with the whole observation", told, ours / theirs, 1.2)
+    first, further = browser_steps.openings()
+    told = f"{further:.2f} s, the first {first:.2f}"
+    yield Figure("a further browser of an execution until ready", told, further / first, 0.5)
+
+
 ALL = {
     case.__name__: case
     for case in (
@@ -538,6 +554,7 @@ ALL = {
         agent_calls,
         side_by_side,
         reading_documents,
+        browsing,
         in_a_sandbox,
         in_a_container,
     )

@@ -60,14 +60,18 @@ async def observe(session: Session, config: BrowserConfig, *, full_page: bool) -
         return WebObservation("", url, b"", "", stuck)
     deadline = _now() + MOST
     url, notes = shown_url(tab.page.url), []
-    # First and alone: scripts take turns in a page, and a large tree would keep the text waiting.
-    read = await _part(tab.read(MOST), deadline)
-    text = _NOTHING if isinstance(read, _Missing) else read
-    found, tree, picture = await asyncio.gather(
-        _part(session.converter.convert(text.html, url, config.characters), deadline),
-        _part(read_tree(tab.page, MOST), deadline),
-        _part(_nothing() if full_page else tab.picture(), min(deadline, _now() + _PICTURE)),
-    )
+    async with asyncio.TaskGroup() as parts:
+        drawing = parts.create_task(
+            _part(_nothing() if full_page else tab.picture(), min(deadline, _now() + _PICTURE))
+        )
+        # Before the tree: scripts take turns in a page, and a large tree would keep it waiting.
+        read = await _part(tab.read(MOST), deadline)
+        text = _NOTHING if isinstance(read, _Missing) else read
+        converting = parts.create_task(
+            _part(session.converter.convert(text.html, url, config.characters), deadline)
+        )
+        tree = await _part(read_tree(tab.page, MOST), deadline)
+    found, picture = converting.result(), drawing.result()
     if isinstance(found, _Missing):
         found = Markdown("", error=found.reason)
     if full_page:  # its height has to be known

@@ -42,6 +42,7 @@ class TabState:
         self.status: int | None = None
         """Of the response to the last navigation."""
         self._session: CDPSession | None = None
+        self._opening = asyncio.Lock()
         self._loading: set[Any] = set()
         self._changed = asyncio.Event()
         page.on("crash", self._crash)
@@ -88,9 +89,10 @@ class TabState:
         return b64decode(answer["data"])
 
     async def _devtools(self) -> CDPSession:
-        if self._session is None:
-            self._session = await self.page.context.new_cdp_session(self.page)
-        return self._session
+        async with self._opening:  # parts of an observation are taken at the same time
+            if self._session is None:
+                self._session = await self.page.context.new_cdp_session(self.page)
+            return self._session
 
     async def answers(self, seconds: float) -> bool:
         """Return whether scripts of the page let it answer within this time."""

@@ -11,7 +11,7 @@ from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
-from tests.envs.browser.web import Web, serving
+from tests.envs.browser.web import Web, network, serving
 from tests.envs.opening import opened
 
 
@@ -35,7 +35,7 @@ def browser(web: Web, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brow
     folder = tmp_path_factory.mktemp("browser")
     asked = {
         "config": {"navigation_timeout": 10, "action_timeout": 3, "downloads": "2MB", "tabs": 5},
-        "policy": {"network": [web.place, f"localhost:{web.port}"]},
+        "policy": {"network": network(web)},
     }
     with opened(BrowserProvider(), Namespace, folder, **asked) as browser:
         yield browser

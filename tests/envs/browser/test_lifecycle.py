@@ -25,7 +25,7 @@ from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
-from tests.envs.browser.web import Web, send
+from tests.envs.browser.web import Web, network, send
 from tests.envs.opening import Trace, opened, release
 
 CASE = Case(
@@ -39,8 +39,9 @@ def test_browsers_conform(check: Check) -> None:
 
 
 def asked(web: Web, **config: Any) -> dict[str, Any]:
+    """What a browser is asked for that shares the process of the file's own."""
     config = {"navigation_timeout": 3, "action_timeout": 2, **config}
-    return {"config": config, "policy": {"network": [web.place]}}
+    return {"config": config, "policy": {"network": network(web)}}
 
 
 def chromiums(mark: str = "") -> list[int]:
@@ -59,10 +60,19 @@ def chromiums(mark: str = "") -> list[int]:
 
 
 @pytest.fixture
-def own(web: Web, tmp_path: Path) -> Iterator[Browser]:
-    """A browser of one test."""
+def own(web: Web, browser: Browser, tmp_path: Path) -> Iterator[Browser]:
+    """A browser of one test, in the process of the one that all share."""
     (tmp_path / "w").mkdir()
-    with opened(BrowserProvider(), Namespace, tmp_path / "w", **asked(web)) as browser:
+    with opened(BrowserProvider(), Namespace, tmp_path / "w", **asked(web)) as own:
+        yield own
+
+
+@pytest.fixture
+def alone(web: Web, tmp_path: Path) -> Iterator[Browser]:
+    """A browser of one test, with a process of its own."""
+    (tmp_path / "w").mkdir()
+    given = asked(web, isolate="process")
+    with opened(BrowserProvider(), Namespace, tmp_path / "w", **given) as browser:
         yield browser
 
 
@@ -91,7 +101,7 @@ def test_a_new_browser_shows_a_blank_page(own: Browser) -> None:
     assert title == ""
 
 
-def test_a_killed_browser_is_said_and_started_again(own: Browser, web: Web) -> None:
+def test_a_killed_browser_is_said_and_started_again(alone: Browser, web: Web) -> None:
     arrived = threading.Event()
 
     def never(handler: BaseHTTPRequestHandler) -> None:
@@ -99,20 +109,20 @@ def test_a_killed_browser_is_said_and_started_again(own: Browser, web: Web) -> N
         web.closing.wait(30)
 
     web.pages["/never"] = never
-    before = set(inner_processes(own))
+    before = set(inner_processes(alone))
     assert before
     with ThreadPoolExecutor(1) as pool:
-        running: Future[Any] = pool.submit(own.navigate, web.url("/never"))
+        running: Future[Any] = pool.submit(alone.navigate, web.url("/never"))
         assert arrived.wait(20)
         for pid in before:
             os.kill(pid, signal.SIGKILL)
         seen = running.result(20)
     assert seen.error.startswith("browser lost")
-    again = own.navigate(web.page("/back", "<p>back</p>"))
+    again = alone.navigate(web.page("/back", "<p>back</p>"))
     assert (again.error, again.content) == ("", "back")
     assert again.generation == 2
     assert any("started again" in note for note in again.notes)
-    assert not before & set(inner_processes(own))
+    assert not before & set(inner_processes(alone))
 
 
 def test_a_page_that_kills_its_renderer_is_replaced(own: Browser, web: Web) -> None:
@@ -222,16 +232,13 @@ def test_only_web_addresses_are_opened(browser: Browser, web: Web, url: str) -> 
     assert seen.content == "stay"
 
 
-def test_closing_leaves_nothing(web: Web, tmp_path: Path) -> None:
-    (tmp_path / "w").mkdir()
-    provider = BrowserProvider()
-    with opened(provider, Namespace, tmp_path / "w", **asked(web)) as browser:
-        browser.navigate(web.page("/x", "<p>x</p>"))
-        inside = inner_processes(browser)
-        assert inside
-        release(provider, browser)
-        assert not any(Path(f"/proc/{pid}").exists() for pid in inside)
-    release(provider, browser)
+def test_closing_leaves_nothing(alone: Browser, web: Web) -> None:
+    alone.navigate(web.page("/x", "<p>x</p>"))
+    inside = inner_processes(alone)
+    assert inside
+    release(BrowserProvider(), alone)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in inside)
+    release(BrowserProvider(), alone)
 
 
 def test_each_browser_has_its_own_cookies(own: Browser, web: Web, tmp_path: Path) -> None:
@@ -252,7 +259,7 @@ def test_each_browser_has_its_own_cookies(own: Browser, web: Web, tmp_path: Path
         assert named.navigate(web.url("/cookies")).content == "had a=1"
 
 
-def test_a_login_and_the_address_outlast_a_wait(web: Web, tmp_path: Path) -> None:
+def test_a_login_and_the_address_outlast_a_wait(web: Web, browser: Browser, tmp_path: Path) -> None:
     def cookies(handler: BaseHTTPRequestHandler) -> None:
         send(handler, f"<p>had {handler.headers.get('cookie')}</p>", set_cookie="a=1; Path=/")
 

@@ -42,6 +42,11 @@ class Web(ThreadingHTTPServer):
         return self.url(path)
 
 
+def network(web: Web) -> list[str]:
+    """The policy of browsers that reach this server and nothing else; with it, they share."""
+    return [web.place, f"localhost:{web.port}"]
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"
     server: Web
