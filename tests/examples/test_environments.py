@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flowengine import Engine
+from flowengine.execution_environment.registry.entries import Registry
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
 from flowengine_envs.browser import installation
@@ -25,27 +26,14 @@ HERE = EXAMPLES / "environments"
 @pytest.fixture
 def folder(flowengine: Shell) -> Iterator[Path]:
     """The examples in a folder of their own, from which nothing may be left running."""
-    before = set(marked(VARIABLE))
     shutil.copytree(HERE, flowengine.folder, dirs_exist_ok=True)
     flowengine.env["PATH"] = f"{Path(sys.executable).parent}:{flowengine.env['PATH']}"
     yield flowengine.folder
     kept = environments_for(flowengine.folder / ".flowengine", flowengine.env)
     assert not list(kept.glob("entries/*"))
     assert not list(kept.glob("workspaces/*/*/*"))
-    until(
-        lambda: (
-            not any(
-                _works_in(pid, flowengine.folder) for pid in marked(VARIABLE) if pid not in before
-            )
-        )
-    )
-
-
-def _works_in(pid: int, folder: Path) -> bool:
-    try:
-        return Path(f"/proc/{pid}/cwd").resolve().is_relative_to(folder)
-    except OSError:
-        return False
+    ours = f".{Registry(kept).name}."  # in the mark of whatever was started, wherever it runs
+    until(lambda: not any(ours in mark for mark in marked(VARIABLE).values()))
 
 
 def stored(name: str) -> str:
