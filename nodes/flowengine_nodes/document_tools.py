@@ -14,7 +14,7 @@ from flowengine.sdk import (
     ToolError,
     ValidationError,
 )
-from flowengine_nodes.file_tools import working_folder
+from flowengine_nodes.file_tools import kept_file, read_kept, working_folder
 from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
 
 LARGEST = 64 * 1024 * 1024
@@ -154,6 +154,9 @@ def _listing(folder: Any, path: str) -> bytes | None:
 
 
 async def _bytes(context: StepContext, path: str) -> bytes:
+    kept = kept_file(context, path)
+    if kept is not None:
+        return await context.on_thread(lambda: read_kept(kept, LARGEST))
     folder = working_folder(context)
     return await context.on_thread(lambda: folder.read(path, LARGEST))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -20,16 +21,21 @@ COMPARED = 512 * 1024
 LINE = 300
 """Characters that are shown of a line in which something was found."""
 
+_DIGEST_ALONE = re.compile("[0-9a-f]{64}")
 RULE = "the file tools stay below the working folder (--workdir)"
 FILES = "files"
 """Under which name a tool finds the environment it works in."""
 
 
-class Folder(Protocol):
-    """Where files are."""
+class Readable(Protocol):
+    """Where files are read."""
 
     def read(self, path: str, limit: int) -> bytes:
         """Return the content of a file."""
+
+
+class Folder(Readable, Protocol):
+    """Where files are."""
 
     def write(self, path: str, data: bytes) -> None:
         """Write a file."""
@@ -58,6 +64,50 @@ class _Opened:
         return found
 
 
+class _Kept:
+    """A file that the execution keeps, under whatever name."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def read(self, path: str, limit: int) -> bytes:
+        with open(self._path, "rb") as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise ToolError(f"'{path}' has more than {limit} bytes", retryable=False)
+        return data
+
+
+def kept_file(context: StepContext, path: str) -> str | None:
+    """Return where a file that steps have kept is read; None: a path names none.
+
+    Args:
+        context: The attempt.
+        path: Its digest, or the path that its output has.
+    """
+    digest = "".join(path.split("/")[-2:])
+    if _DIGEST_ALONE.fullmatch(digest) is None:
+        return None
+    try:
+        found = context.execution.artifacts.path(digest)
+    except KeyError:
+        return None
+    return found if path in (digest, found) else None
+
+
+def read_kept(path: str, limit: int) -> bytes:
+    """Return the content of a kept file.
+
+    Args:
+        path: As `kept_file` returns it.
+        limit: Largest size.
+
+    Raises:
+        ToolError: It is larger.
+    """
+    return _Kept(path).read(path, limit)
+
+
 def folder_of(context: StepContext) -> Folder:
     """Return the folder that a tool works in."""
     resource = context.resources.get(FILES)
@@ -80,7 +130,7 @@ def glob(folder: Folder, pattern: str, path: str = ".") -> Plain:
 
 
 def read_file(
-    folder: Folder,
+    folder: Readable,
     path: str,
     encoding: str = "utf-8",
     first_line: int = 1,
@@ -259,8 +309,10 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         tool: Its name.
         args: Its arguments.
     """
-    folder = folder_of(context)
+    folder: Readable = folder_of(context)
     function = _FUNCTIONS[tool]
+    if tool == "read_file" and (kept := kept_file(context, args["path"])) is not None:
+        folder = _Kept(kept)
     if tool == "search_files":
         args = {**args, "stopped": context.cancelled.is_set}
     return await context.on_thread(lambda: function(folder, **args))
