@@ -81,7 +81,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
                  "needs", "granted", "responded", "shown"),
     },
     "Grant": _plain("tool", "version", "args", "patterns", "source", "uses", "until", "used", "by",
-                    "at", "revoked"),
+                    "at", "revoked", "people"),
     "Lock": _plain("holders", "queue"),
     "Done": {
         "step": ("step", "done"),
