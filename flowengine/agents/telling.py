@@ -7,6 +7,9 @@ from collections.abc import Mapping
 
 from flowengine.sdk import Plain
 
+_as_json = json.JSONEncoder(ensure_ascii=False).encode
+"""Made once: `show` tells of thousands of calls."""
+
 
 def tell(output: Plain) -> str | None:
     """Return what the output of a turn or of a call means; None: it is none of them.
@@ -39,7 +42,7 @@ def _call(function: Mapping[str, Plain]) -> str:
     sent = str(function["arguments"])
     try:
         arguments = json.loads(sent)
-        given = [f"{name}={json.dumps(v, ensure_ascii=False)}" for name, v in arguments.items()]
+        given = [f"{name}={_as_json(one)}" for name, one in arguments.items()]
     except (ValueError, AttributeError):
         given = [sent]
     return f"{function['name']}({', '.join(given)})"

@@ -117,7 +117,7 @@ class _Draws:
                 if "input" not in one:
                     one["input"] = v({"most": 9})
                     one["meters"]["tokens"]["reserved"] = ["most"]
-                    self._work_out(one)
+                self._work_out(one)
                 if draw.random() < 0.3:
                     one["meters"]["tool_calls"] = {}
 
@@ -127,8 +127,7 @@ class _Draws:
         if draw.random() < 0.6:
             least = draw.randint(0, 12)
             need = [least, least + draw.randint(0, 20), draw.randint(0, 3)]
-            one["input"] = v({"needs": {"tokens": need}})
-            one["meters"]["tokens"] = {"used": [[]], "measured": True}
+            one["meters"]["tokens"] = {"used": [[]], "measured": True, "needs": need}
 
     def share(self) -> None:
         """Make some of the locks so far shared, and some those of one run of a flow."""

@@ -490,7 +490,8 @@ class Simulator:
         self.apply({"type": "granted", "at": self.now, "lock": lock, "unit": unit})
 
     def _measure(self, run: Run, given: Any) -> None:
-        said = run.input.get("needs", {}) if isinstance(run.input, dict) else {}
+        meters = self.graph.node(run.step).meters or {}
+        said = {meter: one["needs"] for meter, one in meters.items() if "needs" in one}
         needs = given.needs(run) if isinstance(given, Measures) else said
         self.apply(
             {"type": "measured", "at": self.now, "unit": run.unit, "attempt": run.attempt,

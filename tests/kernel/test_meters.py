@@ -15,6 +15,7 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.state.records import Budget
 from flowengine.kernel.view import DOLLAR, View, begun, taken
 from flowengine.testing.graphs import Described, graph, step, v, x
+from flowengine.testing.invariants import check_over
 from flowengine.testing.simulator import Fails, Measures, Simulator
 
 METERS = {
@@ -448,6 +449,67 @@ def test_what_cleans_up_is_counted_and_gets_all_that_it_needs() -> None:
     played.run()
     assert played.status == "succeeded"
     assert budget_of(played)["amounts"]["tokens"] == 40
+
+
+def test_random_schedules_with_needs_keep_all_invariants() -> None:
+    """Crashes, timeouts, retries, people and budgets in one another, after every event."""
+    counts = {"queue": 0, "lacking": 0, "granted": 0}
+    for seed in range(200):
+        check_over(with_needs(random.Random(seed), counts))
+    assert min(counts.values()) > 20, counts
+
+
+def with_needs(draws: random.Random, counts: dict[str, int]) -> Simulator:
+    """Play one flow whose calls need more or less of two budgets."""
+
+    def needs(_run: Run) -> dict[str, list[float]]:
+        least = draws.randint(1, 40)
+        return {"tokens": [least, least + draws.randint(0, 300), draws.randint(0, 20)]}
+
+    def gives(run: Run) -> Any:
+        counts["granted"] += 1
+        used = draws.randint(0, (run.granted or {}).get("tokens", 5)) // 3
+        if draws.random() < 0.1:
+            raise Fails("Busy", data={"usage": {"in": used}}, retryable=draws.random() < 0.7)
+        return {"usage": {"in": used}}
+
+    def over(*steps: Described, **more: Any) -> Described:
+        items: Described = {"over": v(4), "names": ["item", "index", "key"], "concurrency": v(3)}
+        return step("all", map={**items, "on_item_error": "continue"}, group=[*steps], **more)
+
+    more: Described = {"timeout": v("2s"), "retry": {"attempts": 2, "delay": "1s"}}
+    if draws.random() < 0.3:
+        more["lock"] = {"key": v("k"), "scope": "execution"}
+    ask = worked_out(**more)
+    inner = {
+        "steps": [ask, step("tool")],
+        "budget": {"tokens": draws.randint(100, 300), "then": draws.choice(["stop", "ask"])},
+    }
+    flow = graph(
+        over(step("run", action="flow", flow="inner"), timeout=v("1m")),
+        worked_out("last", on_error=[{"do": "continue"}]),
+        flows={"inner": inner},
+        budget={"tokens": draws.randint(150, 500), "then": draws.choice(["stop", "ask"])},
+    )
+    task = Measures(needs, gives)
+    played = Simulator(flow, {"ask": task, "last": task}, seed=draws.randrange(10**6)).start()
+    for _ in range(400):
+        state: Any = played.state
+        budgets = [
+            state["budget"],
+            *(one.get("budget") for one in state.get("frames", {}).values()),
+        ]
+        counts["queue"] += any(one and one.get("queue") for one in budgets)
+        waits = played.waits()
+        counts["lacking"] += any("too little left" in str(one["title"]) for one in waits)
+        if draws.random() < 0.08:
+            played.crash()
+        elif waits and draws.random() < 0.3:
+            wait = draws.choice(waits)
+            played.decide(wait["address"], draws.choice(["approve", "approve", "reject"]))
+        elif not played.step() and not waits:
+            break
+    return played
 
 
 FLOW = """flowengine: 1
