@@ -10,10 +10,10 @@ from flowengine_envs.documents.archives import open_archive, parse_xml
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Span, Writer, image, inline, target
 from flowengine_envs.documents.word_comments import Comments
+from flowengine_envs.documents.word_formulas import MATH, latex
 from flowengine_envs.documents.word_styles import Numbering, Styles
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-_MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
@@ -127,8 +127,8 @@ class Word:
             elif child.tag == f"{W}sdt":
                 for content in child.iterchildren(f"{W}sdtContent"):
                     yield from self._spans(content, link)
-            elif child.tag in {f"{_MATH}oMath", f"{_MATH}oMathPara"}:
-                formula = "".join(part.text or "" for part in child.iter(f"{_MATH}t"))
+            elif child.tag in {f"{MATH}oMath", f"{MATH}oMathPara"}:
+                formula = latex(child)
                 yield Span(f"${formula}$" if formula else "", raw=True)
             else:
                 self._limit_of_comment(child)

@@ -17,6 +17,7 @@ _BLOCK_MARK = re.compile(
 _SAFE_SCHEMES = ("http", "https", "mailto", "tel", "ftp", "file", "cid")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _LONGEST_LINK = 2_000
+_LONGEST_ALT = 500
 _BREAK = "\n"
 
 
@@ -117,7 +118,10 @@ def target(url: str) -> str:
 
 def image(alt: str, url: str) -> Span:
     """Return an image; embedded ones have no address."""
-    shown = " ".join(alt.split()).replace("[", "\\[").replace("]", "\\]")
+    text = " ".join(alt.split())
+    if len(text) > _LONGEST_ALT:  # only machines read it: a place to hide instructions
+        text = f"{text[:_LONGEST_ALT]}…"
+    shown = text.replace("[", "\\[").replace("]", "\\]")
     where = target(url)
     return Span(f"![{shown}]({where})" if shown or where else "", raw=True)
 

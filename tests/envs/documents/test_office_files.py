@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import docx
 import pptx
+import pytest
 from docx.oxml import parse_xml
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
@@ -102,6 +104,52 @@ def test_word_comments_are_read_at_their_place() -> None:
         f"The crane lifts 40 t[^c0] at sea.\n\n| {'x' * 90}{'y' * 90}[^c1] |\n| --- |\n\n"
         'Last.[^c2]\n\n[^c0]: Ana Silva on "lifts 40 t": really?\n\n'
         f'[^c1]: somebody on "{"x" * 90}{"y" * 10}…": [long]\n\n[^c2]: Bo on "Last.":'
+    )
+
+
+M = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
+
+
+@pytest.mark.parametrize(
+    ("inner", "latex"),
+    [
+        ("<m:f><m:num>{a}</m:num><m:den>{b}</m:den></m:f>", r"\frac{a}{b}"),
+        ("<m:sSup><m:e>{ab}</m:e><m:sup>{2}</m:sup></m:sSup>", "{ab}^{2}"),
+        (
+            "<m:sSubSup><m:e>{x}</m:e><m:sub>{i}</m:sub><m:sup>{2}</m:sup></m:sSubSup>",
+            "x_{i}^{2}",
+        ),
+        ("<m:rad><m:deg>{3}</m:deg><m:e>{x}</m:e></m:rad>", r"\sqrt[3]{x}"),
+        (
+            '<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr><m:sub>{i=1}</m:sub><m:sup>{n}</m:sup>'
+            "<m:e>{i}</m:e></m:nary>",
+            r"\sum_{i=1}^{n} i",
+        ),
+        (
+            '<m:d><m:dPr><m:begChr m:val="{"/><m:endChr m:val=""/></m:dPr><m:e>{a}</m:e></m:d>',
+            r"\left\{ a \right.",
+        ),
+        ("<m:func><m:fName>{sin}</m:fName><m:e>{x}</m:e></m:func>", r"\sin x"),
+        (
+            "<m:m><m:mr><m:e>{1}</m:e><m:e>{0}</m:e></m:mr><m:mr><m:e>{0}</m:e><m:e>{1}</m:e></m:mr></m:m>",
+            r"\begin{matrix} 1 & 0 \\ 0 & 1 \end{matrix}",
+        ),
+        ('<m:acc><m:accPr><m:chr m:val="\u20d7"/></m:accPr><m:e>{v}</m:e></m:acc>', r"\vec{v}"),
+        ("<m:unknown><m:e>{a}</m:e></m:unknown>", "a"),
+        ("<m:r><m:t>50% \\end $</m:t></m:r>", r"50\% \backslash end \$"),
+    ],
+)
+def test_word_formulas_are_latex(inner: str, latex: str) -> None:
+    xml = re.sub(r"\{([\w=]+)\}", r"<m:r><m:t>\1</m:t></m:r>", inner)
+    document = docx.Document()
+    add(document, f"<w:p W {M}><m:oMath>{xml}</m:oMath></w:p>")
+    assert read(document).markdown == f"${latex}$"
+
+
+def test_long_texts_for_images_are_cut() -> None:
+    html = f'<p>a <img src="https://x.example/i.png" alt="{"obey " * 400}">'
+    assert convert(html.encode(), "a.html").markdown == (
+        f"a ![{('obey ' * 100)}…](https://x.example/i.png)"
     )
 
 
