@@ -128,6 +128,55 @@ def test_request_that_must_not_be_repeated_is_a_question(
     assert airline.reserved == (set() if gone else {FLIGHT})
 
 
+@pytest.mark.parametrize(
+    ("answer", "value", "gone"),
+    [("result", FLIGHT, True), ("retry", None, True), ("fail", None, False)],
+)
+@pytest.mark.parametrize("how", ["a neighbour fails", "the group's time is over"])
+def test_a_crash_leaves_a_question_that_is_asked_again_if_the_group_ends(
+    stage: Stage, how: str, answer: str, value: Any, gone: bool
+) -> None:
+    """Whoever withdraws the question does not know either whether the request acted."""
+    airline = Airline()
+    text = TRIP.format(effect="once", more="")
+    if how == "a neighbour fails":
+        script = airline.script("hotel")
+    else:
+        text = text.replace("id: book", "id: book\n    timeout: 1h").replace("Broken", "Timeout")
+        script = airline.script("pay")
+    simulator = stage.simulator(text, script, order="first").start()
+    airline.reserved.add(FLIGHT)
+    simulator.crash()
+    [before] = simulator.waits()
+    assert before["address"] == FLIGHT
+    if how == "a neighbour fails":
+        simulator.finish("book/reserve/hotel")
+    else:
+        [timer] = simulator.state["timers"]
+        simulator.apply({"type": "timer", "at": simulator.now + 3_600_000, "timer": timer})
+    [after] = simulator.waits()
+    assert after["id"] != before["id"]
+    assert (after["address"], after["title"]) == (FLIGHT, before["title"])
+    assert undone(simulator) == []
+    simulator.decide(FLIGHT, answer, value=value)
+    simulator.run()
+    assert simulator.status == "succeeded"
+    assert airline.reserved == (set() if gone else {FLIGHT})
+
+
+def test_what_a_crash_left_open_is_not_taken_for_undone(stage: Stage) -> None:
+    """A step that says `on_crash: fail` may have acted, and the compensation cannot know."""
+    text = TRIP.format(effect="once", more="on_crash: fail").replace("Broken", "Uncertain")
+    simulator = stage.simulator(text, Airline().script("-"), order="first").start()
+    simulator.crash()
+    simulator.run()
+    error = simulator.state["error"]
+    assert error is not None
+    assert error["type"] == "CompensationFailed"
+    [failure] = error["data"]["failures"]
+    assert (failure["type"], failure["step"]) == ("Uncertain", FLIGHT)
+
+
 def test_question_is_answered_through_the_engine(stage: Stage) -> None:
     stage.world.held = {FLIGHT}
     stage.world.script = {"hotel": BROKEN}

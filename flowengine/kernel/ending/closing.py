@@ -142,12 +142,19 @@ def _stop_waiting(m: Machine, unit: Unit) -> None:
         close_wait(m, m.state["waits"][unit["wait"]], "withdrawn")
 
 
+def _stop_asking(m: Machine, unit: Unit) -> None:
+    """Withdraw a question about an attempt: whether it acted stays open."""
+    if "wait" in unit and m.state["waits"][unit["wait"]]["record"]["ran"] == "maybe":
+        cut_off(m, unit)
+    _stop_waiting(m, unit)
+
+
 STOP: dict[Phase, Callable[[Machine, Unit], None]] = {
     "run": _stop_run,
     "budget": budgets.leave,
     "asked": leave_questions,
     "wait": _stop_waiting,
-    "ask": _stop_waiting,
+    "ask": _stop_asking,
 }
 """How an attempt is withdrawn, by the phase of its unit; locks and scopes stay with the unit."""
 

@@ -48,6 +48,7 @@ def resume_cut(m: Machine, unit: Unit) -> None:
         ask(m, unit)
         park(m, unit)
     else:
+        cut_off(m, unit)
         move(unit, "ready")
         m.agenda.append(entries.attempt_failed(unit["id"], uncertain(m, unit)))
 
@@ -121,6 +122,7 @@ def run_again(m: Machine, unit: Unit, noted: bool = False) -> None:
     try:
         limit(m, m.node(act), unit)
     except (StepFailure, EvaluationError) as failure:
+        cut_off(m, unit)
         m.agenda.append(entries.attempt_failed(unit["id"], failure))
     else:
         run(m, unit)
