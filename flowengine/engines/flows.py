@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flowengine.flow.compile import Compiled
     from flowengine.flow.source.diagnostics import Diagnostic
     from flowengine.journal.store import Store
-    from flowengine.kernel.graph.specs import CompiledFlow
+    from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 
 class LoadedFlow(NamedTuple):
@@ -54,13 +54,22 @@ class LoadedFlow(NamedTuple):
 
     @property
     def host_steps(self) -> list[str]:
-        """Return the ids of the steps whose commands run on this host as the user, each once."""
-        ids = [
-            step["id"]
-            for step in self.compiled["steps"]
-            if (step.get("task") or {}).get("in") == "host"
-        ]
-        return list(dict.fromkeys(ids))
+        """Return the ids of the steps that run programs on this host as the user, each once.
+
+        Either they say `in: host`, or an environment of theirs says `provider: host`. What models
+        write is in `host_agents`.
+        """
+        steps = (one for one in self.compiled["steps"] if "caller" not in one)
+        return list(dict.fromkeys(step["id"] for step in steps if _is_on_host(step)))
+
+    @property
+    def host_agents(self) -> dict[str, list[str]]:
+        """Return agents → tools that run what their models write on this host, as the user."""
+        found: dict[str, dict[str, None]] = {}
+        for step in self.compiled["steps"]:
+            if "caller" in step and _is_on_host(step):
+                found.setdefault(step["caller"], {})[step.get("tool", step["id"])] = None
+        return {agent: list(tools) for agent, tools in found.items()}
 
     @property
     def reducers(self) -> list[str]:
@@ -68,6 +77,13 @@ class LoadedFlow(NamedTuple):
         flows = [self.compiled, *self.compiled.get("flows", ())]
         said = [spec.get("reducer") for flow in flows for spec in flow.get("state", {}).values()]
         return list(dict.fromkeys(one["python"] for one in said if isinstance(one, dict)))
+
+    @property
+    def on_host(self) -> str:
+        """Return what runs on this host as the user, in words; empty: nothing."""
+        agents = self.host_agents.items()
+        said = (f"what agent {name} writes ({', '.join(tools)})" for name, tools in agents)
+        return ", ".join([*self.host_steps, *said])
 
     def to_networkx(self) -> MultiDiGraph[str]:
         """Return the compiled graph as a new `networkx.MultiDiGraph`, for analysis and export.
@@ -194,6 +210,16 @@ def _compiled(flow: Flow | str | PathLike[str]) -> Compiled:
     from flowengine.flow.compile import compile_file
 
     return compile_file(flow)
+
+
+def _is_on_host(step: StepSpec) -> bool:
+    if (step.get("task") or {}).get("in") == "host":
+        return True
+    if not step.get("environments"):
+        return False
+    from flowengine.kernel.graph import environment_uses
+
+    return environment_uses.are_on_host(environment_uses.of_step(step))
 
 
 @cache

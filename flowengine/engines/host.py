@@ -120,9 +120,11 @@ class Host:
         has_own = "environments" in flow or bool(context.environments)
         return has_own or (found is not None and found.has_any(context.id))
 
-    def is_open(self, run: Run) -> bool:
-        """Return whether an attempt may begin unseen: no rules here, and nobody was asked."""
-        return run.approved is None and not self.policies.there()
+    def is_open(self, run: Run, linked: LinkedFlow) -> bool:
+        """Return whether an attempt may begin unseen: there are no rules, and nobody was asked."""
+        if run.approved is not None or run.step in linked.ruled:
+            return False
+        return not self.policies.there()
 
     def may_consult(self) -> bool:
         """Return whether anybody in this process has to hear of a question, or may answer it."""

@@ -220,7 +220,7 @@ def test_of_the_scope_region_it_lives_as_long_as_the_step(tmp_path: Path) -> Non
 
 def test_rules_see_the_environments_of_a_call(tmp_path: Path) -> None:
     agent = "first: {instructions: Do., tools: [by_name, plain], environments: [db]}"
-    head = HEAD + 'policies: [{deny: "*", environment: db}]\n'
+    head = HEAD + 'policies: [{deny: "python:*", environment: db}]\n'
     script = [{"calls": [call("by_name", word="oak"), call("plain")]}, {"text": "so"}]
     one = case(tmp_path, agent, script, MAKE, head)
 

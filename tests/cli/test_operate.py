@@ -102,7 +102,7 @@ def test_all_about_an_execution_is_shown(flowengine: CommandLine, failed: str) -
         "ended       TIME, after 0.0s\n"
         "durability  power\n"
         "labels      team=it\n"
-        "host steps  second\n"
+        "on host     second\n"
         "inputs\n"
         "  flag: FLAG\n"
         "steps\n"

@@ -72,6 +72,40 @@ def test_a_valid_file_is_ok_and_its_host_steps_are_named(flowengine: CommandLine
     assert done.out == "a.yaml: ok; on this host, as you: build\nb.yaml: ok\n"
 
 
+def test_what_a_model_writes_without_a_sandbox_is_named(flowengine: CommandLine) -> None:
+    """`provider: host` is as good as `in: host`, whether a step or an agent says it."""
+    text = """
+flowengine: 1
+id: a
+environments:
+  py: {kind: python, provider: PY}
+  box: {kind: bash, provider: [docker, host]}
+  safe: {kind: bash, provider: namespace}
+tools:
+  code: {std: run_python, environments: [py]}
+  make: {std: run_command, environments: {shell: safe}}
+agents:
+  coder:
+    model: scripted/none
+    instructions: Hi.
+    tools: [code, make, std.run_command]
+    environments: [box]
+steps:
+  - {id: one, agent: coder, with: {prompt: hi}}
+  - {id: two, run: echo hi, in: box}
+  - {id: three, run: echo hi, in: safe}
+"""
+    flowengine.write("a.yaml", text.replace("PY", "host"))
+    flowengine.write("b.yaml", text.replace("PY", "namespace"))
+
+    done = flowengine("check", "a.yaml", "b.yaml")
+
+    assert done.out.splitlines() == [
+        "a.yaml: ok; on this host, as you: two, what agent coder writes (code, std.run_command)",
+        "b.yaml: ok; on this host, as you: two, what agent coder writes (std.run_command)",
+    ]
+
+
 def test_warnings_are_errors_when_strict(flowengine: CommandLine) -> None:
     flowengine.write("spare.yaml", SPARE)
 

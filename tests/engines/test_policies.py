@@ -227,3 +227,149 @@ def test_a_library_cannot_name_inputs_in_its_rules() -> None:
     )
     with Engine("store") as engine, pytest.raises(FlowFileError, match="inputs"):
         engine.run("flow.yaml")
+
+
+# Steps that name no tool
+
+
+def inline(policies: str, step: str, more: str = "") -> str:
+    Path("flow.yaml").write_text(f"""
+flowengine: 1
+id: it
+inputs:
+  limit: {{type: integer, default: 5}}
+  file: {{type: string, default: {Path("acted.txt").absolute()}}}
+policies: {policies}
+{more}
+steps: [{step}]
+""")
+    return "flow.yaml"
+
+
+ECHO = '{id: a, run: {argv: [sh, -c, "echo hello >> $0", "${{ inputs.file }}"]}, in: host}'
+ACT = '{id: a, python: "acts:act", with: {n: 3}}'
+
+
+@pytest.mark.parametrize(
+    ("policies", "step", "expected"),
+    [
+        ("[{deny: 'run:*'}]", ECHO, "deny"),
+        ("[{ask: 'run:*'}]", ECHO, "ask"),
+        ("[{ask: '*'}, {deny: 'run:*'}]", ECHO, "deny"),
+        ("[{allow: 'run:*'}, {ask: '*'}]", ECHO, "allow"),
+        ("[{deny: 'python:*'}]", ECHO, "allow"),
+        ("[{deny: '*', environment: host}]", ECHO, "deny"),
+        ("[{deny: 'run:*', when: \"${{ args.argv[2].contains('hello') }}\"}]", ECHO, "deny"),
+        ("[{deny: 'run:*', when: \"${{ args.argv[2].contains('bye') }}\"}]", ECHO, "allow"),
+        ("[{deny: 'run:*', when: '${{ args.nothing == 1 }}'}]", ECHO, "ask"),
+        ("[{deny: 'python:acts:*'}]", ACT, "deny"),
+        ("[{deny: 'python:other:*'}]", ACT, "allow"),
+        ("[{ask: 'python:*', when: '${{ args.n < inputs.limit }}'}]", ACT, "ask"),
+        ("[{ask: 'python:*', when: '${{ args.n > inputs.limit }}'}]", ACT, "allow"),
+        ("[{deny: 'http:*'}]", "{id: a, http: {url: 'http://127.0.0.1:1/'}}", "deny"),
+        ("[{deny: '*', effect: pure}]", ACT.replace("id: a", "id: a, effect: pure"), "deny"),
+    ],
+)
+def test_rules_hold_for_steps_that_name_no_tool(policies: str, step: str, expected: str) -> None:
+    with Engine("store") as engine:
+        result = engine.run(inline(policies, step))
+    known = {"waiting": "ask", "succeeded": "allow", "failed": "deny"}
+    assert known[result.status] == expected, result
+    if expected == "deny":
+        assert result.error is not None
+        assert result.error["type"] == "Refused"
+    assert bool(acted()) is (expected == "allow")
+
+
+def test_what_is_asked_about_an_inline_step_runs_once_it_is_approved() -> None:
+    with Engine("store") as engine:
+        [wait] = engine.run(inline("[{ask: 'run:*'}]", ECHO)).waits
+        assert wait["rule"] == "policies[0] (ask: run:*)"
+        assert wait["subject"]["argv"][:3] == ["sh", "-c", "echo hello >> $0"]
+        assert acted() == ""
+        result = engine.approve(wait["id"]).result
+    assert result is not None
+    assert result.status == "succeeded"
+    assert acted() == "hello\n"
+
+
+def test_of_the_rules_of_flow_and_host_about_an_inline_step_the_stricter_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    path = tmp_path / "config" / "flowengine" / "policies.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("policies: [{allow: '*'}]\n")
+    with Engine("store") as engine:
+        assert engine.run(inline("[{deny: 'run:*'}]", ECHO)).status == "failed"
+        path.write_text("policies: [{deny: 'run:*'}]\n")
+        assert engine.run(inline("[{allow: 'run:*'}]", ECHO)).status == "failed"
+        path.write_text("policies: [{allow: 'run:*'}]\n")
+        [wait] = engine.run(inline("[{ask: 'run:*'}]", ECHO)).waits
+        assert engine.approve(wait["id"]).result.status == "succeeded"  # type: ignore[union-attr]
+    assert acted() == "hello\n"
+
+
+def test_rules_of_a_file_hold_for_inline_steps_of_files_that_it_uses() -> None:
+    echo = ECHO.replace("${{ inputs.file }}", "acted.txt")
+    Path("lib.yaml").write_text(f"""
+flowengine: 1
+id: lib
+flows: {{sub: {{steps: [{echo}]}}}}
+""")
+    more = "imports: {lib: ./lib.yaml}"
+    with Engine("store") as engine:
+        for map in ("", "map: [1, 2], "):
+            step = f"{{id: a, {map}flow: lib.sub}}"
+            result = engine.run(inline("[{deny: 'run:*'}]", step, more))
+            assert result.status == "failed"
+    assert acted() == ""
+
+
+# Names of environments
+
+
+@pytest.mark.parametrize(
+    ("environments", "tool", "expected"),
+    [
+        ("{prod_db: {kind: sqlite, config: {path: x.db, mode: rwc}}}", "{db: prod_db}", "failed"),
+        (
+            "{test_db: {kind: sqlite, config: {path: x.db, mode: rwc}}}",
+            "{db: test_db}",
+            "succeeded",
+        ),
+        (
+            "{test_db: {kind: sqlite, config: {path: x.db, mode: rwc}}}",
+            "{prod_db: test_db}",
+            "succeeded",
+        ),
+        (
+            "{prod_db: {kind: sqlite, config: {path: x.db},"
+            " args: {type: object, properties: {n: {type: integer}}}}}",
+            "{db: {prod_db: {n: 1}}}",
+            "failed",
+        ),
+    ],
+)
+@pytest.mark.parametrize("whose", ["flow", "host"])
+def test_a_rule_knows_an_environment_by_the_name_that_is_declared(
+    whose: str,
+    environments: str,
+    tool: str,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Whatever the parameter is called through which a tool gets it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    rules = "[{deny: '*', environment: 'prod_*'}]"
+    if whose == "host":
+        path = tmp_path / "config" / "flowengine" / "policies.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"policies: {rules}\n")
+        rules = "[]"
+    more = (
+        f'environments: {environments}\ntools: {{t: {{python: "acts:act", environments: {tool}}}}}'
+    )
+    with Engine("store") as engine:
+        assert engine.run(inline(rules, "{id: a, call: t}", more)).status == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from flowengine.cli.terminal.output import err, err_text, out, out_json, out_text
+from flowengine.cli.terminal.output import clean, err, err_text, out, out_json, out_text
 
 if TYPE_CHECKING:
     from flowengine.flow.source.diagnostics import Diagnostic
@@ -110,5 +110,5 @@ def _expanded(path: str) -> str:
 def _host_steps(compiled: CompiledFlow) -> str:
     from flowengine.engines.flows import LoadedFlow
 
-    names = LoadedFlow(compiled, "").host_steps
-    return f"; on this host, as you: {', '.join(names)}" if names else ""
+    said = LoadedFlow(compiled, "").on_host
+    return clean(f"; on this host, as you: {said}") if said else ""

@@ -110,9 +110,9 @@ def one_line_of(warning: Mapping[str, Any]) -> str:
 
 
 def tell_host_steps(session: Session, flow: LoadedFlow) -> None:
-    """Name the steps that run on this machine as the user."""
-    if flow.host_steps and not session.arguments.quiet:
-        err(f"on this host, as you: {', '.join(flow.host_steps)}")
+    """Say what runs on this machine as the user: steps, and what models write."""
+    if not session.arguments.quiet and (said := flow.on_host):
+        err(clean(f"on this host, as you: {said}"))
 
 
 def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:

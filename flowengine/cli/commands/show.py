@@ -112,12 +112,12 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
     for budget in found.get("budgets", ()):
         yield f"budget      {_budget(budget)}"
     labels = " ".join(f"{name}={value}" for name, value in found["labels"].items())
-    host = ", ".join(session.flow_of(found["execution"]).host_steps)
+    host = session.flow_of(found["execution"]).on_host
     for name, value in (
         ("labels", labels),
         ("forked from", session.origin(found["forked_from"])),
         ("parent", found["parent"]),
-        ("host steps", host),
+        ("on host", host),
     ):
         if value:
             yield f"{name:12}{clean(value)}"

@@ -42,6 +42,12 @@ class LinkedFlow:
         return Runner(self.compiled)
 
     @cached_property
+    def ruled(self) -> frozenset[int]:
+        """Return the steps whose rules are looked at right before they run: they name no tool."""
+        steps = enumerate(self.compiled["steps"])
+        return frozenset(n for n, one in steps if "policies" in one and "approval" not in one)
+
+    @cached_property
     def grows(self) -> bool:
         """Return whether its state has lists that only grow."""
         from flowengine.engines.executions.growing_lists import grows

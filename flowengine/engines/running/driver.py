@@ -388,7 +388,7 @@ class Driver:
                 commands.popleft()
                 self._carry(execution, command)
                 continue
-            is_open = self.host.is_open(command)
+            is_open = self.host.is_open(command, execution.linked)
             if not is_open and (gated := self._look(execution, command)):
                 commands.popleft()
                 self.post(execution, gated)

@@ -1,9 +1,11 @@
 """The gate at the point of execution: the last look at a call before it is made.
 
-What its flow says about a call was settled before, by the kernel. Here is what may have changed
-since, or is not the flow's to say: the rules of the host, and whether the tool is still what was
-approved. Whatever way a call has come, it passes here, and nothing lies between this and the
-attempt.
+What its flow says about a call of a tool was settled before, by the kernel. Here is what may have
+changed since, or is not the flow's to say: the rules of the host, and whether the tool is still
+what was approved. Of a step that names no tool, what its flow's rules say is looked at here, too:
+they see what it would run, as those of the host do.
+
+Whatever way a call has come, it passes here, and nothing lies between this and the attempt.
 """
 
 from __future__ import annotations
@@ -12,17 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
-from flowengine.engines.executions.calls import (
-    environments_of,
-    is_call,
-    offer_of,
-    subject_of,
-    tool_of,
-)
+from flowengine.engines.executions.calls import is_call, offer_of, subject_of, tool_of
 from flowengine.engines.running.call_descriptions import difference
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
+from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
@@ -58,7 +55,7 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     if not is_call(step):
         return None
     is_ruled = host.policies.there()
-    if run.approved is None and not is_ruled:
+    if run.approved is None and not is_ruled and run.step not in execution.linked.ruled:
         return None  # as most calls: nothing about them can have changed
     offered = offer_of(step, run.input)
     tool, subject = tool_of(step, offered), subject_of(step, run.args, run.input)
@@ -66,6 +63,8 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
         said = _verdict(host, execution, step, tool, subject) if is_ruled else None
     except FlowEngineError as error:
         return _refused(host, run, tool, "", f"the rules of this host cannot be read: {error}")
+    if run.step in execution.linked.ruled:
+        said = _stricter(said, _said_by_flow(execution, step, tool, subject))
     if said is not None and said.do == "deny":
         message = f"{tool!r} was not called: {said.rule} refuses it"
         return _refused(host, run, tool, said.rule, message)
@@ -174,10 +173,31 @@ def _verdict(
     """
     from flowengine.flow.compile.policies import Called
 
-    names = [*environments_of(step), *filter(None, [step.get("task", {}).get("in")])]
+    names = [
+        *environment_uses.names(environment_uses.of_step(step)),
+        *filter(None, [step.get("task", {}).get("in")]),
+    ]
     effect = step.get("effect", "once")
     called = Called(tool, step["kind"], effect, names, step.get("caller", ""))
     return host.policies.verdict(called, subject, execution.state["execution"])
+
+
+def _said_by_flow(
+    execution: Execution, step: StepSpec, tool: str, subject: dict[str, Plain]
+) -> Verdict | None:
+    """Return what the flow's own rules say about a step that names no tool."""
+    from flowengine.kernel.graph.rules import strictest
+
+    state, evaluate = execution.state, execution.linked.graph.evaluate
+    names = {"args": subject, "inputs": state["inputs"], "execution": state["execution"]}
+    return strictest(step["policies"], lambda number: bool(evaluate(number, names)), tool)
+
+
+def _stricter(one: Verdict | None, other: Verdict | None) -> Verdict | None:
+    from flowengine.kernel.graph.rules import STRICTNESS
+
+    found = [said for said in (one, other) if said is not None]
+    return max(found, key=lambda said: STRICTNESS.index(said.do), default=None)
 
 
 def _refused(host: Host, run: Run, tool: str, rule: str, message: str) -> Event:

@@ -24,8 +24,9 @@ from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import AskBeforeCall, Compensation, Loc, Retry, Step
 from flowengine.flow.models.kinds import ASK
 from flowengine.flow.source.report import Report
+from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.graph.digests import digest
-from flowengine.kernel.graph.specs import RetrySpec, StepSpec
+from flowengine.kernel.graph.specs import RetrySpec, RuleSpec, StepSpec
 from flowengine.sdk.generated_flows import Mark, Offered
 
 
@@ -153,15 +154,22 @@ class Calls:
             self._ask(spec, request, callee, view)
         if callee.flow is not None:
             return self._flow(spec, request, callee, given, view)
+        self._task(spec, request, callee, given, view)
+        if request.action != "call":
+            self._look_at_inline(spec, request, callee)
+        return callee.returns
+
+    def _task(
+        self, spec: StepSpec, request: Request, callee: Callee, given: Arguments, view: View
+    ) -> None:
         spec["kind"], spec["task"] = callee.kind, callee.task
         if callee.meters is not None:
             spec["meters"] = callee.meters
         if callee.reads:
             spec["reads"] = callee.reads
-            self._check_reads(callee, loc)
+            self._check_reads(callee, (*request.loc, request.action))
         self._input(spec, request, callee, given, view)
         self._modifiers(spec, request, callee, view)
-        return callee.returns
 
     def _flow(
         self,
@@ -275,14 +283,10 @@ class Calls:
 
     def _look_at_policies(self, spec: StepSpec, request: Request, callee: Callee) -> None:
         """Write the rules that may fit the call; if there are any, people may be asked."""
-        effect = request.effect or callee.effect or callee.default_effect
-        names = [*callee.environments, *filter(None, [callee.task.get("in")])]
         caller = self._mark(request).caller
         if caller:
             spec["caller"] = caller
-        call = Called(spec["tool"], callee.kind, effect, names, caller.rpartition(".")[2])
-        tools = self._tools_of(request)
-        rules = self._policies.setdefault(tools, Policies(tools.scope)).of_call(call)
+        rules = self._rules(spec["tool"], request, callee)
         if not rules:
             return
         spec["policies"] = rules
@@ -291,6 +295,31 @@ class Calls:
             assert fields is not None
             version = constant(digest([callee.kind, callee.task]))
             callee.approval = {**fields, "when": constant(False), "version": version}
+
+    def _rules(self, tool: str, request: Request, callee: Callee) -> list[list[RuleSpec]]:
+        """Return the rules that may fit a call."""
+        uses = [typed.value for typed in callee.environments.values()]
+        names = [*environment_uses.names(uses), *filter(None, [callee.task.get("in")])]
+        caller, effect = self._mark(request).caller, self._effect(request, callee)
+        call = Called(tool, callee.kind, effect, names, caller.rpartition(".")[2])
+        tools = self._tools_of(request)
+        return self._policies.setdefault(tools, Policies(tools.scope)).of_call(call)
+
+    def _look_at_inline(self, spec: StepSpec, request: Request, callee: Callee) -> None:
+        """Write the rules that may fit a step that names no tool; the engine looks at them."""
+        places = callee.step_kind.places
+        if "step" not in places:
+            return
+        tool = callee.step_kind.label(callee.task) or callee.kind
+        rules = self._rules(tool, request, callee)
+        if rules:
+            spec["policies"] = rules
+
+    def _effect(self, request: Request, callee: Callee) -> str:
+        """Return the effect of a call: as the step, its tool, the defaults or the kind say."""
+        defaults = self.model.defaults if callee.home is None else callee.home.defaults
+        found = request.effect or callee.effect or defaults.effect or callee.default_effect
+        return str(found)
 
     def _ask(self, spec: StepSpec, request: Request, callee: Callee, view: View) -> None:
         """Write what people are asked before the call."""
@@ -394,7 +423,7 @@ class Calls:
         # A declaration goes by what holds in its own file, wherever it is used.
         home = callee.home or Home(self.expressions, view, self.model.defaults)
         defaults = home.defaults
-        effect = request.effect or callee.effect or defaults.effect or callee.default_effect
+        effect = self._effect(request, callee)
         spec["effect"] = effect  # type: ignore[typeddict-item]
         if callee.limits is not None:
             spec["limits"] = callee.limits
