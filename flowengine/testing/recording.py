@@ -63,7 +63,8 @@ def record(engine: Engine, execution: str, name: str) -> Recorded:
         The case, in its simplest form that gives the same history.
 
     Raises:
-        Conflict: The execution has not begun, or was moved to another form of its flow.
+        Conflict: The execution has not begun, or it was moved to a version of its flow that would
+            not have come the same way.
     """
     kept = engine.store.execution(execution)
     linked = engine._host.flows.by_hash(kept.hash)
@@ -76,11 +77,7 @@ def record(engine: Engine, execution: str, name: str) -> Recorded:
         )
     events = _without_failures(line(journal, len(journal) - 1))
     if forms(events):
-        raise Conflict(
-            f"execution {execution} was moved to another version of its flow; a case has "
-            "one version",
-            hint="record one that was started with the version that you test",
-        )
+        events = _as_if_never_moved(engine._host.flows, kept.hash, events, execution)
     mask = Secrets(linked.compiled.get("secrets", {})).mask
     found: list[Recorded] = []
     for timed, apart in ((False, 0), (False, 1), (True, 0), (True, 1)):
@@ -90,6 +87,25 @@ def record(engine: Engine, execution: str, name: str) -> Recorded:
         if not found[-1].differences:
             break
     return found[-1]
+
+
+def _as_if_never_moved(
+    flows: LinkedFlows, hash: str, events: list[Any], execution: str
+) -> list[Any]:
+    """Return the history that a moved execution would have had under its last version alone.
+
+    Raises:
+        Conflict: That is not the one that it had. A case has one version.
+    """
+    found = [event for event in events if event["type"] != "upgraded"]
+    before, now = (_history(flows, hash, one) for one in (events, found))
+    for difference in _first_apart(before, now):
+        raise Conflict(
+            f"execution {execution} was moved to another version of its flow, and a case has one; "
+            f"by the later version alone it differs: {difference}",
+            hint="run the later version with the same inputs, and record that execution",
+        )
+    return found
 
 
 def _without_failures(events: list[Any]) -> list[Any]:
@@ -493,6 +509,9 @@ def _timeless(value: Any) -> Any:
 
 def _first_apart(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> Iterator[str]:
     for one, other in zip(before, now, strict=False):
+        if one["address"] != other["address"]:
+            yield f"'{other['address']}' begins where '{one['address']}' did"
+            return
         if one != other:
             yield from [f"'{one['address']}': {each}" for each in differences(one, other)]
             return

@@ -216,7 +216,7 @@ def test_mine_are_those_of_whom_is_acted_for_and_that_none_are_is_told(
     )
     flowengine("run", "one.yaml", code=4)
 
-    none = "error: no open approval or question matches these filters; nothing was decided\n"
+    none = "error: no open approval matches these filters; nothing was decided\n"
     others = "1 is waiting for others: flowengine approvals list\n"
     assert flowengine("approve", "--all", "--mine", code=9).err == f"{none}  {others}"
     assert flowengine("approve", "--all", "--batch", "b", "--as", "ben", code=9).err == none

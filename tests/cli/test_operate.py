@@ -166,6 +166,24 @@ def test_why_names_what_is_waited_for_and_a_command_that_works(
     assert (reason["address"], "wait" in reason) == ("hold", True)
 
 
+def test_a_signal_without_data_is_shown_without_it(flowengine: CommandLine) -> None:
+    text = "flowengine: 1\nid: w\nsignals: {go: {}, paid: {data: {type: object}}}\nsteps:\n"
+    flowengine.write(
+        "w.yaml",
+        text + "  - {id: w, wait: {first: [{id: g, signal: go}, {id: p, signal: paid}]}}\n",
+    )
+    flowengine("run", "w.yaml", "-q", code=4)
+    id = flowengine.newest()
+
+    said = [
+        line.split("send")[1].strip()
+        for line in flowengine("show", id).out.splitlines()
+        if "send " in line
+    ]
+
+    assert [line.split(" ", 3)[3] for line in said] == ["go", "paid --data JSON"]
+
+
 def test_a_signal_moves_the_execution_that_has_its_key(flowengine: CommandLine, order: str) -> None:
     wrong = flowengine("signal", "--key", "B7", "paid", "--data", '{"amount": "x"}', code=3)
     nobody = flowengine("signal", "--key", "B8", "paid", "--data", '{"amount": 5}', code=9)

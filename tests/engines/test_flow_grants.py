@@ -267,15 +267,19 @@ def test_it_is_given_listed_and_revoked_on_the_command_line() -> None:
     write()
     with Engine("store") as engine:
         wait = begin(engine, "a").waits[0]
+        other = begin(engine, "b").execution
 
     def cli(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "flowengine", "--store", "store", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
 
     cli("approve", wait["id"], "--scope", "flow", "--grant", "path=*", "--uses", "3")
+    assert acted() == ["a", "b"]
+    with Engine("store") as engine:
+        assert engine.result(other).status == "succeeded"
     listed = cli("grants", "list").stdout
     assert "flow it" in listed
-    assert "0 of 3" in listed
+    assert "1 of 3" in listed
     assert cli("grants", "list", wait["execution"]).stdout == listed
     ended = cli("grants", "revoke", listed.splitlines()[1].split()[0])
     assert "calls of 'write' ask again" in ended.stderr

@@ -75,6 +75,27 @@ outputs: {{after: "${{{{ steps.after.output }}}}", other: "${{{{ state.other }}}
     assert result.outputs["other"] == 0
 
 
+@pytest.mark.parametrize("value", ["inputs.x * 2.0", "[inputs.x * 2.0]"])
+def test_a_computed_whole_number_is_an_integer_where_one_is_declared(
+    stage: Stage, value: str
+) -> None:
+    is_list = value.startswith("[")
+    declared = "{type: array, items: {type: integer}}" if is_list else "{type: integer, default: 0}"
+    read = "state.n[0] + 1" if is_list else "state.n + 1"
+    text = f"""
+inputs: {{x: {{type: number, default: 1.5}}}}
+state: {{n: {declared}}}
+steps:
+  - {{id: a, set: {{n: "${{{{ {value} }}}}"}}}}
+  - {{id: b, output: "${{{{ {read} }}}}"}}
+outputs: {{o: "${{{{ steps.b.output }}}}"}}
+"""
+    assert stage.run(text).outputs == {"o": 4}
+    error = stage.run(text.replace("default: 1.5", "default: 1.2")).error
+    assert error is not None
+    assert (error["type"], error["step"]) == ("ValidationError", "a")
+
+
 def test_reducer_that_is_not_there_is_an_error(stage: Stage) -> None:
     text = """
 state: {v: {type: string, default: "", reducer: {python: "tools:nothing"}}}

@@ -308,3 +308,54 @@ steps:
 
     assert "hunter2" not in shown
     assert shown.count("${{ secrets.KEY }}") == 2
+
+
+MOVED = """
+flowengine: 1
+id: it
+tools: {act: {python: "acts:act", effect: idempotent}}
+steps:
+  - {id: a, call: act}
+  - {id: ok, approval: {title: "Go?"}}
+  - {id: b, output: before}
+outputs: {o: "${{ steps.b.output }}"}
+"""
+
+
+def moved(engine: Engine, after: str) -> str:
+    """Run the flow to its approval, move it to another version and let it end."""
+    Path("acts.py").write_text("def act() -> int:\n    return 1\n")
+    path = Path("it.yaml")
+    path.write_text(MOVED)
+    [wait] = engine.run(path, id="it").waits
+    path.write_text(after)
+    assert [one["moved"] for one in engine.upgrade(path)] == [True]
+    assert engine.approve(wait["id"]).result.status == "succeeded"  # type: ignore[union-attr]
+    return "it"
+
+
+def test_an_execution_that_was_moved_becomes_a_case_of_the_version_that_it_ran_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    after = MOVED.replace("output: before", "output: after")
+    after = after.replace("  - {id: b", "  - {id: c}\n  - {id: b")
+    with Engine("store") as engine:
+        recorded = same(engine, moved(engine, after))
+        assert engine.result("it").outputs == {"o": "after"}
+    assert recorded.case["expect"]["outputs"] == {"o": "after"}
+    assert recorded.case["expect"]["path"] == ["a", "ok", "c", "b"]
+
+
+def test_one_whose_way_the_new_version_would_not_have_gone_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    after = MOVED.replace("  - {id: ok", "  - {id: new, call: act}\n  - {id: ok")
+    with Engine("store") as engine:
+        moved(engine, after)
+        with pytest.raises(Conflict, match="by the later version alone it differs: ") as caught:
+            record(engine, "it", "recorded")
+    assert "'new' begins where 'ok' did" in caught.value.message
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("run the later version with the same inputs")

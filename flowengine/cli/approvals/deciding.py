@@ -166,8 +166,9 @@ def _chosen(session: Session, arguments: Namespace, choice: str | None) -> list[
     found = list(_fitting(session, arguments, mine, kinds))
     if not found:
         others = list(_fitting(session, arguments, None, kinds)) if mine is not None else []
+        what = "approval" if choice is None else "approval or question"
         raise NotFound(
-            "no open approval or question matches these filters; nothing was decided",
+            f"no open {what} matches these filters; nothing was decided",
             hint=for_others(session, others) if others else None,
         )
     fitting = [wait for wait in found if choice is None or choice in _ids(wait)]

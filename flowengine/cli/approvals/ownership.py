@@ -35,6 +35,6 @@ def say(session: Session, wait: WaitInfo) -> int:
     short = session.short_wait(wait["id"])
     out(f"{short} {link_text(wait['handed'][-1])}")
     if wait.get("claimed_by") == session.engine.user and not session.arguments.quiet:
-        for name, words in answers(wait, short, session.short(wait["execution"])):
+        for name, words in answers(session, wait, short):
             err(f"  {clean(name):11} {session.command(*words)}")
     return 0

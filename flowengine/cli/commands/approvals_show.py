@@ -36,7 +36,7 @@ def run(arguments: Namespace) -> int:
                 out(line)
             return 0
         short = session.short_wait(wait["id"])
-        for name, words in answers(wait, short, session.short(wait["execution"])):
+        for name, words in answers(session, wait, short):
             if name != "show":
                 out(f"  {name:11} {session.command(*words)}")
     return 0

@@ -90,21 +90,20 @@ def describe(session: Session, wait: WaitInfo) -> Iterator[str]:
     indent = " " * (len(short) + 4)
     if "title" in wait:
         yield from (f"{indent}{name:10} {text}" for name, text in _facts(wait))
-    for name, words in answers(wait, short, session.short(wait["execution"])):
+    for name, words in answers(session, wait, short):
         yield f"{indent}{clean(name):10} {session.command(*words)}"
 
 
-def answers(wait: WaitInfo, short: str, execution: str) -> Iterator[tuple[str, list[str]]]:
+def answers(session: Session, wait: WaitInfo, short: str) -> Iterator[tuple[str, list[str]]]:
     """Yield each way to answer a wait: its name, and the words of the command.
 
     Args:
         short: Its id, as short as it can be.
-        execution: That of its execution.
 
     Yields:
         Name, and the words after `flowengine`.
     """
-    kind = wait["kind"]
+    kind, execution = wait["kind"], session.short(wait["execution"])
     if kind in ("approval", "ask", "question"):
         yield "show", ["approvals", "show", short]
         if "due" in wait and is_overdue(wait["due"]):
@@ -119,11 +118,20 @@ def answers(wait: WaitInfo, short: str, execution: str) -> Iterator[tuple[str, l
                 continue  # resuming does that
             yield str(choice["id"]), [*_deciding(wait, choice, short), *_filled(wait, choice)]
     elif kind == "signal":
+        with_data = _signals_with_data(session, wait["execution"])
         for one in wait.get("signals", []):
             to = [execution] if one.get("key") is None else ["--key", str(one["key"])]
-            yield "send", ["signal", *to, str(one["signal"]), "--data", "JSON"]
+            data = ["--data", "JSON"] if one["signal"] in with_data else []
+            yield "send", ["signal", *to, str(one["signal"]), *data]
     if kind == "timer":
         yield "resume", ["resume", execution]
+
+
+def _signals_with_data(session: Session, execution: str) -> set[str]:
+    """Return the signals of a flow, and of those inside it, that declare data."""
+    flow = session.flow_of(execution).compiled
+    declared = [one.get("signals", {}) for one in (flow, *flow.get("flows", ()))]
+    return {name for one in declared for name, spec in one.items() if "data" in spec}
 
 
 def undelivered(sent: dict[str, Any]) -> str:

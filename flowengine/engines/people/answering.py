@@ -59,13 +59,12 @@ def record_decision(
     except (Conflict, InputError, NotAllowed) as error:
         _note_refused(host, id, who, error)
         raise
-    resume = answer.get("resume", True)
     if decision.first and (answer.get("grant") or {}).get("scope") == FLOW:
         stands = store.wait(id)
         for other in answer_open(host, stands.flow, stands.record["tool"]):
-            if resume and other != decision.execution:
+            if other != decision.execution:
                 host.woken[other] = True
-    return decision, resume
+    return decision, answer.get("resume", True)
 
 
 def _note_refused(host: Host, wait: str, who: Actor, error: FlowEngineError) -> None:

@@ -54,6 +54,8 @@ _SCALARS = {
 _SLOT_TYPES = {letter: type_ for letter, (_, type_) in _SCALARS.items()}
 _SLOT_TYPES.update({f"l{letter}": _T.List(type_) for letter, type_ in _SLOT_TYPES.items()})
 _LETTERS = {word: letter for letter, (word, _) in _SCALARS.items()}
+_WHOLE = (_LETTERS["integer"], f"l{_LETTERS['integer']}")
+"""How slots begin that hold integers, or lists of them."""
 _SIZES = (8, 64, 1024)
 ROUND = 3
 """What an evaluation by the library costs more, in a loop, than one without."""
@@ -177,7 +179,7 @@ def program(source: str, slots: dict[str, Run], shown: dict[str, str]) -> Run:
     except RuntimeError as error:
         reason = _bare(str(error))
         return _always(f"this version cannot evaluate the expression: {reason}")
-    pairs = list(slots.items())
+    pairs = [(slot, _whole(get) if slot.startswith(_WHOLE) else get) for slot, get in slots.items()]
 
     def run(names: Names) -> Plain:
         data: dict[str, Plain] = {}
@@ -208,6 +210,22 @@ def program(source: str, slots: dict[str, Run], shown: dict[str, str]) -> Run:
         return value
 
     return run
+
+
+def _whole(get: Run) -> Run:
+    """Return a function that gives integers where they were declared: `3.0` is one."""
+
+    def run(names: Names) -> Plain:
+        value = get(names)
+        if type(value) is list and any(type(one) is float for one in value):
+            return [_as_integer(one) for one in value]
+        return _as_integer(value)
+
+    return run
+
+
+def _as_integer(value: Plain) -> Plain:
+    return int(value) if type(value) is float and value.is_integer() else value
 
 
 def _always(message: str) -> Run:
