@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
     from flowengine.kernel.state.records import State
+    from flowengine.sdk import StepKind
 
 
 def uncertain_call(
@@ -58,6 +59,14 @@ def is_call(step: StepSpec) -> bool:
     if "tool" in step:
         return kind != "flow"
     return kind not in (OPENING, "flow") and "step" in registry.kind_class(kind).places
+
+
+def kind_of(step: StepSpec) -> type[StepKind] | None:
+    """Return the kind of what a step calls; None: it is the engine's own, or calls nothing."""
+    kind = step.get("kind", OPENING)
+    if step.get("action") != "task" or kind in (OPENING, "flow"):
+        return None
+    return registry.kind_class(kind)
 
 
 def environments_of(step: StepSpec) -> Iterable[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from flowengine import registry
-from flowengine.engines.executions.calls import environments_of, subject_of, tool_of
+from flowengine.engines.executions.calls import environments_of, kind_of, subject_of, tool_of
 from flowengine.errors import NotFound
 from flowengine.sdk import StepKind
 
@@ -28,18 +27,15 @@ GONE = "the text of the tool cannot be read any more"
 
 def has_source(execution: Execution, step: int) -> bool:
     """Return whether a step calls something whose text is known."""
-    spec = execution.linked.compiled["steps"][step]
-    if spec.get("action") != "task" or "kind" not in spec:
-        return False
-    return registry.kind_class(spec["kind"]).source is not StepKind.source
+    kind = kind_of(execution.linked.compiled["steps"][step])
+    return kind is not None and kind.source is not StepKind.source
 
 
 def said_by_server(host: Host, execution: Execution, step: int) -> str | None:
     """Return what a server says of the tool that a step calls; None: no session is open here."""
     spec = execution.linked.compiled["steps"][step]
-    if spec.get("action") != "task" or "kind" not in spec:
-        return None
-    if registry.kind_class(spec["kind"]).session is None:
+    kind = kind_of(spec)
+    if kind is None or kind.session is None:
         return None
     task = spec["task"]
     session = host.environments.opened(execution.id, _session_name(spec, task["server"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowengine.engines.executions.calls import kind_of
 from flowengine.engines.executions.preview import Preview
 
 if TYPE_CHECKING:
@@ -15,14 +16,12 @@ if TYPE_CHECKING:
 def has_preview(execution: Execution, step: int) -> bool:
     """Return whether the tool that a step calls may have a preview."""
     spec = execution.linked.compiled["steps"][step]
-    if spec.get("action") != "task" or "kind" not in spec:
-        return False
     if "preview" in spec:
         return True
-    from flowengine import registry
     from flowengine.sdk import StepKind
 
-    return registry.kind_class(spec["kind"]).preview is not StepKind.preview
+    kind = kind_of(spec)
+    return kind is not None and kind.preview is not StepKind.preview
 
 
 def missing(execution: Execution) -> Iterator[Preview]:
