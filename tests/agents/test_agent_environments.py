@@ -10,6 +10,7 @@ import pytest
 
 from flowengine import Engine, check
 from flowengine.errors import FlowFileError
+from flowengine.flow.compile import compile_file
 from tests.agents.flows import NAME, STEPS, Case, call, flow
 
 TOOLS = '''
@@ -133,6 +134,28 @@ def test_commands_run_in_the_one_environment_that_runs_programs(tmp_path: Path) 
 
     assert one.run().status == "succeeded"
     assert json.loads(answers(one, 1)[0])["exit_code"] == 0
+
+
+@pytest.mark.parametrize("tool", ["std: run_command", 'python: "tools:by_type"'])
+def test_a_tool_that_names_its_environment_keeps_it(tmp_path: Path, tool: str) -> None:
+    (tmp_path / "tools.py").write_text(TOOLS)
+    own = "den" if "std" in tool else "more"
+    more = "  den: {kind: bash}\n  more: {kind: sqlite, config: {path: more.db, mode: rwc}}\n"
+    head = HEAD.replace("  box:", f"{more}  box:").replace("  by_type:", "  # by_type:")
+    head += f"  named: {{{tool}, environments: [{own}]}}\n"
+    agent = "first: {instructions: Do., tools: [named, by_name], environments: [db, box]}"
+    (tmp_path / "flow.yaml").write_text(flow(agent, STEPS, head))
+
+    [step] = [
+        one
+        for one in compile_file(tmp_path / "flow.yaml").flow["steps"]
+        if one.get("tool") == "named"
+    ]
+    places = step["input"][1]["environments"][1]
+
+    specs = [use[1]["spec"][1]["resource_key"] for use in places.values()]
+    assert specs
+    assert {*specs} == {own}
 
 
 def test_a_command_without_a_place_is_refused(tmp_path: Path) -> None:

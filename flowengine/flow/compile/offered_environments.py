@@ -6,7 +6,7 @@ opened for the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
@@ -108,7 +108,7 @@ def _by_parameter(
     environments: Environments, found: Callee, model: Tool, offered: Uses
 ) -> dict[str, Plain]:
     """Return those that a function takes: by name, by type, or all."""
-    own = {*(model.environments or {}), *model.bind}
+    own = {*(model.environments or {}), *model.bind, *_settled(environments, found, model)}
     properties = (found.args or {}).get("properties", {})
     kinds = {name: environments.kind_of(_name(use)) for name, use in offered.items()}
     uses: dict[str, Plain] = {}
@@ -126,6 +126,14 @@ def _by_parameter(
     if found.takes_resources:
         uses |= {name: dict(use) for name, use in offered.items() if name not in {*uses, *own}}
     return uses
+
+
+def _settled(environments: Environments, found: Callee, model: Tool) -> Iterator[str]:
+    """Yield the parameters that get an environment which the tool names itself."""
+    kinds = [environments.kind_of(_name(use)) for use in (model.environments or {}).values()]
+    for argument, known in found.hinted.items():
+        if any(fits(kind, known.classes) for kind in kinds):
+            yield argument
 
 
 def _only(fitting: list[Mapping[str, Any]]) -> dict[str, Plain] | None:
