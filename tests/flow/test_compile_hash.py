@@ -20,6 +20,13 @@ from flowengine.flow.source.yaml_source import read
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = [p for p in sorted(EXAMPLES.glob("**/*.yaml")) if ".test" not in p.suffixes]
+PARTS = [
+    (file, part, parts)
+    for file in FILES
+    for parts in [1 + file.stat().st_size // 1500]
+    for part in range(parts)
+]
+"""Each leaf of a file is a flow to compile: of a large file a test takes every nth."""
 FOR_PEOPLE = {"description"}
 """Keys whose text no execution ever sees."""
 Path_ = tuple[str | int, ...]
@@ -88,13 +95,15 @@ def test_the_order_of_keys_and_the_way_of_quoting_do_not_matter(file: Path, seed
     assert compile_text(text, folder=file.parent).hash == hash_of(file)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda path: str(path.stem))
-def test_any_change_in_meaning_changes_it(file: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "part", "parts"), PARTS, ids=[f"{file.stem}-{part}" for file, part, _ in PARTS]
+)
+def test_any_change_in_meaning_changes_it(file: Path, part: int, parts: int) -> None:
     data, compiled = read(file).data, compile_file(file)
     hash = compiled.hash
     run = {flow["id"] for flow in compiled.flow.get("flows", [])}
     kept = []
-    for path in leaves(data):
+    for path in [*leaves(data)][part::parts]:
         if path[0] == "flows" and path[1] not in run:
             continue  # it is there for other files, and no part of this flow
         try:
