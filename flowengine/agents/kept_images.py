@@ -84,6 +84,9 @@ def illustrated(messages: Sequence[Any], find: Find) -> Sequence[Any]:
         messages: What the model is to see.
         find: Finds the files.
     """
-    if not any(type(dict.get(one, "content")) is list for one in unwrapped(messages)):
+    # Each turn looks at each message here, so that is done without a call of a function for each.
+    if not [
+        1 for one in unwrapped(messages) if "content" in one and one["content"].__class__ is list
+    ]:
         return messages
     return [with_data(one, find) for one in unwrapped(messages)]

@@ -81,9 +81,11 @@ class LoadedFlow(NamedTuple):
     @property
     def on_host(self) -> str:
         """Return what runs on this host as the user, in words; empty: nothing."""
+        at_last = {one["id"] for one in self.compiled["steps"] if _is_on_host_at_last(one)}
+        steps = [f"{id}{' (if no sandbox starts)' * (id in at_last)}" for id in self.host_steps]
         agents = self.host_agents.items()
         said = (f"what agent {name} writes ({', '.join(tools)})" for name, tools in agents)
-        return ", ".join([*self.host_steps, *said])
+        return ", ".join([*steps, *said])
 
     def to_networkx(self) -> MultiDiGraph[str]:
         """Return the compiled graph as a new `networkx.MultiDiGraph`, for analysis and export.
@@ -220,6 +222,15 @@ def _is_on_host(step: StepSpec) -> bool:
     from flowengine.kernel.graph import environment_uses
 
     return environment_uses.are_on_host(environment_uses.of_step(step))
+
+
+def _is_on_host_at_last(step: StepSpec) -> bool:
+    """Return whether a step that may run programs on this host does so for want of a sandbox."""
+    if (step.get("task") or {}).get("in") == "host":
+        return False
+    from flowengine.kernel.graph import environment_uses
+
+    return environment_uses.are_on_host_at_last(environment_uses.of_step(step))
 
 
 @cache

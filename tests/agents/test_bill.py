@@ -195,7 +195,7 @@ def given(run: Run) -> Any:
 
 def context_of(run: Run) -> Any:
     return SimpleNamespace(
-        execution=SimpleNamespace(id="e", workdir="/nowhere"),
+        execution=SimpleNamespace(id="e", workdir="/nowhere", artifacts=SimpleNamespace(path=Path)),
         address=run.address,
         state=ReadOnlyDict(run.state or {}),
         fallback=run.fallback,

@@ -164,7 +164,7 @@ class Fake:
         monkeypatch.setattr(Session, "short", lambda self, execution: "01m7")
         monkeypatch.setattr(Session, "short_wait", lambda self, wait: "a7f3")
         compiled = {"steps": [{"id": text, "action": "task"}], "bodies": [{"steps": [0]}]}
-        flow = Namespace(host_steps=[text], id=text, compiled=compiled)
+        flow = Namespace(host_steps=[text], on_host=text, id=text, compiled=compiled)
         monkeypatch.setattr(Session, "flow_of", lambda self, execution: flow)
 
 

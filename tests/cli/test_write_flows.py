@@ -101,8 +101,8 @@ steps:
     done = flowengine("check", "a.yaml", "b.yaml")
 
     assert done.out.splitlines() == [
-        "a.yaml: ok; on this host, as you: two, what agent coder writes (code, std.run_command)",
-        "b.yaml: ok; on this host, as you: two, what agent coder writes (std.run_command)",
+        "a.yaml: ok; on this host, as you: two (if no sandbox starts), what agent coder writes (code, std.run_command)",
+        "b.yaml: ok; on this host, as you: two (if no sandbox starts), what agent coder writes (std.run_command)",
     ]
 
 

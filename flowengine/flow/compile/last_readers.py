@@ -51,7 +51,7 @@ def _with_inner(flow: CompiledFlow, step: int) -> Iterator[Mapping[str, Any]]:
     """Yield a step and those of the groups inside it."""
     spec = flow["steps"][step]
     yield spec
-    if spec["action"] == "group":
+    if spec.get("action") == "group":  # none: it has errors, which are told
         for inner in flow["bodies"][spec["child"]]["steps"]:
             yield from _with_inner(flow, inner)
 

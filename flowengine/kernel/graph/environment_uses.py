@@ -39,6 +39,11 @@ def are_on_host(uses: Iterable[Any]) -> bool:
     return any(HOST in _listed(spec.get("provider")) for spec in _specs(uses))
 
 
+def are_on_host_at_last(uses: Iterable[Any]) -> bool:
+    """Return whether a sandbox comes first wherever they may run programs on this host."""
+    return all(spec.get("provider") != HOST for spec in _specs(uses))
+
+
 def _listed(provider: Plain) -> list[Plain]:
     return provider if isinstance(provider, list) else [provider]
 
