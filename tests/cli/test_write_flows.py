@@ -100,9 +100,10 @@ steps:
 
     done = flowengine("check", "a.yaml", "b.yaml")
 
+    step = "on this host, as you: two (if no sandbox starts)"
     assert done.out.splitlines() == [
-        "a.yaml: ok; on this host, as you: two (if no sandbox starts), what agent coder writes (code, std.run_command)",
-        "b.yaml: ok; on this host, as you: two (if no sandbox starts), what agent coder writes (std.run_command)",
+        f"a.yaml: ok; {step}, what agent coder writes (code, std.run_command)",
+        f"b.yaml: ok; {step}, what agent coder writes (std.run_command)",
     ]
 
 

@@ -173,7 +173,9 @@ def test_images_of_the_one_who_decides_reach_the_agent() -> None:
             result = await function(query="a", step_of_call=Step("1"))
             assert isinstance(result, Result)
             assert "look" in str(result.value)
-            assert str(result.image).startswith("data:image/png;base64,")
+            assert isinstance(result.image, list)
+            [image] = result.image
+            assert str(image).startswith("data:image/png;base64,")
 
     run(main())
 

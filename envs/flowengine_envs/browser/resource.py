@@ -153,7 +153,7 @@ class Browser(Verbs):
             error = "timeout: the page does not answer"
         except Exception as unexpected:  # of Playwright, when the browser ends meanwhile
             error = f"{type(unexpected).__name__}: {unexpected}"[:500]
-        if not session.alive:
+        if not session.alive or (asked is not None and await session.has_ended()):
             return self._lost(session)
         if asked is not None:
             blocked = _blocked(session)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _CLOSING = 2.0
 _SOON = 1.0
 """Seconds in which a page that is not stuck answers."""
+_ANSWER = 2.0
+"""Seconds in which a browser that has not ended answers."""
 _MOST_TOLD = 20
 _LOADED = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """What an observation waits for: what changes the text of a page."""
@@ -182,6 +184,17 @@ class Session:
     def tab(self) -> TabState:
         """The active tab."""
         return self.tabs[self.active]
+
+    async def has_ended(self) -> bool:
+        """Return whether the browser has ended, though nobody may have noticed yet."""
+        try:
+            async with asyncio.timeout(_ANSWER):
+                await self.context.cookies("http://localhost/")
+        except TimeoutError:
+            return not self.alive
+        except Exception:  # of Playwright: it has lost the browser
+            return True
+        return not self.alive
 
     async def ready(self) -> TabState:
         """Return the active tab, a new one if it is gone."""

@@ -40,6 +40,10 @@ _OPEN_PORTS = {"net/ipv4/ip_unprivileged_port_start": "0"}
 
 _TRIAL = 10.0
 """Seconds in which an empty sandbox has to start."""
+_TRIALS = 5
+"""How often a sandbox is tried while mounts of the machine come and go, as those of containers."""
+_MOUNTS_CHANGED = "Unable to apply mount flags"
+"""What bubblewrap says if a mount has gone between its look at all of them and its own."""
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = (
     "alternatives",
@@ -356,6 +360,17 @@ async def _trial(bwrap: str, reached: Sequence[Place]) -> str | None:
         "/usr/bin/env",
         "true",
     ]
+    for _ in range(_TRIALS):
+        said = await _tried(argv)
+        if said is None or _MOUNTS_CHANGED not in said:
+            break
+    if said is None:
+        _works[key] = True
+    return said
+
+
+async def _tried(argv: Sequence[str]) -> str | None:
+    """Start an empty sandbox; return why it did not, or None if it did."""
     program = await asyncio.create_subprocess_exec(
         *argv,
         stdin=asyncio.subprocess.DEVNULL,
@@ -370,7 +385,6 @@ async def _trial(bwrap: str, reached: Sequence[Place]) -> str | None:
         await program.wait()
         return f"an empty one has not started in {_TRIAL:.0f} s"
     if program.returncode == 0:
-        _works[key] = True
         return None
     return said.decode(errors="replace").strip() or f"exit code {program.returncode}"
 
