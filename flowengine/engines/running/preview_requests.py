@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.engines.executions.calls import kind_of
 from flowengine.engines.executions.preview import Preview
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ def has_preview(execution: Execution, step: int) -> bool:
     spec = execution.linked.compiled["steps"][step]
     if "preview" in spec:
         return True
+    from flowengine.engines.executions.calls import kind_of
     from flowengine.sdk import StepKind
 
     kind = kind_of(spec)
