@@ -26,7 +26,7 @@ from flowengine.sdk import (
 from flowengine.sdk.environments import Program
 from flowengine_envs.supervisor import bootstrap, frames
 
-COMMAND = ["python3", "-I", "-c", bootstrap.SCRIPT, "0"]
+COMMAND = ["python3", "-I", "-S", "-c", bootstrap.SCRIPT, "0"]
 """What starts a supervisor; the rest comes over its input."""
 PING = 5.0
 """Seconds within which a supervisor answers a ping, whatever else it does."""

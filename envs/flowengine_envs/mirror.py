@@ -16,6 +16,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from flowengine.sdk.errors import EnvironmentLost, StepError
@@ -50,7 +51,6 @@ class Mirror:
         self._viewers: dict[asyncio.Task[Any], asyncio.Event] = {}
         self._screen = b""
         self._watcher: asyncio.Task[Any] | None = None
-        self._server: asyncio.Task[Any] | None = None
         self._closed = False
         try:
             self._listening = _listening(self.path)
@@ -64,31 +64,40 @@ class Mirror:
         if self._closed:
             return
         self._closed = True
-        for task in (self._server, self._watcher, *self._viewers):
-            if task is not None:
-                task.cancel()
+        self._loop.remove_reader(self._listening)
         self._listening.close()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        self._send_away()
         remove_scratch(self._folder)
 
     def _serve(self) -> None:
         if not self._closed:
-            self._server = asyncio.ensure_future(self._accept())
+            self._loop.add_reader(self._listening, self._accept)
 
-    async def _accept(self) -> None:
-        while True:
-            connection, _ = await self._loop.sock_accept(self._listening)
-            connection.setblocking(False)
-            if len(self._viewers) >= _VIEWERS:
-                connection.close()
-                continue
-            changed = asyncio.Event()
-            task = asyncio.ensure_future(self._show(connection, changed))
-            self._viewers[task] = changed
-            task.add_done_callback(self._left)
-            if self._watcher is None:
-                self._watcher = asyncio.ensure_future(self._follow())
-            elif self._screen:
-                changed.set()
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):  # it has left already
+            return
+        connection.setblocking(False)
+        if len(self._viewers) >= _VIEWERS:
+            connection.close()
+            return
+        changed = asyncio.Event()
+        task = self._loop.create_task(self._show(connection, changed))
+        self._viewers[task] = changed
+        task.add_done_callback(partial(self._left, connection))
+        if self._watcher is None:
+            self._watcher = self._loop.create_task(self._follow())
+        elif self._screen:
+            changed.set()
+
+    def _send_away(self) -> None:
+        """End all viewers."""
+        for task in self._viewers:
+            if not task.cancelling():  # it lets go of its socket; a second time would disturb that
+                task.cancel()
 
     async def _follow(self) -> None:
         """Take screens as long as somebody watches."""
@@ -96,8 +105,7 @@ class Mirror:
             await self._watch(self._take)
         self._watcher = None
         self._screen = b""
-        for task in list(self._viewers):  # the terminal has ended
-            task.cancel()
+        self._send_away()  # the terminal has ended
 
     def _take(self, header: dict[str, Any], data: bytes) -> None:
         lines = data.decode("utf-8", "replace").split("\n")[:_LONGEST]
@@ -118,7 +126,6 @@ class Mirror:
             for each in both:
                 each.cancel()
             await asyncio.gather(*both, return_exceptions=True)
-            connection.close()
 
     async def _send(self, connection: socket.socket, changed: asyncio.Event) -> None:
         while True:
@@ -126,7 +133,8 @@ class Mirror:
             changed.clear()
             await self._loop.sock_sendall(connection, self._screen)
 
-    def _left(self, task: asyncio.Task[Any]) -> None:
+    def _left(self, connection: socket.socket, task: asyncio.Task[Any]) -> None:
+        connection.close()  # here, since a task that ends before it begins runs nothing of its own
         self._viewers.pop(task, None)
         if not self._viewers and self._watcher is not None:
             self._watcher.cancel()

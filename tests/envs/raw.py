@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from flowengine_envs import channel
 from flowengine_envs.supervisor import bootstrap, frames
 from flowengine_envs.supervisor.frames import Message
 
@@ -20,12 +21,12 @@ ENV = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
 class Raw:
     """Started, but not greeted."""
 
-    def __init__(self, workspace: Path) -> None:
+    def __init__(self, workspace: Path, python: str = PYTHON) -> None:
         self.workspace = workspace
         self.home = workspace.parent / f"{workspace.name}.home"
         self.home.mkdir(exist_ok=True)
         self.process = subprocess.Popen(
-            [PYTHON, "-I", "-c", bootstrap.SCRIPT, "0"],
+            [python, *channel.COMMAND[1:]],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -55,8 +56,8 @@ class Raw:
         while view:
             view = view[self.process.stdin.write(view) or 0 :]
 
-    def begin(self, **hello: Any) -> Message:
-        self.write(bootstrap.supervisor() + self.key)
+    def begin(self, program: bytes | None = None, **hello: Any) -> Message:
+        self.write((program or bootstrap.supervisor()) + self.key)
         return self.ask("hello", **{**self.hello(), **hello})
 
     def hello(self) -> dict[str, Any]:

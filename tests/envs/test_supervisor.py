@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import marshal
 import os
+import struct
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -195,6 +200,39 @@ def test_what_a_killed_keeper_leaves_is_ended(supervisor: Raw, tmp_path: Path) -
     assert supervisor.last(id).header["signal"] == 9
     wait_for(lambda: not alive(int((tmp_path / "pid").read_text())))
     assert supervisor.last(supervisor.run(["true"])).header["exit_code"] == 0
+
+
+def test_bytecode_is_used_where_it_is_of_the_same_version(tmp_path: Path) -> None:
+    head, bytecode = parts(bootstrap.supervisor())
+    head["sources"] = dict.fromkeys(head["sources"], "syntax error")
+
+    with Raw(tmp_path, sys.executable) as raw:
+        assert "fault" not in raw.begin(joined(head, bytecode)).header
+
+
+def test_a_python_with_other_bytecode_compiles_the_sources(raw: Raw) -> None:
+    head, _ = parts(bootstrap.supervisor())
+    program = joined({**head, "magic": "00"}, marshal.dumps({}))
+
+    assert "fault" not in raw.begin(program).header
+    raw.worker()
+    assert raw.last(raw.python("6 * 7")).header["value"] == 42
+
+
+def test_what_is_sent_names_no_folder_of_this_machine() -> None:
+    assert str(Path(bootstrap.__file__).parent).encode() not in bootstrap.supervisor()
+
+
+def parts(program: bytes) -> tuple[dict[str, Any], bytes]:
+    """What a supervisor is sent: its modules' sources, and their bytecode."""
+    (length,) = struct.unpack_from(">I", program)
+    return json.loads(program[4 : 4 + length]), program[8 + length :]
+
+
+def joined(head: dict[str, Any], bytecode: bytes) -> bytes:
+    return b"".join(
+        struct.pack(">I", len(part)) + part for part in (json.dumps(head).encode(), bytecode)
+    )
 
 
 def test_modules_of_the_supervisor_parse_on_python_3_9() -> None:

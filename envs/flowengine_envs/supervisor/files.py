@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import secrets
 import stat
 import struct
 from collections.abc import Iterator, Sequence
@@ -296,7 +295,7 @@ class Draft:
                 raise Refused(
                     "escape" if stat.S_ISLNK(there) else "no_file", f"it is {_kind(there)}"
                 )
-        self._draft = f"{_DRAFT}{secrets.token_hex(8)}"
+        self._draft = f"{_DRAFT}{os.urandom(8).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd: Optional[int] = os.open(self._draft, flags, 0o600, dir_fd=folder)  # noqa: UP045
 

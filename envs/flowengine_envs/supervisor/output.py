@@ -10,7 +10,6 @@ from __future__ import annotations
 import array
 import fcntl
 import os
-import secrets
 import termios
 from collections.abc import Callable
 from contextlib import suppress
@@ -160,7 +159,7 @@ class Capture:
         self._write(rest)
 
     def _begin_file(self) -> None:
-        self._path = os.path.join(self._limits.folder, f"{self._name}-{secrets.token_hex(4)}.txt")
+        self._path = os.path.join(self._limits.folder, f"{self._name}-{os.urandom(4).hex()}.txt")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with suppress(OSError):
             os.makedirs(self._limits.folder, exist_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 import signal
 import socket
 import struct
@@ -219,7 +218,7 @@ class _Call:
         self, loop: Loop, job: Job, number: int, process: _Process, *, fresh: bool
     ) -> None:
         self.job = job
-        self.token = secrets.token_hex(8)
+        self.token = os.urandom(8).hex()
         self.began = time.clock_gettime(_FILE_CLOCK)
         self._loop = loop
         self._number = number

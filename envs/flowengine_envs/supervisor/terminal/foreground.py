@@ -8,7 +8,6 @@ shell at its prompt is told from a shell that reads by its program file.
 from __future__ import annotations
 
 import os
-import platform
 import struct
 import termios
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple, Optional
 
 from flowengine_envs.supervisor.terminal.text import masked
 
-_ARM = platform.machine() in {"aarch64", "arm64"}
+_ARM = os.uname().machine in {"aarch64", "arm64"}
 _READ = 63 if _ARM else 0
 _POLLS = {22, 72, 73} if _ARM else {7, 23, 232, 270, 271, 281}
 """Calls that wait for one of several descriptors."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from shutil import which
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from flowengine_envs.supervisor.programs import Programs
 from flowengine_envs.supervisor.terminal.command import Gone, Plan, Task
-from flowengine_envs.supervisor.terminal.terminal import Terminal
+
+if TYPE_CHECKING:
+    from flowengine_envs.supervisor.terminal.terminal import Terminal
 
 Say = Callable[..., None]
 NEEDED = ("tmux", "bash")
@@ -70,6 +71,11 @@ class TerminalRequests:
         return any(each.forget(request) for each in self._terminals.values())
 
     def _open(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        # Most supervisors have no terminal, and each start counts.
+        from shutil import which
+
+        from flowengine_envs.supervisor.terminal.terminal import Terminal
+
         number = int(header["terminal"])
         if number in self._terminals:
             raise ValueError(f"there is a terminal {number} already")
