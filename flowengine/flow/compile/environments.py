@@ -19,7 +19,7 @@ from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, closed, differs
 from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import File, known_names
 from flowengine.flow.models import Environment, Loc, Tool
-from flowengine.flow.models.flow import Server
+from flowengine.flow.models.tool import Server
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.kernel.graph.compiled import Value

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from flowengine.flow.models import Loc
 
 if TYPE_CHECKING:
-    from flowengine.flow.models.flow import Server
+    from flowengine.flow.models.tool import Server
     from flowengine.flow.source.report import Report
 
 

@@ -24,8 +24,8 @@ from flowengine.flow.compile.tool_servers import check_offered
 from flowengine.flow.compile.types import UNKNOWN, Schema
 from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.models import AskBeforeCall, Loc, Tool
-from flowengine.flow.models.flow import Server
 from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arguments, tools_of
+from flowengine.flow.models.tool import Server
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.python_functions.signature import derive

@@ -18,20 +18,17 @@ from flowengine.flow.models.actions import (
 from flowengine.flow.models.agent import Agent
 from flowengine.flow.models.base import Part
 from flowengine.flow.models.budget import Budget
-from flowengine.flow.models.environment import Environment
-from flowengine.flow.models.flow import (
+from flowengine.flow.models.declarations import (
     Concurrency,
     Defaults,
-    FlowBody,
-    FlowModel,
-    GeneratedBody,
     Limits,
     Output,
     Secret,
     Signal,
     Start,
-    Tool,
 )
+from flowengine.flow.models.environment import Environment
+from flowengine.flow.models.flow import FlowBody, FlowModel, GeneratedBody
 from flowengine.flow.models.modifiers import (
     Emit,
     Entry,
@@ -48,6 +45,7 @@ from flowengine.flow.models.modifiers import (
     Retry,
 )
 from flowengine.flow.models.step import Compensation, ParallelStep, Pluggable, Step, Trigger
+from flowengine.flow.models.tool import Tool
 from flowengine.flow.source.diagnostics import Loc
 
 __all__ = [

@@ -1,0 +1,147 @@
+"""Tools: what steps and agents call, and servers that have tools of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from flowengine.flow.models.actions import AskBeforeCall
+from flowengine.flow.models.base import Part, Problem
+from flowengine.flow.models.kinds import configuration, session_of
+from flowengine.flow.models.modifiers import Retry
+from flowengine.flow.models.schemas import Schema
+from flowengine.flow.models.step import Pluggable
+from flowengine.flow.models.types import (
+    Duration,
+    Effect,
+    EnvironmentUses,
+    FlowName,
+    Size,
+    Template,
+    Text,
+    Value,
+)
+
+
+class Server(NamedTuple):
+    """A tool that is a server with tools of its own, in the session that an environment is."""
+
+    kind: str
+    """The step kind that calls its tools."""
+    session: str
+    """The kind of the environment."""
+    config: dict[str, Any]
+    """The configuration of the environment."""
+    in_: dict[str, Any] | None
+    """The declared environment to use instead, with its arguments."""
+    include: list[str] | None
+    exclude: list[str]
+
+    @classmethod
+    def of(cls, kind: str, given: Any) -> Server | None:
+        """Return what a step kind's configuration says of a server; None: it is none.
+
+        Args:
+            kind: The step kind.
+            given: What stands behind its key, in long form.
+        """
+        session = session_of(kind)
+        if session is None or not isinstance(given, dict):
+            return None
+        keys = [key for key in configuration(kind).get("properties", given) if key in given]
+        config = {key: given[key] for key in keys if key not in {"in", "include", "exclude"}}
+        place = given.get("in")
+        in_ = {place: {}} if isinstance(place, str) else place
+        return cls(kind, session, config, in_, given.get("include"), given.get("exclude", []))
+
+
+class ToolLimits(Part):
+    """Bounds of each call of a tool."""
+
+    NOUN = "'limits' of a tool"
+
+    output: Size | None = Field(
+        default=None,
+        description="How large a result may be. A larger one is kept as a file: an agent is shown "
+        "its beginning and end, a step fails.",
+        examples=["64KiB"],
+    )
+
+
+class Tool(Pluggable):
+    """Something that steps can call."""
+
+    NOUN = "a tool"
+    PLACE = "tool"
+    OWN_ACTIONS = ("flow",)
+
+    flow: FlowName | None = Field(
+        default=None, description="Runs a flow; its inputs are the arguments.", examples=["triage"]
+    )
+    description: Text | None = Field(
+        default=None, description="What it does; derived where it can be.", examples=["Search"]
+    )
+    args: Schema | None = Field(
+        default=None,
+        description="JSON Schema of the arguments; derived where it can be.",
+        examples=[{"type": "object", "properties": {"q": {"type": "string"}}}],
+    )
+    returns: Schema | None = Field(
+        default=None,
+        description="JSON Schema of the result; derived where it can be.",
+        examples=[{"type": "string"}],
+    )
+    bind: dict[str, Value] = Field(
+        default_factory=dict,
+        description="Arguments that the flow fixes, including secrets; callers do not see them.",
+        examples=[{"key": "${{ secrets.KEY }}"}],
+    )
+    effect: Effect | None = Field(
+        default=None, description="What may be repeated.", examples=["idempotent"]
+    )
+    idempotency_key: Template | None = Field(
+        default=None,
+        description="Under which key it is repeated; from execution and address.",
+        examples=["${{ args.order }}"],
+    )
+    approval: AskBeforeCall | None = Field(
+        default=None,
+        description="Whether people are asked before it is called. Default: `none`.",
+        examples=["ask", {"when": "${{ args.amount > 100 }}", "assignees": ["group:finance"]}],
+    )
+    environments: EnvironmentUses = Field(
+        default=None,
+        description="Environments that it gets, by the names it knows them by.",
+        examples=[["sandbox"], {"db": "orders"}],
+    )
+    timeout: Duration | None = Field(
+        default=None, description="The time limit of one attempt.", examples=["30s"]
+    )
+    retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
+    preview: Text | None = Field(
+        default=None,
+        description="A Python function, `module:function`, that takes the arguments as a dict and "
+        "says what a call would do, for people who are asked about it.",
+        examples=["changes:diff"],
+    )
+    limits: ToolLimits | None = Field(
+        default=None, description="Bounds of each call.", examples=[{"output": "64KiB"}]
+    )
+    parallel: bool = Field(
+        default=False,
+        description="Whether an agent's call of it may run beside others of the same reply.",
+        examples=[True],
+    )
+
+    @property
+    def server(self) -> Server | None:
+        """What it says as a server of tools; None: it is one tool."""
+        return next((Server.of(kind, given) for kind, given in self.kinds.items()), None)
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that a tool is of one kind."""
+        yield from super().problems(given)
+        yield from cls._needs_one_action(given)
