@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flowengine.flow.compile.calls import Calls, of_step
+from flowengine.flow.compile.call_requests import of_step
+from flowengine.flow.compile.calls import Calls
 from flowengine.flow.compile.expressions import Expressions, constant, together
 from flowengine.flow.compile.outcomes import of_approval
 from flowengine.flow.compile.questions import asked, editable_fields, with_type
@@ -118,7 +119,7 @@ class Actions:
         info.effect = "pure"
         model, spec = info.model, info.spec
         if model.retry is not None:
-            spec["retry"] = self.calls.retry(model.retry, view)
+            spec["retry"] = self.calls.modifiers.retry(model.retry, view)
         if model.timeout is not None:
             loc = (*info.loc, "timeout")
             spec["timeout"] = self.expressions.of_type(model.timeout, loc, view, TEXT)

@@ -1,15 +1,14 @@
-"""Steps that call out: tools and step kinds, with retry, timeout and effect.
-
-See docs/language.md: call, retry, Crashes.
-"""
+"""Steps that call out: tools, step kinds and flows. See docs/language.md: call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowengine.flow.compile.arguments import Arguments
+from flowengine.flow.compile.call_modifiers import CallModifiers
+from flowengine.flow.compile.call_requests import Request
 from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import Expressions, Typed, constant, together
@@ -17,72 +16,17 @@ from flowengine.flow.compile.hinted_environments import inject
 from flowengine.flow.compile.policies import Called, Policies
 from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.step_kinds import configuration_and_arguments
-from flowengine.flow.compile.tools import Tools, repeating
-from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, closed, differs, words
+from flowengine.flow.compile.tools import Tools
+from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, closed
 from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import Definition
-from flowengine.flow.models import AskBeforeCall, Compensation, Loc, Retry, Step
+from flowengine.flow.models import AskBeforeCall, Loc
 from flowengine.flow.models.kinds import ASK
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.graph.digests import digest
-from flowengine.kernel.graph.specs import RetrySpec, RuleSpec, StepSpec
+from flowengine.kernel.graph.specs import RuleSpec, StepSpec
 from flowengine.sdk.generated_flows import Mark, Offered
-
-
-class Request(NamedTuple):
-    """A step or a compensation, as far as it calls out."""
-
-    name: str
-    """How messages name it."""
-    action: str
-    given: Any
-    """The tool's name, or the configuration of the kind."""
-    loc: Loc
-    with_: dict[str, Any] | str
-    retry: Retry | None
-    timeout: str | None
-    effect: str | None = None
-    on_crash: str | None = None
-    detach: bool = False
-    in_: dict[str, Any] | None = None
-    environments: dict[str, Any] | None = None
-    step: str = ""
-    """The id of a step."""
-
-
-def of_step(model: Step) -> Request:
-    """Return the request of a step that calls out."""
-    action, given = model.action or ("none", None)
-    return Request(
-        repr(model.id),
-        action,
-        given,
-        model.loc,
-        model.with_,
-        model.retry,
-        model.timeout,
-        model.effect,
-        model.on_crash,
-        model.detach,
-        model.in_,
-        model.environments,
-        model.id,
-    )
-
-
-def of_compensation(model: Compensation, step: str) -> Request | None:
-    """Return the request of a compensation; None if what it calls was left out as wrong."""
-    kinds = iter(model.kinds.items())
-    action, given = next(kinds, ("none", None))
-    if model.call or model.flow:
-        action, given = ("call", model.call) if model.call else ("flow", model.flow)
-    if given is None:
-        return None
-    name = f"the compensation of {step!r}"
-    return Request(
-        name, action, given, model.loc, model.with_, model.retry, model.timeout, in_=model.in_
-    )
 
 
 class Calls:
@@ -100,6 +44,7 @@ class Calls:
         self.expressions = expressions
         self.tools = tools
         self.report = report
+        self.modifiers = CallModifiers(model.defaults, expressions)
         self.policies = Policies(tools.scope)
         self._policies = {tools: self.policies}
         """Of the files whose tools are called."""
@@ -169,7 +114,7 @@ class Calls:
             spec["reads"] = callee.reads
             self._check_reads(callee, (*request.loc, request.action))
         self._input(spec, request, callee, given, view)
-        self._modifiers(spec, request, callee, view)
+        self.modifiers.write(spec, request, callee, view)
 
     def _flow(
         self,
@@ -201,17 +146,17 @@ class Calls:
         if request.detach:
             # The new execution's id follows from this one's and the address: it begins once.
             spec["input"], spec["task"], spec["effect"] = values, {}, "idempotent"
-            self._said_retry(spec, request, callee, view)
+            self.modifiers.said_retry(spec, request, callee, view)
             return closed({"execution_id": TEXT})
         spec["action"], spec["args"] = "flow", values
         del spec["effect"]  # it is that of its steps
         self._check_triggers(callee.flow, request)
         effect = request.effect or callee.effect
-        if self._said_retry(spec, request, callee, view) and effect is None:
+        if self.modifiers.said_retry(spec, request, callee, view) and effect is None:
             self._tried_again.append((request, callee))
         timeout = request.timeout or callee.timeout
         if timeout is not None:
-            self._timeout(spec, timeout, (*request.loc, "timeout"), view, self.expressions)
+            self.modifiers.timeout(spec, timeout, (*request.loc, "timeout"), view, self.expressions)
         return callee.returns
 
     def _inputs(self, request: Request, view: View) -> dict[str, Typed]:
@@ -300,7 +245,7 @@ class Calls:
         """Return the rules that may fit a call."""
         uses = [typed.value for typed in callee.environments.values()]
         names = [*environment_uses.names(uses), *filter(None, [callee.task.get("in")])]
-        caller, effect = self._mark(request).caller, self._effect(request, callee)
+        caller, effect = self._mark(request).caller, self.modifiers.effect(request, callee)
         call = Called(tool, callee.kind, effect, names, caller.rpartition(".")[2])
         tools = self._tools_of(request)
         return self._policies.setdefault(tools, Policies(tools.scope)).of_call(call)
@@ -314,12 +259,6 @@ class Calls:
         rules = self._rules(tool, request, callee)
         if rules:
             spec["policies"] = rules
-
-    def _effect(self, request: Request, callee: Callee) -> str:
-        """Return the effect of a call: as the step, its tool, the defaults or the kind say."""
-        defaults = self.model.defaults if callee.home is None else callee.home.defaults
-        found = request.effect or callee.effect or defaults.effect or callee.default_effect
-        return str(found)
 
     def _ask(self, spec: StepSpec, request: Request, callee: Callee, view: View) -> None:
         """Write what people are asked before the call."""
@@ -416,83 +355,6 @@ class Calls:
             return
         found.environments.pop(found.task["in"], None)
         self._tools_of(request).environments.work_in(found, request.in_, loc, view)
-
-    # Modifiers of a call
-
-    def _modifiers(self, spec: StepSpec, request: Request, callee: Callee, view: View) -> None:
-        # A declaration goes by what holds in its own file, wherever it is used.
-        home = callee.home or Home(self.expressions, view, self.model.defaults)
-        defaults = home.defaults
-        effect = self._effect(request, callee)
-        spec["effect"] = effect  # type: ignore[typeddict-item]
-        if callee.limits is not None:
-            spec["limits"] = callee.limits
-        if callee.preview is not None:
-            spec["preview"] = callee.preview
-        on_crash = request.on_crash or defaults.on_crash
-        if on_crash is not None:
-            spec["on_crash"] = on_crash  # type: ignore[typeddict-item]
-        repeatable = effect != "once" or callee.key is not None
-        said = self._said_retry(spec, request, callee, view, repeatable)
-        if not said and repeatable and defaults.retry is not None:
-            spec["retry"] = self.retry(defaults.retry, home.view, home.expressions)
-        timeout = request.timeout or callee.timeout
-        if timeout is not None:
-            self._timeout(spec, timeout, (*request.loc, "timeout"), view, self.expressions)
-        elif defaults.timeout is not None:
-            loc = (*defaults.loc, "timeout")
-            self._timeout(spec, defaults.timeout, loc, home.view, home.expressions)
-
-    def _timeout(
-        self, spec: StepSpec, timeout: str, loc: Loc, view: View, expressions: Expressions
-    ) -> None:
-        typed = expressions.value(timeout, loc, view)
-        spec["timeout"] = typed.value
-        if differs(typed.schema, TEXT):
-            message = f"expected {words(TEXT)}, this gives {words(typed.schema)}"
-            expressions.report.at("E103", message, loc)
-
-    def _said_retry(
-        self,
-        spec: StepSpec,
-        request: Request,
-        callee: Callee,
-        view: View,
-        repeatable: bool = True,
-    ) -> bool:
-        """Write what the step or its tool says of `retry`; whether one of them does."""
-        said, expressions = request.retry, self.expressions
-        if said is None and callee.retry is not None:
-            said = callee.retry
-            if callee.home is not None:
-                expressions, view, _ = callee.home
-        if said is None:
-            return False
-        if said.attempts > 1 and not repeatable:
-            message = f"{request.name} is retried, but its effect is once"
-            hint = repeating(callee.kind)
-            expressions.report.at("E404", message, said.loc, hint, key=True)
-        spec["retry"] = self.retry(said, view, expressions)
-        return True
-
-    def retry(self, model: Retry, view: View, expressions: Expressions | None = None) -> RetrySpec:
-        """Return the compiled form of `retry`; `when` sees the error."""
-        expressions = expressions or self.expressions
-        spec = RetrySpec(
-            attempts=model.attempts,
-            delay=model.delay,
-            backoff=model.backoff,
-            max_delay=model.max_delay,
-            jitter=model.jitter,  # type: ignore[typeddict-item]
-        )
-        if model.only is not None:
-            spec["only"] = list(model.only)
-        if model.except_ is not None:
-            spec["exclude"] = list(model.except_)
-        if model.when is not None:
-            seen = view.having({"error": ERROR})
-            spec["when"] = expressions.condition(model.when, (*model.loc, "when"), seen)
-        return spec
 
 
 def holds_secret(value: list[Any]) -> bool:

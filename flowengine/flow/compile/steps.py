@@ -11,7 +11,8 @@ from operator import or_
 
 from flowengine.flow.check.net import targets
 from flowengine.flow.compile.actions import Actions
-from flowengine.flow.compile.calls import Calls, of_compensation
+from flowengine.flow.compile.call_requests import of_compensation
+from flowengine.flow.compile.calls import Calls
 from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import NULL, Expressions, Typed

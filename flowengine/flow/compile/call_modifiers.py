@@ -1,0 +1,111 @@
+"""The modifiers of a call: its effect, retry, timeout, and what becomes of it after a crash.
+
+The step's own come first, then those of the tool, then the defaults of the tool's own file.
+"""
+
+from __future__ import annotations
+
+from flowengine.flow.compile.call_requests import Request
+from flowengine.flow.compile.callee import Callee, Home
+from flowengine.flow.compile.expressions import Expressions
+from flowengine.flow.compile.tools import repeating
+from flowengine.flow.compile.types import ERROR, TEXT, differs, words
+from flowengine.flow.compile.views import View
+from flowengine.flow.models import Defaults, Loc, Retry
+from flowengine.kernel.graph.specs import RetrySpec, StepSpec
+
+
+class CallModifiers:
+    """Compiles the modifiers of calls.
+
+    Args:
+        defaults: Of the flow that calls.
+        expressions: Compiles their values.
+    """
+
+    def __init__(self, defaults: Defaults, expressions: Expressions) -> None:
+        self.defaults = defaults
+        self.expressions = expressions
+
+    def write(self, spec: StepSpec, request: Request, callee: Callee, view: View) -> None:
+        """Write the effect, limits, retry and timeout of a call."""
+        # A declaration goes by what holds in its own file, wherever it is used.
+        home = callee.home or Home(self.expressions, view, self.defaults)
+        defaults = home.defaults
+        effect = self.effect(request, callee)
+        spec["effect"] = effect  # type: ignore[typeddict-item]
+        if callee.limits is not None:
+            spec["limits"] = callee.limits
+        if callee.preview is not None:
+            spec["preview"] = callee.preview
+        on_crash = request.on_crash or defaults.on_crash
+        if on_crash is not None:
+            spec["on_crash"] = on_crash  # type: ignore[typeddict-item]
+        repeatable = effect != "once" or callee.key is not None
+        said = self.said_retry(spec, request, callee, view, repeatable)
+        if not said and repeatable and defaults.retry is not None:
+            spec["retry"] = self.retry(defaults.retry, home.view, home.expressions)
+        timeout = request.timeout or callee.timeout
+        if timeout is not None:
+            self.timeout(spec, timeout, (*request.loc, "timeout"), view, self.expressions)
+        elif defaults.timeout is not None:
+            loc = (*defaults.loc, "timeout")
+            self.timeout(spec, defaults.timeout, loc, home.view, home.expressions)
+
+    def timeout(
+        self, spec: StepSpec, timeout: str, loc: Loc, view: View, expressions: Expressions
+    ) -> None:
+        """Write a timeout."""
+        typed = expressions.value(timeout, loc, view)
+        spec["timeout"] = typed.value
+        if differs(typed.schema, TEXT):
+            message = f"expected {words(TEXT)}, this gives {words(typed.schema)}"
+            expressions.report.at("E103", message, loc)
+
+    def said_retry(
+        self,
+        spec: StepSpec,
+        request: Request,
+        callee: Callee,
+        view: View,
+        repeatable: bool = True,
+    ) -> bool:
+        """Write what the step or its tool says of `retry`; whether one of them does."""
+        said, expressions = request.retry, self.expressions
+        if said is None and callee.retry is not None:
+            said = callee.retry
+            if callee.home is not None:
+                expressions, view, _ = callee.home
+        if said is None:
+            return False
+        if said.attempts > 1 and not repeatable:
+            message = f"{request.name} is retried, but its effect is once"
+            hint = repeating(callee.kind)
+            expressions.report.at("E404", message, said.loc, hint, key=True)
+        spec["retry"] = self.retry(said, view, expressions)
+        return True
+
+    def retry(self, model: Retry, view: View, expressions: Expressions | None = None) -> RetrySpec:
+        """Return the compiled form of `retry`; `when` sees the error."""
+        expressions = expressions or self.expressions
+        spec = RetrySpec(
+            attempts=model.attempts,
+            delay=model.delay,
+            backoff=model.backoff,
+            max_delay=model.max_delay,
+            jitter=model.jitter,  # type: ignore[typeddict-item]
+        )
+        if model.only is not None:
+            spec["only"] = list(model.only)
+        if model.except_ is not None:
+            spec["exclude"] = list(model.except_)
+        if model.when is not None:
+            seen = view.having({"error": ERROR})
+            spec["when"] = expressions.condition(model.when, (*model.loc, "when"), seen)
+        return spec
+
+    def effect(self, request: Request, callee: Callee) -> str:
+        """Return the effect of a call: as the step, its tool, the defaults or the kind say."""
+        defaults = self.defaults if callee.home is None else callee.home.defaults
+        found = request.effect or callee.effect or defaults.effect or callee.default_effect
+        return str(found)

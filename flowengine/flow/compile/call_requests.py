@@ -1,0 +1,62 @@
+"""What a step or a compensation says of what it calls."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from flowengine.flow.models import Compensation, Loc, Retry, Step
+
+
+class Request(NamedTuple):
+    """A step or a compensation, as far as it calls out."""
+
+    name: str
+    """How messages name it."""
+    action: str
+    given: Any
+    """The tool's name, or the configuration of the kind."""
+    loc: Loc
+    with_: dict[str, Any] | str
+    retry: Retry | None
+    timeout: str | None
+    effect: str | None = None
+    on_crash: str | None = None
+    detach: bool = False
+    in_: dict[str, Any] | None = None
+    environments: dict[str, Any] | None = None
+    step: str = ""
+    """The id of a step."""
+
+
+def of_step(model: Step) -> Request:
+    """Return the request of a step that calls out."""
+    action, given = model.action or ("none", None)
+    return Request(
+        repr(model.id),
+        action,
+        given,
+        model.loc,
+        model.with_,
+        model.retry,
+        model.timeout,
+        model.effect,
+        model.on_crash,
+        model.detach,
+        model.in_,
+        model.environments,
+        model.id,
+    )
+
+
+def of_compensation(model: Compensation, step: str) -> Request | None:
+    """Return the request of a compensation; None if what it calls was left out as wrong."""
+    kinds = iter(model.kinds.items())
+    action, given = next(kinds, ("none", None))
+    if model.call or model.flow:
+        action, given = ("call", model.call) if model.call else ("flow", model.flow)
+    if given is None:
+        return None
+    name = f"the compensation of {step!r}"
+    return Request(
+        name, action, given, model.loc, model.with_, model.retry, model.timeout, in_=model.in_
+    )
