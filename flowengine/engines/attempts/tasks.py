@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine import registry
@@ -124,7 +124,7 @@ class Task:
         seen = self._screened(execution) if self._masks else execution
         told = self._adapter is not None
         context = AttemptContext(seen, run, self.secrets, self._timed, printed, patience, told)
-        try:
+        with self._running(context):
             kind = None if self._kind_name == OPENING else self._ready()
             if kind is not None and execution.missing and await self._takes_all(kind, context):
                 raise self._failed(missing(execution), "no")
@@ -135,25 +135,24 @@ class Task:
                 return await self._execute(kind, context, run.input)
             assert environments is not None
             return await self._execute_in(environments, kind, context)
-        except AttemptFailed:
-            raise
-        except BaseException as error:
-            if _is_withdrawal(error):
-                context.withdraw()
-                raise
-            raise self._failed(error, printed=printed) from error
-        finally:
-            if printed is not None:
-                printed.close()
 
     async def needs(
         self, execution: ExecutionContext, run: Run, printed: Printed | None = None
     ) -> Mapping[str, Need]:
         """Return what an attempt may use, before it begins; as in `Runner`."""
         context = AttemptContext(execution, run, self.secrets, self._timed, printed)
-        try:
+        with self._running(context):
             kind = self._ready()
             return await kind.needs(context, self._constants, self._checked(run.args, run.input))
+
+    @contextmanager
+    def _running(self, context: AttemptContext) -> Iterator[None]:
+        """Turn what is raised inside into `AttemptFailed`, unless the attempt is withdrawn."""
+        printed = context.output
+        try:
+            yield
+        except AttemptFailed:
+            raise
         except BaseException as error:
             if _is_withdrawal(error):
                 context.withdraw()
