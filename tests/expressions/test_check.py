@@ -40,6 +40,29 @@ def test_a_wrong_name_is_marked_with_a_suggestion(
     assert hint in (problem.hint or "")
 
 
+def test_what_was_right_elsewhere_is_checked_against_the_names_of_its_place() -> None:
+    def seen(type_: str, name: str = "count") -> Names:
+        properties = {name: {"type": type_}, "other": {}}
+        inputs = {"type": "object", "properties": properties, "additionalProperties": False}
+        return Names({"type": "object", "properties": {"inputs": inputs}})
+
+    number, text = (
+        check("inputs.count + inputs.count", seen(word)) for word in ("integer", "string")
+    )
+    assert (number.schema, text.schema) == ({"type": "integer"}, {"type": "string"})
+    assert check("inputs.count", seen("string"), "bool").problems[0].code == "E303"
+    assert check("inputs.count", seen("string")).problems == []
+    for name in ("counts", "coun"):
+        (problem,) = check("inputs.count", seen("string", name)).problems
+        assert problem.hint == f"did you mean 'inputs.{name}'?"
+    doubt = Note("W308", "'inputs.count' may be null")
+    doubted = seen("object")._replace(uncertain={"inputs.count": doubt})
+    assert check("inputs.count.x", seen("object")).problems == []
+    assert check("inputs.count.x", doubted).problems[0].message == doubt.message
+    hidden = seen("object")._replace(hidden={"inputs.count": Note("E304", "later")})
+    assert check("inputs.count.x", hidden).problems[0].code == "E304"
+
+
 @pytest.mark.parametrize(
     ("source", "code", "marked"),
     [

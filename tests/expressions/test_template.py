@@ -33,7 +33,7 @@ from flowengine.flow.expressions import Piece, TemplateError, split_text
     ],
 )
 def test_a_text_is_split_into_its_parts(text: str, parts: list[str | Piece]) -> None:
-    assert split_text(text) == parts
+    assert list(split_text(text)) == parts
 
 
 @pytest.mark.parametrize("text", ["${{ x }}", "a ${{ x + '}}' }} b", "  ${{\n  x\n}}"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Iterator
 from functools import cache
@@ -72,6 +73,12 @@ def changed(data: Any, path: Path_) -> Any:
         return not data
     if isinstance(data, int | float):
         return data + 1
+    number = re.search(r"\d+", data)
+    if number:
+        return f"{data[: number.start()]}{int(number[0]) + 1}{data[number.end() :]}"
+    inner = re.fullmatch(r"\$\{\{(.*)\}\}", data, re.DOTALL)
+    if inner:
+        return f"${{{{ [{inner[1]}][0] }}}}"
     return data[:-1] + "x" if data.endswith("y") else data + "y"
 
 

@@ -14,6 +14,14 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "compiled_examples.json"
 
 
+def test_a_flow_that_is_compiled_again_is_the_same_to_the_last_byte() -> None:
+    """What the compiler remembers of one flow is not changed by it, nor by what it is linked to."""
+    path = ROOT / "examples/research_crew/research.yaml"
+    first, *again = (json.dumps(compile_file(path).flow, default=bytes.hex) for _ in range(3))
+
+    assert again == [first, first]
+
+
 def test_the_examples_compile_to_the_same_bytes() -> None:
     """`UPDATE_GOLDEN=1` takes over what an example compiles to now, after it was edited."""
     found = {}

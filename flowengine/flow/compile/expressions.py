@@ -147,16 +147,16 @@ class Expressions:
         schema = closed({key: part.schema for key, part in parts.items()})
         return Typed(["map", {key: part.value for key, part in parts.items()}], schema)
 
-    def _split(self, text: str, loc: Loc) -> list[str | Piece]:
+    def _split(self, text: str, loc: Loc) -> tuple[str | Piece, ...]:
         if "${{" not in text:
-            return [text] if text else []
+            return (text,) if text else ()
         try:
             return split_text(text)
         except TemplateError as error:
             self.report.inside(
                 error.code, error.message, loc, error.offset, error.length, error.hint
             )
-            return []
+            return ()
 
     def _text(self, text: str, loc: Loc, view: View, secrets: bool) -> Typed:
         self._warn_of_literal(text, loc, view)

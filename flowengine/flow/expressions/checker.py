@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from flowengine.flow.expressions import cel, complaints, conditions, types
@@ -40,6 +41,8 @@ from flowengine.flow.expressions.tokens import ExpressionSyntaxError
 from flowengine.flow.expressions.types import article, kind
 from flowengine.flow.source.synonyms import NAMES, VALUES
 
+MOST_KNOWN = 4096
+"""So many expressions without problems are remembered."""
 MAX_SUMS = 100
 """Plus signs in one expression; what they can make of long texts stays bounded."""
 
@@ -80,12 +83,38 @@ def check(source: str, names: Names, want: Want = "any") -> Checked:
     Returns:
         The record to evaluate it by, its type, what it names, and what is wrong with it.
     """
+    key = _key(source, names, want)
+    known = _known.get(key)
+    if known is not None:
+        return known
     try:
         tree = parse(source)
     except ExpressionSyntaxError as error:
         problem = Problem("E302", error.offset, error.length, error.message, error.hint)
         return Checked({"node": UNKNOWN.node, "at": [0, 0, source]}, {}, [], [problem])
-    return _Check(source, tree, names).result(want)
+    checked = _Check(source, tree, names).result(want)
+    if not checked.problems:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        _known[key] = checked
+    return checked
+
+
+_known: dict[bytes, Checked] = {}
+"""Expressions that were found to be right, by `_key`. The flows of agents share most of theirs, and
+a flow that is compiled again has nearly all of its own again. What is in here is never changed."""
+
+
+def _key(source: str, names: Names, want: Want) -> bytes:
+    """Return what the check of an expression depends on, unless something is wrong with it.
+
+    Messages about problems tell of names that the expression does not have.
+    """
+    roots = names.schema.get("properties", {})
+    seen = [(root, schema) for root, schema in roots.items() if root in source]
+    rest = {word: part for word, part in names.schema.items() if word != "properties"}
+    given = repr((source, want, seen, rest, names.hidden, names.uncertain))
+    return sha256(given.encode(errors="surrogatepass")).digest()
 
 
 class _Check:

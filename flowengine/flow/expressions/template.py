@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 _OPEN = re.compile(r"\$?\$\{\{")
@@ -42,10 +43,11 @@ class TemplateError(ValueError):
         self.hint = hint
 
 
-def split_text(text: str) -> list[str | Piece]:
+@lru_cache(maxsize=2048)
+def split_text(text: str) -> tuple[str | Piece, ...]:
     """Split a text into literal parts and expressions.
 
-    A text that is exactly one expression, blanks around it aside, gives a list of one `Piece`: it
+    A text that is exactly one expression, blanks around it aside, gives one `Piece` alone: it
     has that expression's value and type. `$${{` stands for a literal `${{`.
 
     Args:
@@ -86,8 +88,8 @@ def split_text(text: str) -> list[str | Piece]:
         parts.append(literal)
     pieces = [part for part in parts if isinstance(part, Piece)]
     if len(pieces) == 1 and all(isinstance(part, Piece) or not part.strip() for part in parts):
-        return [pieces[0]]
-    return parts
+        return (pieces[0],)
+    return tuple(parts)
 
 
 def _end_of_expression(text: str, start: int) -> int:

@@ -88,9 +88,11 @@ class Part(BaseModel):
     @classmethod
     def _broken(cls, rule: OneOf, given: Mapping[str, Any]) -> Iterator[Problem]:
         found = [key for key in given if key in rule.keys]
+        if len(found) == 1 or not (found or rule.required):
+            return
         refused = refused_keys(cls.__name__)
         names = listed(key for key in rule.keys if key not in refused)
-        if not found and rule.required:
+        if not found:
             yield Problem(None, "E104", f"{cls.NOUN} needs {names}", f"add {names}")
         for extra in found[1:]:
             message = f"{cls.NOUN} has {found[0]!r} and {extra!r}; only one of them can be"

@@ -6,6 +6,7 @@ To build one, remove its entry here; the JSON Schema and the checker follow.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 
@@ -48,6 +49,7 @@ def not_yet(model: str, key: str, value: Any) -> NotYet | None:
     return entry
 
 
+@cache
 def refused_keys(model: str) -> dict[str, NotYet]:
     """Return the keys of a model that are refused, always or with some values."""
     model = "Step" if model == "ParallelStep" else model
