@@ -291,3 +291,38 @@ def test_a_wrong_grant_is_refused_and_the_question_stays_open(grant: Any, messag
 )
 def test_what_a_pattern_fits(pattern: str, value: Any, expected: bool) -> None:
     assert fits(pattern, value) is expected
+
+
+PLACES = """
+flowengine: 1
+id: it
+environments:
+  box: {kind: bash, provider: namespace}
+  other: {kind: bash, provider: host}
+tools:
+  say: {shell: {argv: [echo, "${{ args.text }}"], in: box}, args: {properties: {text: {type: string}}}, APPROVAL}
+steps:
+  - {id: first, call: say, with: {text: a}}
+  - {id: again, call: say, with: {text: b}, in: box}
+  - {id: elsewhere, call: say, with: {text: c}, in: PLACE}
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "scope", "asks"),
+    [("host", "execution", "tool"), ("other", "flow", "tool"), ("other", "execution", "host")],
+)
+def test_a_grant_for_a_sandbox_answers_for_no_other_place(
+    place: str, scope: str, asks: str
+) -> None:
+    approval = "approval: ask" if asks == "tool" else "effect: once"
+    Path("flow.yaml").write_text(PLACES.replace("PLACE", place).replace("APPROVAL", approval))
+    if asks == "host":
+        host = Path("config/flowengine/policies.yaml")
+        host.parent.mkdir(parents=True)
+        host.write_text("policies: [{ask: say}]\n")
+    with Engine("store") as engine:
+        result = approve(engine, engine.run("flow.yaml"), scope=scope, args=ANY_TEXT)
+        assert [wait["address"] for wait in result.waits] == ["elsewhere"]
+        assert engine.grants(result.execution)[0]["used"] == 1
+        assert approve(engine, result).status == "succeeded"

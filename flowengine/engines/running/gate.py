@@ -119,7 +119,8 @@ def version_of(step: StepSpec, offered: Mapping[str, str]) -> str:
     """Return a digest of what a step calls, and how."""
     from flowengine.kernel.graph.digests import digest
 
-    called = [step["kind"], step.get("task", {}), step.get("effect", "")]
+    places = environment_uses.places(environment_uses.of_step(step))
+    called = [step["kind"], step.get("task", {}), step.get("effect", ""), *places]
     return digest([*called, offered] if offered else called)
 
 

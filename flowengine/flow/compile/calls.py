@@ -24,6 +24,7 @@ from flowengine.flow.models import AskBeforeCall, Loc
 from flowengine.flow.models.kinds import ASK
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph import environment_uses
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.specs import RuleSpec, StepSpec
 from flowengine.sdk.generated_flows import Mark, Offered
@@ -271,6 +272,8 @@ class Calls:
             "bind": together(bind),
             **callee.approval,
         }
+        if places := _places(callee):
+            parts["version"] = constant(digest([parts["version"].value[1], *places]))
         if callee.offered is not None:
             offered, loc = self._mark(request).offered, (*request.loc, request.action)
             assert offered is not None
@@ -369,6 +372,15 @@ def holds_secret(value: list[Any]) -> bool:
         elif tag in {"list", "with", "arguments"}:
             pending.extend(content)
     return False
+
+
+def _places(callee: Callee) -> list[Plain]:
+    """Return where a call acts; nothing, if that is this process alone.
+
+    It is part of what people approve: a yes to a command in a sandbox is none to it on the host.
+    """
+    uses = [typed.value for typed in callee.environments.values()]
+    return [*filter(None, [callee.task.get("in")]), *environment_uses.places(uses)]
 
 
 def _without(schema: Schema | None, hidden: Iterable[str]) -> Schema | None:

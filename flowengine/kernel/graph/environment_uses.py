@@ -34,6 +34,16 @@ def names(uses: Iterable[Any]) -> list[str]:
     return list(dict.fromkeys(name for key in keys for name in (key, key.rpartition(".")[2])))
 
 
+def places(uses: Iterable[Any]) -> list[Plain]:
+    """Return where a call acts: the declared name and the provider of each environment.
+
+    Args:
+        uses: Compiled values. What is mounted in an environment counts.
+    """
+    known = {(str(s.get("resource_key", "")), repr(s.get("provider"))) for s in _specs(uses)}
+    return [list(place) for place in sorted(known)]
+
+
 def are_on_host(uses: Iterable[Any]) -> bool:
     """Return whether one of them may run programs on this host, without a sandbox."""
     return any(HOST in _listed(spec.get("provider")) for spec in _specs(uses))
