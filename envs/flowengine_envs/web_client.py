@@ -32,7 +32,6 @@ from flowengine_envs.network.http import BadAnswer, Client, Head, TooLarge, unpa
 from flowengine_envs.network.redirects import authorization, next_url
 from flowengine_envs.network.rules import Rules
 from flowengine_envs.network.urls import Url, read_url
-from flowengine_envs.untrusted import marked, marked_failure
 
 SECONDS = 60.0
 """Of a request with its redirects, where the spec sets no `time`."""
@@ -73,9 +72,6 @@ class WebClient(Resource):
         self._client = Client(Network(rules))
         self._seconds = request.limits.time or SECONDS
         self._largest = int(request.limits.output or LARGEST)
-
-    marked = staticmethod(marked)
-    marked_failure = staticmethod(marked_failure)
 
     async def _send(
         self,

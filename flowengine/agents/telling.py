@@ -25,7 +25,15 @@ def tell(output: Plain) -> str | None:
     if "left_out" in output:
         return f"leaves out {output['left_out']} messages, about {output['tokens']:,} tokens stay"
     messages = output.get("messages")
-    return _text(messages[0].get("content")) if messages else None
+    return _unmarked(_text(messages[0].get("content"))) if messages else None
+
+
+def _unmarked(text: str) -> str:
+    if "<content " not in text:
+        return text
+    from flowengine.sdk.untrusted import unmarked
+
+    return unmarked(text)
 
 
 def _turn(message: Mapping[str, Plain]) -> str:

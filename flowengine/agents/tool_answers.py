@@ -25,7 +25,7 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
     Args:
         context: The attempt of the call.
         task: `agents`, those that the conversation can be handed over to; how much of a result the
-            model is shown: `bytes`, else `limit`, in characters.
+            model is shown: `bytes`, else `limit`, in characters; `source`, if others wrote it.
         result: What the tool returned.
 
     Raises:
@@ -45,9 +45,19 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
     shown = (context.approval or {}).get("images")
     if shown:
         made["more"] = [*made["more"], _image_message(shown, "From whoever approved the call:")]
-    told = [*_said_by_people(context), content]
-    made["content"] = _cut(context, "\n\n".join(told), task)
+    people = "\n\n".join(_said_by_people(context))
+    told = [_cut(context, people, task), _framed(_cut(context, content, task), task)]
+    made["content"] = "\n\n".join(filter(None, told))
     return {"envelope": made}
+
+
+def _framed(text: str, task: Mapping[str, Plain]) -> str:
+    """Return what others wrote in a block that it cannot close, and anything else as it is."""
+    if "source" not in task:
+        return text
+    from flowengine.sdk.untrusted import marked
+
+    return marked(text, str(task["source"]))
 
 
 def _said_by_people(context: StepContext) -> Iterator[str]:

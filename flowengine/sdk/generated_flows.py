@@ -167,7 +167,7 @@ class Mark:
     """State keys that a call finds in `context.state`."""
     adapter: Mapping[str, Plain] | None = None
     """The kind that generated the flow makes what the call returned into its output: `adapt` gets
-    this as its `task`."""
+    this as its `task`, with the `source` of what the call returned if others write it."""
     servers: Sequence[str] = ()
     """Tools that are servers: `context.resources` has the sessions with them, by their names."""
     offered: Offered | None = None

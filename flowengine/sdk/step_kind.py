@@ -179,6 +179,9 @@ class StepKind:
     fixes arguments, and `configuration` if the configuration has more than constants. An
     environment with the name of an argument takes its place: `context.resources` has it."""
 
+    foreign: ClassVar[bool] = False
+    """Whether others write what it returns, and why it fails: as a tool of an agent, it is shown to
+    the model in a marked block, as text that gives no instructions."""
     outcomes: ClassVar[Sequence[str]] = ("ok",)
     """How a step that runs a generated flow can end, but for errors."""
     raises: ClassVar[Mapping[str, str]] = {}

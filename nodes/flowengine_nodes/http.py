@@ -55,6 +55,7 @@ _trust: list[ssl.SSLContext] = []
 class Http(StepKind):
     """Sends a request and returns `{status, headers, body}`."""
 
+    foreign = True
     constants = ("accept", "idempotency_header")
     secrets = ("url", "headers", "query", "auth")
     idempotent_if = (

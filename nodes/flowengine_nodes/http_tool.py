@@ -46,7 +46,7 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         name = answer.url.partition("?")[0].rstrip("/").rpartition("/")[2] or "body"
         kept = await context.on_thread(lambda: _kept(context, answer.body, name))
     if context.for_model:
-        return _told(client, method, args["url"], answer, text if kept is None else kept)
+        return _told(method, args["url"], answer, text if kept is None else kept)
     return {
         "status": answer.status,
         "headers": dict(answer.headers),
@@ -95,9 +95,11 @@ def _data(text: str | None, kind: str, answer: Any) -> Plain:
         ) from None
 
 
-def _told(client: Any, method: str, url: str, answer: Any, body: Plain) -> str:
+def _told(method: str, url: str, answer: Any, body: Plain) -> str:
     """Return an answer as a model is told it: what the server said stands in a block."""
     from http import HTTPStatus
+
+    from flowengine.sdk.untrusted import marked
 
     try:
         phrase = f" {HTTPStatus(answer.status).phrase}"
@@ -109,7 +111,7 @@ def _told(client: Any, method: str, url: str, answer: Any, body: Plain) -> str:
     said = "\n".join([f"url: {answer.url}", *lines])
     if isinstance(body, str) and body:
         said += f"\n\n{body}"
-    return f"{method}: status {answer.status}{phrase}\n{client.marked(said, url)}"
+    return f"{method}: status {answer.status}{phrase}\n{marked(said, url)}"
 
 
 TOOLS: dict[str, Tool] = {

@@ -84,6 +84,7 @@ class Mcp(StepKind):
     places = ("tool",)
     takes_arguments = True
     session = "mcp"
+    foreign = True
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:

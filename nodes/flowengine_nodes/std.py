@@ -101,15 +101,22 @@ class Std(StepKind):
             return at_once(context, input)
         args: dict[str, Any] = {**input["args"], **input.get("bind", {})}
         tool = task["tool"]
-        if not context.for_model:
+        sources = _READS.get(tool)
+        if not context.for_model or sources is None:
             return await self._call(context, tool, args)
-        from flowengine_nodes.foreign_content import mark_error, result_for_model
+        import json
 
+        from flowengine.sdk.untrusted import mark_error, marked
+
+        source = next((str(args[name]) for name in sources if args.get(name)), tool)
         try:
-            return result_for_model(context, tool, args, await self._call(context, tool, args))
+            result = await self._call(context, tool, args)
         except StepError as error:
-            mark_error(context, tool, args, error)
+            mark_error(error, source)
             raise
+        # A text was marked where it was made, between what the project says of it.
+        text = json.dumps(context.mask(result), ensure_ascii=False)
+        return result if isinstance(result, str) else marked(text, source)
 
     async def _call(self, context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         for tools in (file_tools, document_tools, browser_tools, http_tool):
@@ -118,6 +125,12 @@ class Std(StepKind):
         return await code_tools.call(context, tool, args)
 
 
+_READS: Mapping[str, tuple[str, ...]] = {
+    "read_document": ("url", "path"),
+    "visit_page": ("address",),
+    "http": ("url",),
+}
+"""Tools that read what others wrote → the arguments that may name it."""
 _TOOLS: dict[str, Tool] = {
     "print": {
         "description": "Shows a text to the user.",

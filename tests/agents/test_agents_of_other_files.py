@@ -11,6 +11,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.errors import FlowFileError
+from flowengine.sdk.untrusted import unmarked
 from tests.agents.flows import NAME, Case, call
 
 SERVER = Path(__file__).with_name("mcp_server.py")
@@ -80,7 +81,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answers(case: Case, number: int) -> list[str]:
-    return [one["content"] for one in case.sent(number) if one["role"] == "tool"]
+    return [unmarked(one["content"]) for one in case.sent(number) if one["role"] == "tool"]
 
 
 def faults(case: Case) -> list[str]:

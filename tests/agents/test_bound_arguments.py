@@ -130,6 +130,7 @@ def test_they_reach_the_tool_and_nobody_else(
     content = case.sent(1)[-1]["content"]
     assert "hello" in content
     assert ("***" if is_secret else "fixed") in content
+    assert ("<content " in content) == (kind in ("http", "mcp"))
     if kind == "mcp":
         assert CANARY in (tmp_path / "list.called").read_text()
     if kind == "http":

@@ -22,6 +22,7 @@ from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.metachain import MetaChain
+from flowengine.sdk.untrusted import unmarked
 from flowengine.tool_environment import tool
 from flowengine_envs.sqlite import Database
 from tests.execution_environment.toy import Toy
@@ -65,9 +66,9 @@ def answers(response: Response) -> list[Any]:
 
 def _data(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(unmarked(text))
     except ValueError:
-        return text
+        return unmarked(text)
 
 
 def offered(model: ScriptedModel) -> list[str]:
@@ -298,7 +299,7 @@ def test_servers_on_standard_streams_over_http_and_a_table_of_both(address: str)
         )
         assert offered(model) == ["sums.add", "sums.fail"]
         assert found[0] == {"result": 3}
-        assert found[1].startswith("Error: ToolError: fail: ")
+        assert found[1].startswith("Error: ToolError: It failed")
 
     table = {"left": over[0], "right": over[1]}
     model, found = run(

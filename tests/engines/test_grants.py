@@ -300,7 +300,10 @@ environments:
   box: {kind: bash, provider: namespace}
   other: {kind: bash, provider: host}
 tools:
-  say: {shell: {argv: [echo, "${{ args.text }}"], in: box}, args: {properties: {text: {type: string}}}, APPROVAL}
+  say:
+    shell: {argv: [echo, "${{ args.text }}"], in: box}
+    args: {properties: {text: {type: string}}}
+    APPROVAL
 steps:
   - {id: first, call: say, with: {text: a}}
   - {id: again, call: say, with: {text: b}, in: box}

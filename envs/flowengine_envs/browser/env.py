@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from flowengine.sdk import ValidationError
 from flowengine.sdk.environments import Request, Sandbox, background
 from flowengine.sdk.models import Limits
+from flowengine.sdk.untrusted import marked
 from flowengine_envs.browser.adopted import Adopted, AdoptedBrowser
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.provider import BrowserProvider
@@ -21,7 +22,6 @@ from flowengine_envs.compatibility import with_env
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.unmanaged import Unmanaged
-from flowengine_envs.untrusted import marked
 from flowengine_envs.workspace import make_home
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from flowengine.sdk.untrusted import marked, one_line
 from flowengine_envs.browser.observation import WebObservation
-from flowengine_envs.untrusted import marked, one_line
 
 _MOST = 20
 """Lines, tabs, files or dialogs that are listed."""

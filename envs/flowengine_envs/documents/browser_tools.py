@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from flowengine.sdk import StepError
+from flowengine.sdk.untrusted import marked_failure
 from flowengine_envs.compatibility import with_env
 from flowengine_envs.documents.markdown_browser import RequestsMarkdownBrowser
-from flowengine_envs.untrusted import marked_failure
 
 KEY = "file_env"
 _DECLARE = f"pass context_variables={{'{KEY}': RequestsMarkdownBrowser()}}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from flowengine.sdk.untrusted import marked, one_line
 from flowengine_envs.documents.visits import Visit
-from flowengine_envs.untrusted import marked, one_line
 
 _NOTES = 10
 

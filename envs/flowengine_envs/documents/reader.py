@@ -35,7 +35,6 @@ from flowengine_envs.network.connections import Network, UrlRefused
 from flowengine_envs.network.http import Client, TooLarge
 from flowengine_envs.network.rules import Rules
 from flowengine_envs.network.urls import Url, read_url
-from flowengine_envs.untrusted import marked, marked_failure
 
 _NOT_KEPT = frozenset({"html", "text"})
 """Formats of pages: what is downloaded in another one is kept as a file."""
@@ -212,9 +211,6 @@ class Documents(Conversion):
             return await self._converted(kept, name, stretch=Stretch(first, further))
 
         return Opened(visit, pages, convert)
-
-    marked = staticmethod(marked)
-    marked_failure = staticmethod(marked_failure)
 
     @staticmethod
     def is_host(address: str) -> bool:

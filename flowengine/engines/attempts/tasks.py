@@ -25,6 +25,7 @@ from flowengine.sdk import (
     EnvironmentLost,
     ExecutionContext,
     Need,
+    StepError,
     StepKind,
     ValidationError,
 )
@@ -55,6 +56,8 @@ class Task:
         self._constants: Mapping[str, Plain] = step.get("task", {})
         self._environments = step.get("environments", False)
         self._adapter = step.get("adapter")
+        self._source: Any = self._adapter and self._adapter["task"].get("source")
+        """Who writes what a model is told of a call; None: nobody else."""
         # An adapter shortens what it makes of a result by itself.
         limits: Mapping[str, int] = step.get("limits", {}) if self._adapter is None else {}
         self._largest = limits.get("output")
@@ -205,9 +208,13 @@ class Task:
         try:
             with started:
                 value = await kind.execute(context, self._constants, input)
-        except Exception:
+        except Exception as error:
             with suppress(LeftRunning):  # why it failed matters more
                 await context.judge(started)
+            if self._source is not None and isinstance(error, StepError):
+                from flowengine.sdk.untrusted import mark_error
+
+                mark_error(error, self._source)
             raise
         await context.judge(started)
         return self._result(value, context)

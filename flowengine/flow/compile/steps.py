@@ -9,6 +9,7 @@ import json
 from functools import reduce
 from operator import or_
 
+from flowengine import registry
 from flowengine.flow.check.net import targets
 from flowengine.flow.compile.actions import Actions
 from flowengine.flow.compile.call_requests import of_compensation
@@ -216,7 +217,10 @@ class Steps:
             info.spec["ways"] = list(mark.ways)
         if mark.adapter is None:
             return raw
-        info.spec["adapter"] = {"kind": self.plan.model.by, "task": dict(mark.adapter)}
+        task = dict(mark.adapter)
+        if registry.kind_class(info.spec["kind"]).foreign:
+            task["source"] = info.spec["tool"].removesuffix(".*")
+        info.spec["adapter"] = {"kind": self.plan.model.by, "task": task}
         return UNKNOWN
 
     # Coming in

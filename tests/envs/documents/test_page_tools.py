@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from flowengine import Engine
 from flowengine.engines.results import Result
+from flowengine.sdk.untrusted import marked, one_line, visible
 from flowengine_envs.documents.document import Document
 from flowengine_envs.documents.page_text import Page
 from flowengine_envs.documents.visits import Visit
+from flowengine_envs.invisible_characters import visible as visible_to_converters
 from flowengine_envs.sandboxes.processes import has
-from flowengine_envs.untrusted import marked, one_line, visible
 from tests.agents.flows import STEPS, Case, call, flow
 from tests.envs.documents.test_downloads import HTML
 from tests.envs.network.ways_out import Site, serving
@@ -263,3 +264,8 @@ def test_what_others_wrote_is_inside() -> None:
     assert inside == f"{head}\n\ntext"
     assert one_line("x" * 600) == "x" * 499 + "…"
     assert json.dumps(inside)
+
+
+def test_converters_know_the_same_invisible_characters() -> None:
+    text = "".join(map(chr, range(0x110000)))
+    assert visible_to_converters(text) == visible(text)
