@@ -13,6 +13,7 @@ from flowengine.agents.models.registry import resolve
 from flowengine.agents.reservations import ask_within, bounds_of
 from flowengine.agents.turns import in_folder, model_of
 from flowengine.sdk import Need, Plain, StepContext
+from flowengine.sdk.read_only import unwrapped
 
 INSTRUCTIONS = (
     "You summarize the beginning of a conversation between a user, an assistant and its tools, so "
@@ -74,10 +75,11 @@ def cut_of(context: StepContext, task: Mapping[str, Any]) -> dict[str, Any]:
     """
     state = context.state
     found = reduced(state, task["agent"]["room"])
+    before = state["messages"][: found.mark]
     return {
         "mark": found.mark,
         "left_out": found.mark - state["mark"],
-        "replies": sum(one["role"] == "assistant" for one in state["messages"][: found.mark]),
+        "replies": sum(one["role"] == "assistant" for one in unwrapped(before)),
         "tokens": found.tokens,
     }
 

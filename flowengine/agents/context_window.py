@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowengine.agents.models.errors import ContextWindowExceeded
+from flowengine.agents.models.known_messages import total
 from flowengine.agents.models.port import Message, ModelRequest
 from flowengine.agents.models.usage import message_tokens, tools_tokens
-from flowengine.sdk.read_only import unwrapped
 
 SUMMARY = 10_000
 """Characters that a summary may have; with a small `max_tokens` it has no more than that number."""
@@ -28,8 +28,8 @@ SUMMARIZED = (
 )
 
 
-def shown(messages: list[Message], state: Mapping[str, Any]) -> tuple[list[Message], list[Message]]:
-    """Return what a request holds of a conversation: what stands for its beginning, and the rest.
+def left_out(messages: list[Message], state: Mapping[str, Any]) -> list[Message]:
+    """Return what a request holds in place of the messages before its mark.
 
     Args:
         messages: All of the conversation.
@@ -37,11 +37,11 @@ def shown(messages: list[Message], state: Mapping[str, Any]) -> tuple[list[Messa
     """
     mark, asked = state["mark"], state["asked"]
     if not mark:
-        return [], messages
-    before: list[Message] = [{"role": "user", "content": _note(state["summary"])}]
+        return []
+    found: list[Message] = [{"role": "user", "content": _note(state["summary"])}]
     if 0 <= asked < mark:
-        before.append(messages[asked])
-    return before, messages[mark:]
+        found.append(messages[asked])
+    return found
 
 
 def _note(summary: str) -> str:
@@ -116,7 +116,7 @@ def size_of(request: ModelRequest, state: Mapping[str, Any], bound: int | None) 
     """
     tools = tools_tokens(request.tools)
     fixed = tools + message_tokens(request.messages[0])
-    estimated = tools + sum(map(message_tokens, unwrapped(request.messages)))
+    estimated = tools + total(request.messages, message_tokens)
     known = state["measured"]
     measured = known + _since_reply(request.messages) if known else 0
     return RequestSize(request.model, fixed, estimated, measured, bound)
@@ -162,10 +162,9 @@ def reduced(state: Mapping[str, Any], room: int = 0) -> Reduction:
         fits = min(fits, full["bound"])
     base = full["fixed"] + message_tokens({"role": "user", "content": LEFT_OUT})
     base += room_for(room, full) // CHARACTERS if room else 0
-    sizes = [0]  # of the messages from a place on, counted from the end
-    for message in reversed(messages):
-        sizes.append(sizes[-1] + message_tokens(message))
-    sizes.reverse()
+    sizes = {len(messages): 0}  # of the messages from a place on
+    for place in range(len(messages) - 1, state["mark"], -1):
+        sizes[place] = sizes[place + 1] + message_tokens(messages[place])
     least: Reduction | None = None
     for place in _cuts(messages, state["mark"]):
         pinned = message_tokens(messages[state["asked"]]) if 0 <= state["asked"] < place else 0
@@ -198,7 +197,8 @@ def room_for(characters: int, full: Mapping[str, Any]) -> int:
 def _cuts(messages: Sequence[Message], mark: int) -> Iterator[int]:
     """Yield the places after a mark where a conversation can be cut: all calls have results."""
     waiting: set[Any] = set()
-    for place, message in enumerate(messages):
+    for place in range(mark, len(messages)):
+        message = messages[place]
         role = message["role"]
         if place > mark and role != "tool" and (role == "assistant" or not waiting):
             yield place

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from flowengine.agents.models.known_messages import parted
 from flowengine.sdk import Artifacts
-from flowengine.sdk.read_only import plain, unwrapped
+from flowengine.sdk.read_only import Joined, plain, unwrapped
 
 _REFERENCE = re.compile(r"artifact:([0-9a-f]{64})")
 _DATA = re.compile(r"data:image/[a-z0-9.+-]+;base64,(.*)", re.DOTALL | re.ASCII)
@@ -84,9 +85,10 @@ def illustrated(messages: Sequence[Any], find: Find) -> Sequence[Any]:
         messages: What the model is to see.
         find: Finds the files.
     """
-    # Each turn looks at each message here, so that is done without a call of a function for each.
-    if not [
-        1 for one in unwrapped(messages) if "content" in one and one["content"].__class__ is list
-    ]:
+    places = parted(messages)
+    if not places:
         return messages
-    return [with_data(one, find) for one in unwrapped(messages)]
+    shown = [*unwrapped(messages)]
+    for place in places:
+        shown[place] = with_data(shown[place], find)
+    return Joined([], shown)

@@ -13,10 +13,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from flowengine.agents.models.known_messages import total
 from flowengine.agents.models.port import Message, Model, ModelFacts, ModelReply, ModelRequest
 from flowengine.agents.models.usage import message_tokens, tools_tokens
 from flowengine.sdk import Need, Plain, StepError
-from flowengine.sdk.read_only import plain, unwrapped
+from flowengine.sdk.read_only import plain
 
 SHORTEST = 16
 """Tokens that a reply must have room for: with fewer it could not say anything."""
@@ -168,8 +169,8 @@ def _prompt(request: ModelRequest, last: Mapping[str, Any]) -> tuple[int, int]:
     messages, fixed = request.messages, tools_bytes(request)
     since = _since_reply(messages) if _follows(request, last) else None
     if since is None:
-        likely = tools_tokens(request.tools) + sum(map(message_tokens, unwrapped(messages)))
-        return likely, fixed + _UNSEEN + sum(map(message_bytes, unwrapped(messages)))
+        likely = tools_tokens(request.tools) + total(messages, message_tokens)
+        return likely, fixed + _UNSEEN + total(messages, message_bytes)
     # The last prompt is a part of this one; only tools and instructions may have changed.
     known = last["tokens"] + sum(map(message_tokens, since[1:]))
     most = last["input"] + fixed + sum(map(message_bytes, [messages[0], *since]))

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from flowengine.agents import endings
-from flowengine.agents.context_window import RequestSize, shown, size_of
+from flowengine.agents.context_window import RequestSize, left_out, size_of
 from flowengine.agents.endings import GOING_ON, End
 from flowengine.agents.kept_images import illustrated
-from flowengine.agents.models.call_ids import CallIds
 from flowengine.agents.models.errors import ContextWindowExceeded
+from flowengine.agents.models.known_messages import KnownConversations, RequestMessages
 from flowengine.agents.models.port import (
     CallFault,
     Message,
@@ -30,11 +30,11 @@ from flowengine.agents.reservations import ask_within, bounds_of
 from flowengine.agents.skill_tools import told
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Need, Plain, StepContext
-from flowengine.sdk.read_only import Joined, plain
+from flowengine.sdk.read_only import plain
 from flowengine.validation import Validator
 
 HANDOFF = "transfer_to_"
-_CALL_IDS = CallIds()
+_CONVERSATIONS = KnownConversations()
 LAST = "This is your last turn: answer now, from what you know. No tool can be called any more."
 
 
@@ -147,13 +147,15 @@ class Turn:
         # The last turn has the tools, too, and what is new comes last: providers cache prefixes.
         offers = tuple(one.offer for one in self.tools.values())
         choice = "none" if self.answers else agent["tool_choice"]
-        before, messages = shown(self.messages, self.state)
-        if self.answers:
-            messages = [*messages, {"role": "user", "content": LAST}]
-        first = {"role": "system", "content": self.instructions}
+        known = _CONVERSATIONS.of(self.conversation, self.messages)
+        first = [
+            {"role": "system", "content": self.instructions},
+            *left_out(self.messages, self.state),
+        ]
+        added = [{"role": "user", "content": LAST}] if self.answers else []
         return ModelRequest(
             model=model,
-            messages=Joined([first, *before], messages),
+            messages=RequestMessages(first, self.messages, known, self.state["mark"], added),
             tools=offers,
             tool_choice=choice if offers else None,
             parallel_tool_calls=agent["parallel_tool_calls"],
@@ -161,7 +163,7 @@ class Turn:
             returns=agent["returns"],
             settings=self.settings,
             agent=self.name,
-            call_ids=_CALL_IDS.of(self.conversation, self.messages),
+            call_ids=known.call_ids,
             earlier_replies=self.state["earlier_replies"],
             recover_calls=not self.answers,
         )

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowengine import Engine
-from flowengine.agents.context_window import reduced, shown, size_of
+from flowengine.agents.context_window import left_out, reduced, size_of
 from flowengine.agents.models.errors import ContextWindowExceeded
+from flowengine.agents.models.known_messages import KnownConversations, RequestMessages, total
 from flowengine.agents.models.port import Message, ModelFacts, ModelRequest
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.usage import message_tokens
@@ -302,8 +303,12 @@ def state_of(messages: list[Message], asked: int, **more: Any) -> dict[str, Any]
 
 def request_of(state: dict[str, Any]) -> ModelRequest:
     system: Message = {"role": "system", "content": "You."}
-    before, rest = shown(state["messages"], state)
-    return ModelRequest("m", [system, *before, *rest])
+    messages, mark = state["messages"], state["mark"]
+    first = [system, *left_out(messages, state)]
+    known = KnownConversations().of("c", messages)
+    request = RequestMessages(first, messages, known, mark)
+    assert total(request, message_tokens) == sum(map(message_tokens, request))
+    return ModelRequest("m", request)
 
 
 @settings(max_examples=300, deadline=None)

@@ -3,62 +3,177 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
+
+import pytest
 
 from flowengine import Engine
 from flowengine.agents.models import ModelFacts, ModelReply, ModelRequest, register, unregister
-from flowengine.agents.models.port import Listener
+from flowengine.agents.models.known_messages import RequestMessages
+from flowengine.agents.models.port import Listener, Usage
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
-from tests.agents.flows import NAME, TOOLS, flow
+from flowengine.engines.executions import execution
+from tests.agents.flows import HEAD, NAME, TOOLS, flow
 
-TURNS = 150
+TURNS = 80
+EARLY, LATE = range(10, 13), range(TURNS - 4, TURNS - 1)
+"""The turns that are looked at closely."""
+IMAGES = (
+    TOOLS
+    + '''
+
+def add(a: int, b: int):
+    """Add two numbers."""
+    from flowengine.agents import Result
+    return Result("3", image=b"\\x89PNG") if a == 1 else "3"
+'''
+)
+BUDGET = HEAD + "budget: {tokens: 100000000, cost_usd: 1000}\n"
 
 
-class Counting:
-    """A model that calls a tool in each reply, and notes how many calls of functions came before.
+class Watched(dict[str, Any]):
+    """A message that counts how often somebody looks at it."""
+
+    looks = 0
+
+    def _look(self) -> None:
+        Watched.looks += 1
+
+    def __getitem__(self, key: str) -> Any:
+        self._look()
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._look()
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self._look()
+        return super().__contains__(key)
+
+    def __iter__(self) -> Iterator[str]:
+        self._look()
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        self._look()
+        return super().keys()
+
+    def values(self) -> Any:
+        self._look()
+        return super().values()
+
+    def items(self) -> Any:
+        self._look()
+        return super().items()
+
+
+class Counter:
+    """Counts the steps that Python takes, also in loops, and the functions of C that it calls."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def trace(self, frame: FrameType, event: str, _argument: object) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        self.count += event == "opcode"
+        return self.trace
+
+    def profile(self, _frame: FrameType, event: str, _argument: object) -> None:
+        self.count += event == "c_call"
+
+
+class Caller:
+    """A model that calls a tool in each reply; its provider says what that used, or does not.
 
     It reads its own replies as every model does, and looks at no message.
     """
 
-    def __init__(self) -> None:
-        self.calls = 0
-        self.at: list[int] = []
+    def __init__(self, *, says: bool) -> None:
+        self.says = says
+        self.turn = 0
+        self.counter = Counter()
+        self.cost: dict[int, int] = {}
+        """By turn the steps up to the next one."""
 
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
-        self.at.append(self.calls)
-        number = len(self.at)
-        sent = SentReply("x")
-        if number < TURNS:
-            sent.calls = [SentCall(f"call_{number}", "add", '{"a": 1, "b": 2}')]
+        if self.turn in (*EARLY, *LATE):
+            self.cost[self.turn] = self.counter.count
+        self.turn += 1
+        if self.turn == LATE.start:
+            watch(request)
+        if self.turn in (EARLY.start, LATE.start):
+            sys.settrace(self.counter.trace)
+            sys.setprofile(self.counter.profile)
+        elif self.turn in (EARLY.stop, LATE.stop):
+            sys.settrace(None)
+            sys.setprofile(None)
+        used = Usage(10 * self.turn, output_tokens=1, cost_usd=0.0) if self.says else Usage()
+        sent = SentReply("x", usage=used)
+        if self.turn < TURNS:
+            sent.calls = [SentCall(f"call_{self.turn}", "add", f'{{"a": {self.turn}, "b": 2}}')]
         return read_sent(sent, request, "native")
 
     async def facts(self, model: str) -> ModelFacts:
-        return ModelFacts()
-
-    def count(self, _frame: object, event: str, _argument: object) -> None:
-        self.calls += event in ("call", "c_call")
+        return ModelFacts(input_price=1e-9, output_price=1e-9)
 
 
-def test_a_late_turn_makes_as_many_calls_as_an_early_one(tmp_path: Path) -> None:
-    (tmp_path / "tools.py").write_text(TOOLS)
-    path = tmp_path / "flow.yaml"
-    path.write_text(flow("first: {instructions: Add., tools: [add], max_turns: 1000}"))
-    model: Any = Counting()
-    register(NAME, model)
-    before = sys.getprofile()
+def watch(request: ModelRequest) -> None:
+    """Count from now on who looks at the messages so far; the newest are looked at by right."""
+    messages = request.messages
+    assert isinstance(messages, RequestMessages)
+    old = messages.rest[:-2]
+    messages.rest[:-2] = map(Watched, old)
+    Watched.looks = 0
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    before = sys.gettrace(), sys.getprofile()
     try:
-        with Engine(None, workdir=tmp_path) as engine:
-            sys.setprofile(model.count)
+        yield
+    finally:
+        sys.settrace(before[0])
+        sys.setprofile(before[1])
+
+
+@pytest.mark.parametrize(
+    ("says", "more", "head", "tools"),
+    [
+        (True, "", HEAD, TOOLS),
+        (True, "context: {max_tokens: 1000000}", BUDGET, TOOLS),
+        (False, "context: {max_tokens: 1000000}", BUDGET, TOOLS),
+        (True, "", HEAD, IMAGES),
+    ],
+    ids=["plain", "bounded", "bounded and not told", "image"],
+)
+def test_a_late_turn_looks_at_no_old_message_and_takes_as_many_steps_as_an_early_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    says: bool,
+    more: str,
+    head: str,
+    tools: str,
+) -> None:
+    # What a snapshot writes again is told by the identity of messages, which are replaced here.
+    monkeypatch.setattr(execution, "SMALLEST_TAIL", 10**9)
+    (tmp_path / "tools.py").write_text(tools)
+    path = tmp_path / "flow.yaml"
+    said = ["instructions: Add.", "tools: [add]", "max_turns: 1000", *filter(None, [more])]
+    path.write_text(flow(f"first: {{{', '.join(said)}}}", head=head))
+    model: Any = Caller(says=says)
+    register(NAME, model)
+    try:
+        with untraced(), Engine(None, workdir=tmp_path) as engine:
             result = engine.run(path)
     finally:
-        sys.setprofile(before)
         unregister(NAME)
 
     assert result.status == "succeeded", result.error
-    early, late = _turn(model.at[10:40]), _turn(model.at[-30:])
-    assert late < early * 1.05
-
-
-def _turn(calls: list[int]) -> float:
-    return (calls[-1] - calls[0]) / (len(calls) - 1)
+    assert not Watched.looks
+    early, late = (model.cost[turns[-1]] - model.cost[turns[0]] for turns in (EARLY, LATE))
+    assert late < early * 1.01

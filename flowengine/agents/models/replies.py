@@ -8,7 +8,7 @@ from json import dumps, loads
 from secrets import token_hex
 from typing import Literal
 
-from flowengine.agents.models.call_ids import ids_in
+from flowengine.agents.models.known_messages import ids_in
 from flowengine.agents.models.port import (
     CallFault,
     FunctionCalling,

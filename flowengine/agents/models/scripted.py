@@ -11,8 +11,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flowengine.agents.models.errors import ContextWindowExceeded, ModelError, RateLimited
+from flowengine.agents.models.known_messages import total
 from flowengine.agents.models.port import (
     Listener,
+    Message,
     ModelFacts,
     ModelReply,
     ModelRequest,
@@ -23,7 +25,6 @@ from flowengine.agents.models.telling import Teller
 from flowengine.agents.text_calls.models import function_calling
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
-from flowengine.sdk.read_only import unwrapped
 from flowengine.sdk.validation_messages import predicate
 
 _PIECE = 8
@@ -213,7 +214,7 @@ class ScriptedModel:
 
     def _next(self, request: ModelRequest) -> Any:
         turn = request.earlier_replies
-        turn += sum(one.get("role") == "assistant" for one in unwrapped(request.messages))
+        turn += total(request.messages, _replies)
         for place, entry in enumerate(self._chosen):
             assert entry.when is not None
             if entry.when.fits(request, turn):
@@ -236,6 +237,10 @@ class ScriptedModel:
         if not self._by_turn and not getattr(entry, "repeat", False):
             self._turn += 1
         return entry
+
+
+def _replies(message: Message) -> int:
+    return int(message.get("role") == "assistant")
 
 
 def _note(request: ModelRequest, script: str) -> Mapping[str, Any]:
