@@ -12,6 +12,7 @@ from flowengine.agents.endings import CASE_TOOLS, REPEATS
 from flowengine.agents.generated_checks import GIVEN, Check
 from flowengine.agents.generated_flow import RETRY, AgentSpec, agent_flow
 from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
+from flowengine.agents.literal_text import literal_text, plain_text
 from flowengine.agents.models.wire_names import clash
 from flowengine.agents.opening import VARIABLE
 from flowengine.agents.skill_tools import TOOLS as SKILL_TOOLS
@@ -134,7 +135,7 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
     choice = _choice(agent, tools, handoffs)
     return AgentSpec(
         name=name,
-        description=said.get("description", ""),
+        description=plain_text(said.get("description", "")),
         model=model,
         fallbacks=said.get("fallbacks", []),
         tools=tools,
@@ -264,7 +265,7 @@ def _described(agent: Declared, tool: DeclaredTool, loc: Loc) -> DeclaredTool:
             return tool
         name = f"{tool.name.rpartition('.')[0]}.{name}"
     known = agent.home.find("agents", name, loc)
-    about = "" if known is None else str(known.content.get("description", ""))
+    about = "" if known is None else plain_text(str(known.content.get("description", "")))
     return tool._replace(description=about)
 
 
@@ -330,5 +331,5 @@ def _instructions(agent: Declared) -> Plain:
     said: Any = agent.content.get("instructions", {})
     if "file" in said:
         text = agent.home.text(said["file"], (*agent.loc, "instructions", "file"))
-        return text.replace("${{", "$${{")
+        return literal_text(text)
     return said.get("text", "")

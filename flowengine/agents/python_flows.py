@@ -10,6 +10,7 @@ from flowengine.agents.agent_tool import AgentTool, declared_tool, limited, tool
 from flowengine.agents.generated_checks import Check
 from flowengine.agents.generated_flow import ANSWER, RETRY, AgentSpec, agent_flow
 from flowengine.agents.generated_reductions import Reducer
+from flowengine.agents.literal_text import plain_text
 from flowengine.agents.skill_tools import content_of, offered, skill_tools
 from flowengine.agents.skills import Skill
 from flowengine.sdk import Plain
@@ -223,21 +224,3 @@ def _ready(
 
 def _served(server: str, adapter: Mapping[str, Plain], declarations: Declarations) -> AgentTool:
     return tools_of_server(declarations.tools(f"{server}.*", (), {}), server, adapter)
-
-
-def literal_text(value: Any) -> Any:
-    """Return data as a flow has it: what looks like an expression in a text is none."""
-    return _replaced(value, "${{", "$${{")
-
-
-def plain_text(value: Any) -> Any:
-    """Undo `literal_text`, for constants: nothing evaluates them."""
-    return _replaced(value, "$${{", "${{")
-
-
-def _replaced(value: Any, old: str, new: str) -> Any:
-    if isinstance(value, str):
-        return value.replace(old, new)
-    if isinstance(value, Mapping):
-        return {key: _replaced(one, old, new) for key, one in value.items()}
-    return [_replaced(one, old, new) for one in value] if isinstance(value, list) else value

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowengine.agents.agent_tool import AgentTool
+from flowengine.agents.literal_text import literal_text, plain_text
 from flowengine.agents.skills import SKILL, Skill
 from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.generated_flows import Declared
@@ -118,11 +119,8 @@ def _as_constant(content: bytes) -> Plain:
 
 def _escaped(skill: Skill) -> dict[str, Plain]:
     """Return the files of a skill as constants of a step: nothing evaluates them."""
-    found = as_constants(skill)
-    return {
-        path: one.replace("${{", "$${{") if isinstance(one, str) else one
-        for path, one in found.items()
-    }
+    files: dict[str, Plain] = literal_text(as_constants(skill))
+    return files
 
 
 # What the tools do
@@ -176,4 +174,4 @@ def content_of(constant: Plain) -> bytes:
     """Return the content of a file that is a constant."""
     if isinstance(constant, Mapping):
         return base64.b64decode(str(constant["base64"]))
-    return str(constant).replace("$${{", "${{").encode()
+    return str(plain_text(constant)).encode()

@@ -8,7 +8,8 @@ from json import dumps
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.described import Described, describe
-from flowengine.agents.python_flows import declared, literal_text
+from flowengine.agents.literal_text import literal_text
+from flowengine.agents.python_flows import declared
 from flowengine.errors import UsageError
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.references import folder_of, reference

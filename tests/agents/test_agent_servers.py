@@ -70,6 +70,12 @@ def answers(case: Case, number: int) -> list[str]:
     return [unmarked(one["content"]) for one in case.sent(number) if one["role"] == "tool"]
 
 
+def attempts(case: Case) -> int:
+    with case.engine_open() as engine:
+        [offer] = [one for one in engine.show(case.id)["steps"] if one["step"] == "_offer"]
+        return int(offer["attempts"])
+
+
 def called(folder: Path) -> list[str]:
     path = folder / "list.called"
     return path.read_text().splitlines() if path.exists() else []
@@ -214,17 +220,29 @@ def test_what_servers_say_stands_in_a_block_that_it_cannot_close(tmp_path: Path)
     assert "arguments" in told[2]
 
 
-def test_a_server_that_does_not_start_fails_the_step(tmp_path: Path) -> None:
-    case = served(tmp_path, "['github.*']", [], rest="")
-    case.path.write_text(case.path.read_text().replace("mcp_server.py", "no_such_server.py"))
-    text = case.path.read_text().replace("first: {", "first: {retry: 1, ")
-    case.path.write_text(text)
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["no-such-program"], "there is no program no-such-program"),
+        ([sys.executable, "no_such_server.py"], "can't open file"),
+        ([sys.executable, "-c", "raise SystemExit('no key is set')"], "no key is set"),
+    ],
+)
+def test_a_server_that_cannot_start_fails_the_step_at_once(
+    tmp_path: Path, command: list[str], said: str
+) -> None:
+    """With what it wrote; one that may come back is tried again, as models are."""
+    case = served(tmp_path, "['github.*']", [])
+    text = case.path.read_text()
+    known = text[text.index("{mcp: {command: ") :].partition("]")[0] + "]"
+    case.path.write_text(text.replace(known, "{mcp: {command: " + json.dumps(command)))
 
     result = case.run()
 
     assert result.status == "failed"
     assert result.error["type"] == "EnvironmentStartFailed"
-    assert "no_such_server.py" in result.error["message"]
+    assert said in result.error["message"]
+    assert attempts(case) == 1
 
 
 def test_wrong_arguments_are_told_by_the_schema_of_the_server(tmp_path: Path) -> None:

@@ -230,3 +230,43 @@ def test_an_agent_asks_a_person(tmp_path: Path) -> None:
     refused, answered = sorted(told(case.sent(1))[-2:], key=lambda one: one[1] == "Oslo")
     assert answered == ("tool", "Oslo")
     assert "'question'" in refused[1]
+
+
+DOLLARS = """
+flowengine: 1
+id: f
+defaults: {model: scripted/test}
+tools:
+  add: {python: "tools:add", description: "Add: $${{ a }} and $${{ b }}"}
+  list:
+    shell: {argv: [ls], in: host}
+    args: {properties: {where: {type: string, description: "As in $${{ here }}"}}}
+  ask: {agent: second}
+  doc: {python: "documented:doc"}
+agents:
+  first:
+    instructions: Say $${{ x }}.
+    tools: [add, list, ask, doc]
+    handoffs: [second]
+  second: {instructions: Do., description: "Knows $${{ y }}"}
+steps: [{id: ask, agent: first, with: {prompt: hi}}]
+outputs: {a: "${{ steps.ask.output }}"}
+"""
+
+
+def test_models_are_told_of_expressions_as_they_are_meant(tmp_path: Path) -> None:
+    (tmp_path / "documented.py").write_text(
+        "def doc(a: str) -> str:\n"
+        '    """Fill in ${{ a }}; $${{ is how to write it."""\n'
+        "    return a\n"
+    )
+    case = Case(tmp_path, DOLLARS, [{"text": "so"}])
+    assert case.run().status == "succeeded"
+    [request] = case.model.requests
+    tools = {one.name: one for one in request.tools}
+    assert tools["add"].description == "Add: ${{ a }} and ${{ b }}"
+    assert tools["list"].parameters["properties"]["where"]["description"] == "As in ${{ here }}"
+    assert tools["ask"].description == "Knows ${{ y }}"
+    assert "Knows ${{ y }}" in tools["transfer_to_second"].description
+    assert tools["doc"].description == "Fill in ${{ a }}; $${{ is how to write it."
+    assert "Say ${{ x }}." in str(request.messages[0]["content"])

@@ -547,3 +547,17 @@ def test_nor_does_it_where_a_lock_is_waited_for(tmp_path: Path) -> None:
             return await asyncio.wait_for(waits, 20)
 
     assert asyncio.run(main()).status == "waiting"
+
+
+def test_two_dollars_are_one_wherever_text_is_no_template(tmp_path: Path) -> None:
+    """In a title and in a constant of a step kind, which nothing evaluates."""
+    path = tmp_path / "flow.yaml"
+    path.write_text(
+        "flowengine: 1\nid: it\ntitle: 'All $${{ x }}'\n"
+        "steps: [{id: a, title: 'One $${{ y }}', run: {script: \"echo '$${{ z }}'\"}, in: host}]\n"
+        "outputs: {said: '${{ steps.a.output.stdout }}'}\n"
+    )
+    with Engine() as engine:
+        result = engine.run(path)
+        assert result.outputs == {"said": "${{ z }}\n"}
+        assert engine.load(path).compiled["title"] == "All ${{ x }}"

@@ -27,6 +27,8 @@ _LARGEST = 10 * 1024 * 1024
 """Bytes of a message where the spec sets no `output`."""
 _CONNECT = 30.0
 _LAST_SECONDS = 5.0
+_PASSING = frozenset({408, 425, 429})
+"""Statuses of a refusal that may be another one later."""
 _SECONDS = 300.0
 """Seconds that a call may take where the spec sets no `time`."""
 
@@ -197,7 +199,8 @@ def _argv(spec: Spec, config: Any) -> list[str]:
         program = os.path.abspath(os.path.join(spec.folder, program))
     found = shutil.which(program)
     if found is None:
-        raise EnvironmentStartFailed(f"{spec}: there is no program {program}")
+        message = f"{spec}: there is no program {program}"
+        raise EnvironmentStartFailed(message, retryable=False)
     return [os.path.abspath(found), *args, *config.args]
 
 
@@ -235,7 +238,7 @@ def _process(request: Request, config: Any) -> Connection:
         started=lambda pid: request.trace(pid=pid),
     )
 
-    return Connection(lambda: server, server.said, again=False)
+    return Connection(lambda: server, server.said, again=False, final=lambda: server.ended)
 
 
 def _http(request: Request, config: Any) -> Connection:
@@ -265,7 +268,11 @@ def _http(request: Request, config: Any) -> Connection:
         refused = clients[0].refused if clients else None
         return f"; it answered with HTTP status {refused}" if refused else ""
 
-    return Connection(transport, told, again=True)
+    def final() -> bool:
+        refused = clients[0].refused if clients else None
+        return refused is not None and 400 <= refused < 500 and refused not in _PASSING
+
+    return Connection(transport, told, again=True, final=final)
 
 
 def _text(value: Any) -> str:

@@ -71,6 +71,8 @@ class Connection(NamedTuple):
     """What the server last said outside of the protocol, for messages."""
     again: bool
     """Whether a session that the server forgot can be begun anew."""
+    final: Callable[[], bool]
+    """Whether another try to connect would fail the same way."""
 
 
 class Session(Resource):
@@ -251,7 +253,10 @@ class Session(Resource):
             raise
         except Exception as error:
             why = _reason(error)
-            raise EnvironmentStartFailed(f"{self.name}: {why}{self.said()}") from error
+            raise EnvironmentStartFailed(
+                f"{self.name}: {why}{self.said()}",
+                retryable=False if self._connection.final() else None,
+            ) from error
 
     async def close(self) -> None:
         """End the session, and the server if it was started for it."""

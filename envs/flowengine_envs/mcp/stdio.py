@@ -71,6 +71,11 @@ class Server:
         """The last lines of its error stream."""
 
     @property
+    def ended(self) -> bool:
+        """Whether it has closed its output by itself, as a program does that exits."""
+        return bool(self._tasks) and self._tasks[0].done() and not self._tasks[0].cancelled()
+
+    @property
     def running(self) -> bool:
         """Whether the process runs."""
         return self._process is not None and self._process.returncode is None
@@ -113,7 +118,8 @@ class Server:
                 limit=_BLOCK,
             )
         except OSError as error:
-            raise EnvironmentStartFailed(f"{self._argv[0]}: {error.strerror or error}") from error
+            message = f"{self._argv[0]}: {error.strerror or error}"
+            raise EnvironmentStartFailed(message, retryable=False) from error
         self._family = Family(self._run, self._process.pid, variable=_RUN)
         self._started(self._process.pid)
         self._to_session, from_server = anyio.create_memory_object_stream[Any](0)

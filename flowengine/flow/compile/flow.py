@@ -39,7 +39,7 @@ from flowengine.flow.compile.views import View
 from flowengine.flow.expressions import EVALUATOR
 from flowengine.flow.loading.files import Definition, File
 from flowengine.flow.models import Budget, Concurrency, Loc, Start
-from flowengine.flow.models.types import has_expression
+from flowengine.flow.models.types import has_expression, literal
 from flowengine.flow.source.diagnostics import did_you_mean
 
 FORMAT = 1
@@ -100,7 +100,7 @@ class Compiler:
         flow["evaluator"] = EVALUATOR
         flow["id"], flow["version"] = model.id, model.version
         if model.title is not None:
-            flow["title"] = model.title
+            flow["title"] = literal(model.title)
         flow["inputs"] = dict(model.inputs)
         self._input_defaults()
         flow["state"] = {name: self._state(name, schema) for name, schema in model.state.items()}

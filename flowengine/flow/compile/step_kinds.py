@@ -21,7 +21,7 @@ from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema
 from flowengine.flow.compile.views import View
 from flowengine.flow.models import Loc
 from flowengine.flow.models.kinds import generates
-from flowengine.flow.models.types import has_expression, is_expression
+from flowengine.flow.models.types import has_expression, is_expression, literal
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.declared_numbers import floats
 from flowengine.sdk.generated_flows import Given
@@ -103,7 +103,7 @@ class StepKinds:
         step_kind = found.step_kind
         fixed, secret = step_kind.constants, step_kind.secrets
         found.task = {key: value for key, value in config.items() if key in fixed}
-        self._constants_only(found, loc)
+        self._check_constants(found, loc)
         parts = {
             key: self.expressions.value(value, (*loc, key), view, secrets=key in secret)
             for key, value in config.items()
@@ -221,8 +221,11 @@ class StepKinds:
 
     # Checks
 
-    def _constants_only(self, found: Callee, loc: Loc) -> None:
-        """Refuse expressions in what is not evaluated; what a kind generates may look like them."""
+    def _check_constants(self, found: Callee, loc: Loc) -> None:
+        """Refuse expressions in what is not evaluated, and take its text for what it means.
+
+        What a kind generates is taken as it is, whatever it looks like.
+        """
         if "generated" in found.step_kind.places:
             return
         for key, value in found.task.items():
@@ -230,6 +233,7 @@ class StepKinds:
                 if has_expression(text):
                     message = f"an expression is not allowed in {key!r}"
                     self.report.at("E306", message, place, found.step_kind.constants_hint)
+        found.task = literal(found.task)
 
     def _check_command(self, argv: Any, loc: Loc) -> None:
         """Refuse a command on the host that a value decides (E407)."""

@@ -28,8 +28,9 @@ def test_a_server_that_refuses_is_told_with_its_status(
 ) -> None:
     server.refuse = status
 
-    with pytest.raises(EnvironmentStartFailed, match=str(status)):
+    with pytest.raises(EnvironmentStartFailed, match=str(status)) as caught:
         opened(url=server.url)
+    assert caught.value.retryable is (None if status == 500 else False)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -80,8 +81,9 @@ def test_a_server_that_is_gone_is_not_healthy(opened: Open, manager: Environment
         session = opened(url=first.url)
         assert opened(url=first.url) is session
 
-    with pytest.raises(EnvironmentStartFailed):
+    with pytest.raises(EnvironmentStartFailed) as caught:
         opened(url=first.url)
+    assert caught.value.retryable is None
 
 
 def test_release_does_not_wait_for_a_call(
