@@ -211,7 +211,8 @@ def _widens(narrower: Any, policy: Mapping[str, Any]) -> str | None:
             continue
         if key == "network" and allowed == "any":
             continue
-        if key.startswith("deny") and isinstance(value, list) and isinstance(allowed, list | None):
+        forbids = key.startswith("deny") or key == "ask"
+        if forbids and isinstance(value, list) and isinstance(allowed, list | None):
             if set(map(str, allowed or ())) <= set(map(str, value)):
                 continue
         elif isinstance(value, list) and isinstance(allowed, list):

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from flowengine.sdk import EnvironmentUnavailable, Refused
 from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.network.connections import Network, why
-from flowengine_envs.network.proxy import Proxy, Refusal, join
+from flowengine_envs.network.proxy import Judge, Proxy, Refusal, join
 from flowengine_envs.network.rules import Rules, needs_proxy
 from flowengine_envs.supervisor.forwarding import MOST, REACHED
 
@@ -163,6 +163,10 @@ class Egress:
         if proxy >= len(self._refusals):
             return []
         return [each for each in [*self._refusals[proxy]] if each[0] > after]
+
+    def judge(self, proxy: int, judge: Judge | None) -> None:
+        """Have a proxy ask about each connection, or no longer."""
+        self._proxies[proxy].judge = judge
 
     def _refuse(self, refusals: deque[tuple[int, str]], refusal: Refusal) -> None:
         self._count += 1

@@ -51,6 +51,8 @@ class WaitInfo(TypedDict, total=False):
     """Which policy wants it to be asked about."""
     difference: str
     """What has changed of the tool since the call was approved: a unified diff."""
+    found: dict[str, Any]
+    """What the call would do, as it found out right before it did: `action` and `target`."""
     preview: str
     """What the call would do, as its tool says: text of others, secrets masked."""
     note: str

@@ -53,7 +53,9 @@ EVENTS: dict[str, Shape] = {
     "succeeded": _OUTCOME,
     "failed": {**_OUTCOME, "error": dict, "evidence?": dict},
     "lost": {**_OUTCOME, "ran": str, "error": dict, "evidence?": dict},
-    "asked": {**_OUTCOME, "tool": str, "version": str, "rule?": str, "difference?": str},
+    "asked": {
+        **_OUTCOME, "tool": str, "version": str, "rule?": str, "difference?": str, "found?": dict,
+    },
     "measured": {**_OUTCOME, "needs": dict},
     "described": {"wait": int, "source?": str, "preview?": str, "note?": str},
     "cut": _OUTCOME,

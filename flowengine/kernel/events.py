@@ -106,6 +106,8 @@ class Asked(TypedDict):
     """The rule of the host that asks."""
     difference: NotRequired[str]
     """What has changed of the tool since the call was approved."""
+    found: NotRequired[Plain]
+    """What the attempt found that it would do, and to what: `action` and `target`."""
 
 
 class Measured(TypedDict):

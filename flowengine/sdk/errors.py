@@ -6,6 +6,7 @@ wrong with an environment is an `EnvironmentFailure`, whichever it is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from flowengine.kernel.graph.compiled import Plain
@@ -66,6 +67,29 @@ class ToolChanged(ToolError):
     """A tool is not what it was when it was offered; it was not called."""
 
     type = "ToolChanged"
+
+
+class NeedsApproval(StepError):
+    """People have to say yes to what a call would do, which it only found out at the last moment.
+
+    Raise it before that is done. The call then waits for an approval that shows `action` and
+    `target`; with a yes it is made again, and `context.approval["found"]` is what was found. Do it
+    if the same is found then, else raise this anew: a yes is for exactly one call and one target.
+
+    Args:
+        found: `action`: what the call would do, in a few words; `target`: to what, as plain data
+            that people can judge. What else it holds is not shown.
+        before: What the next attempt has to know besides.
+    """
+
+    type = "NeedsApproval"
+
+    def __init__(
+        self, found: Mapping[str, Plain], before: Mapping[str, Plain] | None = None
+    ) -> None:
+        kept = {**found} if before is None else {**found, "before": {**before}}
+        message = f"people have to approve it first: {found['action']}"
+        super().__init__(message, data={"found": kept}, retryable=False)
 
 
 class ExitCode(StepError):

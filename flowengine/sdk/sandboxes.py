@@ -374,6 +374,19 @@ class Sandbox:
         """
         return ()
 
+    def judge_connections(self, judge: Callable[[str, int], str] | None, proxy: int = 0) -> None:
+        """Have a proxy ask about each connection that the policy allows.
+
+        Args:
+            judge: Takes host and port, and returns why they may not be reached; empty: they may.
+                None: it asks no more.
+            proxy: Which one, from 0.
+
+        Raises:
+            NotImplementedError: This sandbox has no proxies.
+        """
+        raise NotImplementedError
+
     def alive(self) -> bool:
         """Return at once whether programs can still be started."""
         raise NotImplementedError

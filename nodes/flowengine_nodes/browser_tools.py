@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.sdk import Plain, StepContext, Tool, ToolError
+from flowengine.sdk import NeedsApproval, Plain, StepContext, Tool, ToolError
 from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
 
 if TYPE_CHECKING:
@@ -58,7 +58,10 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Any:
         return _Picture(said, seen.screenshot or None) if context.for_model else said
     if tool == "browser_find":
         return browser.found(await browser.async_observe(), args["text"])
-    seen = await browser.async_step({"action": _VERBS[tool].action, **args})
+    approved = (context.approval or {}).get("found")
+    seen = await browser.async_step({"action": _VERBS[tool].action, **args}, approved)
+    if seen.needs_approval is not None:
+        raise NeedsApproval(seen.needs_approval)
     return browser.told(seen, _SHOWN, _SHOWN)
 
 
@@ -72,20 +75,36 @@ async def _browse(
 ) -> Plain:
     """Open an address, do actions one after the other, and return what there is to see then.
 
+    If people have to approve one of them, the step waits with those before it done. What it has to
+    know of them then is kept with the question.
+
     Raises:
+        NeedsApproval: People have to approve one of them; it and those after it were not done.
         ToolError: One of them failed; those after it were not done.
     """
     steps: list[dict[str, Any]] = [{"action": "navigate", "url": url}] if url else []
     steps += actions or []
     if screenshot or not steps:
         steps.append({"action": "screenshot", "full_page": full_page})
-    downloads: list[Plain] = []
-    dialogs: list[Plain] = []
-    for number, step in enumerate(steps):
-        seen = await browser.async_step(step)
+    found = (context.approval or {}).get("found") or {}
+    before = found.get("before") or {}
+    done = before.get("done", 0)
+    downloads: list[Plain] = [*before.get("downloads", ())]
+    dialogs: list[Plain] = [*before.get("dialogs", ())]
+    if done and before["browser"] != browser.opening:
+        raise ToolError(
+            f"the browser was opened again since action {done + 1} was approved, so what the "
+            "actions before it did is gone: nothing was done",
+            retryable=False,
+        )
+    for number, step in enumerate(steps[done:], done):
+        seen = await browser.async_step(step, found if number == done else None)
         data = seen.as_data()
         downloads += data["downloads"]
         dialogs += data["dialogs"]
+        if seen.needs_approval is not None:
+            so_far = {"done": number, "downloads": downloads, "dialogs": dialogs}
+            raise NeedsApproval(seen.needs_approval, {**so_far, "browser": browser.opening})
         if seen.error:
             place = f"action {number + 1} ({step.get('action')})"
             shown = {name: data[name] for name in ("url", "title", "status", "content")}

@@ -223,6 +223,13 @@ def test_an_answer_can_narrow_the_policy(
     assert handle.resource.request.policy.network == "none"
 
 
+@pytest.mark.parametrize("key", ["ask", "deny_network"])
+def test_an_answer_that_forbids_less_is_none(key: str) -> None:
+    policy = {key: ["one", "two"]}
+    assert policy_approval._widens({key: ["one"]}, policy) == f"'{key}'"
+    assert policy_approval._widens({key: ["one", "two", "three"]}, policy) is None
+
+
 def test_an_answer_may_come_later_and_the_first_one_stands(
     manager: EnvironmentManager, toy: Toy, person: Callable[..., Person], make: Make
 ) -> None:

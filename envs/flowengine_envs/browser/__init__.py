@@ -6,6 +6,9 @@
 | `resource` | a browser as steps, tools and programs use it |
 | `session` | one run of Chromium with one profile: its tabs, and what happens by itself |
 | `actions` | what can be done on a page, as data |
+| `approvals` | what people approve first: asked about, or stopped |
+| `touched`, `passwords` | what an action would touch; which passwords pages hold |
+| `uploads` | files that are given to pages |
 | `loading`, `addresses` | load pages; which addresses are opened |
 | `elements` | finds the element that an action names |
 | `observation`, `observing` | what there is to see after an action, and how it is seen |

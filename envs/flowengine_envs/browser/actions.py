@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from flowengine.sdk import StepError
-from flowengine.sdk.confined_files import Below
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import checked_url
 from flowengine_envs.browser.elements import ActionFailed, find, told
 from flowengine_envs.browser.loading import Acting, load
+from flowengine_envs.browser.uploads import read_uploads
 
 if TYPE_CHECKING:
     from playwright.async_api import FilePayload, Locator
 
     from flowengine_envs.browser.session import TabState
 
-LARGEST_UPLOAD = 50 * 1024 * 1024
 _LONGEST_WAIT = 30.0
 _SCROLL = 0.8
 """Part of the window by which a page scrolls if nothing is said."""
@@ -109,11 +106,19 @@ async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
     fields = action.checked(name, given)
     try:
         if not action.on_element:
+            named = None
+            if acting.guard.asks and name == "press" and fields.keys() & _ELEMENT.keys():
+                where = (fields.get("ref"), fields.get("selector"))
+                named = await find(acting.page, *where, acting.action_timeout)
+            await acting.guard.check(acting, name, fields, named)
             return await action.run(acting, **fields)
         ref, selector = fields.pop("ref", None), fields.pop("selector", None)
         element = await find(
             acting.page, ref, selector, acting.action_timeout, hidden=action.hidden
         )
+        if name == "upload":
+            acting.uploads = await read_uploads(acting.workspace, fields["paths"])
+        await acting.guard.check(acting, name, fields, element)
         return await action.run(acting, element, **fields)
     except faults.TimeoutError as error:
         reason = told(error)
@@ -210,21 +215,10 @@ async def _drag(
 
 
 async def _upload(acting: Acting, element: Locator, paths: list[str]) -> None:
-    below, files, total = Below(acting.workspace, "uploads come from the workspace"), [], 0
-    for path in map(str, paths):
-        try:
-            data = await asyncio.to_thread(below.read, path, LARGEST_UPLOAD)
-        except StepError as error:
-            raise ActionFailed(error.message) from None
-        total += len(data)
-        if total > LARGEST_UPLOAD:
-            raise ActionFailed(f"the files have more than {LARGEST_UPLOAD:,} bytes")
-        file: FilePayload = {
-            "name": PurePosixPath(path).name,
-            "mimeType": "application/octet-stream",
-            "buffer": data,
-        }
-        files.append(file)
+    files: list[FilePayload] = [
+        {"name": each.name, "mimeType": "application/octet-stream", "buffer": each.data}
+        for each in acting.uploads
+    ]
     await element.set_input_files(files, timeout=acting.milliseconds)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Request, Sandbox, background
 from flowengine_envs.browser import faults
+from flowengine_envs.browser.approvals import Guard
 from flowengine_envs.browser.downloads import Downloads
 from flowengine_envs.browser.markdown import Converter, Markdown
 from flowengine_envs.browser.observation import WebObservation
@@ -64,7 +65,7 @@ class Adopted:
             context = await self._browser.new_context(accept_downloads=True)
             around.closes = True
         around.browser = context.browser
-        session = Session(around, context, downloads, request.config.tabs)
+        session = Session(around, context, downloads, request.config.tabs, Guard(request.policy))
         if page is None:
             page = context.pages[0] if context.pages else await context.new_page()
         session.add(page)
@@ -85,9 +86,11 @@ class AdoptedBrowser(Browser):
         self._around: _Around | None = None
         self._sandbox: Sandbox | None = None
 
-    async def act(self, name: str, fields: Mapping[str, Any]) -> WebObservation:
+    async def act(
+        self, name: str, fields: Mapping[str, Any], approved: Mapping[str, Any] | None = None
+    ) -> WebObservation:
         """Do an action on the loop of the browser."""
-        seen: WebObservation = await self._adopted.here(super().act(name, fields))
+        seen: WebObservation = await self._adopted.here(super().act(name, fields, approved))
         return seen
 
     async def close(self) -> None:

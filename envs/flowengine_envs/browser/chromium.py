@@ -223,6 +223,7 @@ class Profile:
         self.proxy = proxy
         self.trace = request.trace
         self._request = request
+        self._judged = False
         self._refused = 0
         """Number of the last refused connection that was told."""
         self.refused()  # what it refused for others
@@ -237,6 +238,12 @@ class Profile:
         new = self.chromium.sandbox.refused_connections(self._refused, self.proxy)
         self._refused = new[-1][0] if new else self._refused
         return [text for _, text in new]
+
+    def judge(self, judge: Callable[[str, int], str] | None) -> None:
+        """Have each of its connections judged by more than its policy."""
+        if judge is not None:
+            self.chromium.sandbox.judge_connections(judge, self.proxy)
+            self._judged = True
 
     async def open(self, state: dict[str, Any] | None) -> BrowserContext:
         """Open the profile.
@@ -264,6 +271,8 @@ class Profile:
     async def leave(self, context: BrowserContext | None) -> None:
         """Close the profile; the last one ends the process."""
         await self.chromium.leave(self, context)
+        if self._judged:  # whoever has the proxy next is asked about other things
+            self.chromium.sandbox.judge_connections(None, self.proxy)
 
 
 class _Traces:

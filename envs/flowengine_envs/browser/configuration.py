@@ -5,9 +5,9 @@ Loads pydantic: import it inside `config_model` and `policy_model`.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from flowengine.sdk.models import Config, Duration, Place, Policy, Size
 from flowengine_envs.browser import installation
@@ -77,3 +77,15 @@ class BrowserPolicy(Policy):
     """What pages may reach; default: every host at a public address."""
     evaluate: bool = False
     """Whether the action `evaluate` may run code on pages."""
+    ask: list[Literal["password", "upload", "new_host"]] = Field(default_factory=list)
+    """What people have to approve each time: sending a form with a password, uploading files,
+    reaching a host that `network` does not name and nobody has approved."""
+
+    @model_validator(mode="after")
+    def _can_ask(self) -> Self:
+        if "new_host" in self.ask and self.network == "any":
+            raise ValueError(
+                "ask: new_host needs 'network: public' or a list: with 'any', pages have ways out "
+                "on which nobody can stop them"
+            )
+        return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Page
 
+    from flowengine_envs.browser.approvals import Guard
     from flowengine_envs.browser.session import Session, TabState
+    from flowengine_envs.browser.uploads import Upload
 
 _ERROR_PAGE = 2.0
 """Seconds for Chromium's own page about a failure."""
@@ -48,8 +50,17 @@ class Acting:
     navigation_timeout: float
     evaluate: bool
     """Whether code may run on pages."""
+    approved: Mapping[str, Any] | None = None
+    """What people have approved of this action."""
     full_page: bool = False
     """Whether the observation is to show the whole page."""
+    uploads: Sequence[Upload] = ()
+    """The files of an upload, as they were read before anybody was asked about them."""
+
+    @property
+    def guard(self) -> Guard:
+        """What has to be approved."""
+        return self.session.guard
 
     @property
     def page(self) -> Page:

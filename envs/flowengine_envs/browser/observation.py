@@ -71,6 +71,8 @@ class WebObservation:
     """Whether the page asks for proof that a person is there."""
     value: Any = None
     """What an action returned, such as `evaluate`."""
+    needs_approval: dict[str, Any] | None = None
+    """What people have to approve before the action is done: `action` and `target`."""
     generation: int = 1
     """Higher each time the browser had to be started again."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.sdk import EnvironmentFailure, EnvironmentUnavailable
 from flowengine.sdk.environments import Request
 from flowengine_envs.browser.actions import ACTIONS, do
+from flowengine_envs.browser.approvals import Guard, Unapproved
 from flowengine_envs.browser.elements import ActionFailed
 from flowengine_envs.browser.loading import Acting, Navigation
 from flowengine_envs.browser.observation import WebObservation
@@ -53,6 +54,7 @@ class Browser(Verbs):
         self.workspace = request.workspace
         """Folder of downloads and uploads."""
         self._config = request.config
+        self._guard = Guard(request.policy)
         self._line = asyncio.Lock()
         self._session: Session | None = None
         self._again = ""
@@ -65,6 +67,11 @@ class Browser(Verbs):
     def healthy(self) -> bool:
         """Whether the browser is there, as far as is known at once."""
         return self._session is not None and self._session.alive
+
+    @property
+    def opening(self) -> str:
+        """Names the browser that runs: another one has other pages."""
+        return self._guard.opening
 
     @property
     def page(self) -> Page:
@@ -93,6 +100,7 @@ class Browser(Verbs):
     async def open(self) -> None:
         """Start the browser; on the background loop."""
         kept = await asyncio.to_thread(self._taken)
+        self._guard.hosts.update(map(str, kept.get("approved_hosts") or ()))
         state = kept.get("state")
         await self._start(state if isinstance(state, dict) else self._named_state())
         address = kept.get("url")
@@ -117,29 +125,40 @@ class Browser(Verbs):
             async with asyncio.timeout(_SAVING):
                 state = await self._session.context.storage_state(indexed_db=True)
                 tab = self._session.tab
-                kept = {"state": state, "url": "" if tab.gone else tab.page.url}
+                url = "" if tab.gone else tab.page.url
+                kept = {"state": state, "url": url, "approved_hosts": sorted(self._guard.hosts)}
                 await asyncio.to_thread(_write, self.request.home / STATE, json.dumps(kept))
 
-    async def act(self, name: str, fields: Mapping[str, Any]) -> WebObservation:
+    async def act(
+        self, name: str, fields: Mapping[str, Any], approved: Mapping[str, Any] | None = None
+    ) -> WebObservation:
         """Do an action when those before it are done, and look at the page."""
         async with self._line:
             if not self.healthy:
                 await self._restart()
-            seen = await self._done(name, fields)
+            try:
+                seen = await self._done(name, fields, approved)
+            finally:
+                session = self._session
+                page = session.tab.page if session is not None and session.tabs else None
+                await self._guard.ended(page)
             if self._again:
                 seen, self._again = replace(seen, notes=[self._again, *seen.notes]), ""
             return seen
 
-    async def _done(self, name: str, fields: Mapping[str, Any]) -> WebObservation:
+    async def _done(
+        self, name: str, fields: Mapping[str, Any], approved: Mapping[str, Any] | None = None
+    ) -> WebObservation:
         assert self._session is not None
         session = self._session
         try:
             acting = await self._acting(session)
         except Exception as lost:
             return self._lost(session, lost)
+        acting.approved = approved
         acting.tab.begin()
         action = ACTIONS.get(name)
-        error, value, asked = "", None, None
+        error, value, asked, found = "", None, None, None
         try:
             async with asyncio.timeout(
                 self._bound(navigates=action is not None and action.navigates)
@@ -147,6 +166,8 @@ class Browser(Verbs):
                 value = await do(acting, name, fields)
         except Navigation as failed:
             error, asked = str(failed), failed.url
+        except Unapproved as unapproved:
+            error, found = str(unapproved), unapproved.found
         except ActionFailed as failed:
             error = str(failed)
         except TimeoutError:
@@ -161,7 +182,8 @@ class Browser(Verbs):
                 "", asked, b"", "", error, blocked=blocked, generation=self.generation
             )
             return await complete(session, failed_seen)
-        return await self._seen(session, acting, error, value)
+        seen = await self._seen(session, acting, error, value)
+        return seen if found is None else replace(seen, needs_approval=found)
 
     async def _acting(self, session: Session) -> Acting:
         config = self._config
@@ -198,7 +220,8 @@ class Browser(Verbs):
             await session.ready()
             seen = await observe(session, self._config, full_page=acting.full_page)
             await session.ready()
-            told = "; ".join(each for each in (error, seen.error) if each)
+            stopped = self._guard.told()
+            told = "; ".join(each for each in (error, *stopped, seen.error) if each)
             more = [f"{going_on} downloads are still under way."] if going_on else []
             seen = replace(
                 seen, error=told, value=value, notes=[*seen.notes, *more], blocked=_blocked(session)
@@ -227,9 +250,10 @@ class Browser(Verbs):
         self._again = "The browser had ended and was started again: its pages and logins are gone."
 
     async def _start(self, state: dict[str, Any] | None) -> None:
+        self._guard.opened_again()
         first = self.generation == self.request.generation
         async with asyncio.timeout_at(self.request.deadline if first else None):
-            self._session = await open_session(self.request, state)
+            self._session = await open_session(self.request, state, self._guard)
 
     def _named_state(self) -> dict[str, Any] | None:
         """Return the login that the spec names."""

@@ -16,6 +16,7 @@ from flowengine_envs.browser.page_text import read_page
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, CDPSession, Dialog, Page
 
+    from flowengine_envs.browser.approvals import Guard
     from flowengine_envs.browser.chromium import Place
     from flowengine_envs.browser.downloads import Downloads
     from flowengine_envs.browser.markdown import Converter
@@ -136,11 +137,18 @@ class Session:
         context: The profile.
         downloads: Takes the files that pages offer.
         most: Tabs that may be open.
+        guard: What has to be approved.
     """
 
     def __init__(
-        self, place: Place, context: BrowserContext, downloads: Downloads, most: int
+        self,
+        place: Place,
+        context: BrowserContext,
+        downloads: Downloads,
+        most: int,
+        guard: Guard,
     ) -> None:
+        self.guard = guard
         self.context = context
         self.downloads = downloads
         self.tabs: list[TabState] = []

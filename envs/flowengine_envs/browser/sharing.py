@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Request
 from flowengine_envs.browser import faults
+from flowengine_envs.browser.approvals import NEW_HOST, Guard
 from flowengine_envs.browser.chromium import Chromium, Profile, not_started
 from flowengine_envs.browser.downloads import Downloads
 from flowengine_envs.browser.session import Session
@@ -42,12 +43,13 @@ class _Group:
 _groups: dict[_Key, _Group] = {}
 
 
-async def open_session(request: Request, state: dict[str, Any] | None) -> Session:
+async def open_session(request: Request, state: dict[str, Any] | None, guard: Guard) -> Session:
     """Open a profile with a blank tab, in a process that runs or a new one.
 
     Args:
         request: What was asked for.
         state: Cookies and storage that it begins with.
+        guard: What has to be approved.
 
     Returns:
         The profile; closing it ends the process, unless somebody else uses that.
@@ -58,10 +60,12 @@ async def open_session(request: Request, state: dict[str, Any] | None) -> Sessio
     config = request.config
     place, context = await _join(request), None
     try:
+        place.judge(guard.judge if NEW_HOST in guard.asks else None)
         context = await place.open(state)
+        await guard.watch(context)
         await context.grant_permissions([*config.permissions])  # all others are denied
         downloads = Downloads(request.workspace, place.arriving, config.downloads)
-        session = Session(place, context, downloads, config.tabs)
+        session = Session(place, context, downloads, config.tabs, guard)
         session.add(await context.new_page())
         return session
     except faults.Error as error:

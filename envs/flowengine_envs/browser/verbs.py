@@ -12,21 +12,26 @@ from flowengine_envs.browser.observation import WebObservation
 class Verbs(Resource):
     """What can be done with a browser: `click()` blocks, `async_click()` is for any event loop."""
 
-    async def act(self, name: str, fields: Mapping[str, Any]) -> WebObservation:
+    async def act(
+        self, name: str, fields: Mapping[str, Any], approved: Mapping[str, Any] | None = None
+    ) -> WebObservation:
         """Do an action, and return what there is to see afterwards."""
         raise NotImplementedError
 
-    async def _step(self, action: Mapping[str, Any]) -> WebObservation:
+    async def _step(
+        self, action: Mapping[str, Any], approved: Mapping[str, Any] | None = None
+    ) -> WebObservation:
         """Do one action that is data, such as `{"action": "click", "ref": "e3"}`.
 
         Args:
             action: The name under `action`, beside it the fields.
+            approved: What people have said yes to: `needs_approval` of an earlier observation.
 
         Returns:
             What there is to see afterwards.
         """
         fields = dict(action)
-        return await self.act(str(fields.pop("action", "")), fields)
+        return await self.act(str(fields.pop("action", "")), fields, approved)
 
     async def _navigate(self, url: str) -> WebObservation:
         """Open an address.

@@ -142,6 +142,10 @@ class Docker(Sandbox):
         """Return what a proxy has refused."""
         return self._egress.refused(after, proxy)
 
+    def judge_connections(self, judge: Callable[[str, int], str] | None, proxy: int = 0) -> None:
+        """Have a proxy ask about each connection."""
+        self._egress.judge(proxy, judge)
+
     @classmethod
     def config_model(cls) -> type[BaseModel]:
         """Return the model of what `config:` may say of a container."""

@@ -64,6 +64,10 @@ class Refusal(NamedTuple):
         return f"{self.host}:{self.port}: {self.reason}"
 
 
+Judge = Callable[[str, int], str]
+"""Takes a host, in its one spelling, and a port; returns why it is refused, else nothing."""
+
+
 class _Bad(Exception):
     """This is no request to a proxy."""
 
@@ -84,6 +88,8 @@ class Proxy:
         greeting: bytes = b"",
     ) -> None:
         self._network = network
+        self.judge: Judge | None = None
+        """Says more than the rules of the network do, which come first."""
         self._refused = refused
         self._greeting = greeting
         self._server: asyncio.Server | None = None
@@ -134,7 +140,7 @@ class Proxy:
             await _tell((reader, client), 400, "Bad Request", str(error))
             return
         try:
-            onward, server = await self._network.connect(request.host, request.port, CONNECTING)
+            onward, server = await self._connect(request.host, request.port)
         except UrlRefused as error:
             if self._refused is not None:
                 self._refused(Refusal(request.host, request.port, error.message))
@@ -151,6 +157,13 @@ class Proxy:
                 await join((reader, client), (onward, server))
             finally:
                 server.transport.abort()
+
+    async def _connect(self, host: str, port: int) -> Stream:
+        if self.judge is not None:
+            name, where = self._network.check(host, port)
+            if reason := self.judge(name, port):
+                raise UrlRefused(f"{where} {reason}")
+        return await self._network.connect(host, port, CONNECTING)
 
 
 class _Request(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -143,6 +143,10 @@ class Namespace(Processes):
     def refused_connections(self, after: int = 0, proxy: int = 0) -> Sequence[tuple[int, str]]:
         """Return what a proxy has refused."""
         return self._egress.refused(after, proxy)
+
+    def judge_connections(self, judge: Callable[[str, int], str] | None, proxy: int = 0) -> None:
+        """Have a proxy ask about each connection."""
+        self._egress.judge(proxy, judge)
 
     async def open(self) -> None:
         """Make the control group, and answer at the ways out."""

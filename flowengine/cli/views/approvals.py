@@ -159,6 +159,10 @@ def _subject(wait: WaitInfo) -> Iterator[str]:
         if "difference" in wait:
             yield _fact("changed", "the tool has changed since the call was approved")
             yield from _quoted(wait["difference"])
+        if "found" in wait:
+            yield _fact("would do", wait["found"]["action"])
+            for name, value in wait["found"]["target"].items():
+                yield _fact(name, _shown(value))
     elif "tool" in wait:
         yield _fact("call", wait["tool"])
     if "subject" not in wait:

@@ -181,6 +181,11 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
         yield "with", given
     if "difference" in wait:
         yield "changed", "the tool has changed since the call was approved"
+    if "found" in wait:
+        from flowengine.cli.views.yaml_text import inline
+
+        found = wait["found"]
+        yield "would do", one_line(f"{found['action']}: {inline(found['target'])}")
     if wait.get("assignees"):
         yield "assignees", clean(", ".join(wait["assignees"]))
     if "claimed_by" in wait:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Event, Evidence
     from flowengine.sdk import ExecutionContext, Need
 
+ASKING = frozenset({"NeedsApproval", "ToolChanged"})
+"""Errors of attempts that have done nothing, because people may have to be asked first."""
 Ran = Literal["no", "maybe"]
 
 

@@ -5,7 +5,9 @@ changed since, or is not the flow's to say: the rules of the host, and whether t
 what was approved. Of a step that names no tool, what its flow's rules say is looked at here, too:
 they see what it would run, as those of the host do.
 
-Whatever way a call has come, it passes here, and nothing lies between this and the attempt.
+Whatever way a call has come, it passes here, and nothing lies between this and the attempt. What
+only the attempt itself can see, such as what a button of a page would send, it raises as
+`NeedsApproval` before it does it; people are asked about that in the same way.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
 from flowengine.engines.executions.calls import is_call, offer_of, subject_of, tool_of
-from flowengine.engines.running.call_descriptions import difference
+from flowengine.engines.running.call_descriptions import asked_anew, difference
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
@@ -28,14 +30,14 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.kernel.commands import Consult, Run
-    from flowengine.kernel.events import Event
+    from flowengine.kernel.events import ErrorData, Event
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.rules import Verdict
     from flowengine.kernel.graph.specs import StepSpec
 
 BY_HOST = "policy"
 """Who approves a call that a rule of the host allows."""
-_WANTS_PEOPLE = frozenset({"rule", "difference", "form"})
+_WANTS_PEOPLE = frozenset({"rule", "difference", "found", "form"})
 """What a question has that a rule which allows the call does not answer."""
 
 
@@ -85,6 +87,37 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
         event["rule"] = ended
     if changed is not None:
         event["difference"] = changed
+    return event  # type: ignore[return-value] # built key by key
+
+
+def asked_instead(host: Host, execution: Execution, run: Run, error: ErrorData) -> Event | None:
+    """Return that people are asked, if an attempt found out that what it would do needs a yes.
+
+    Args:
+        run: The attempt, which has done nothing.
+        error: How it ended: as one of `ASKING`.
+
+    Returns:
+        The event; None: nobody is asked, and the attempt failed.
+    """
+    if error["type"] == "ToolChanged":
+        return None if run.approved is None else asked_anew(host, execution, run, error)
+    data: Any = error.get("data")
+    found = data.get("found") if isinstance(data, dict) else None
+    match found:
+        case {"action": str(), "target": dict()}:
+            pass
+        case _:
+            return None
+    step = execution.linked.compiled["steps"][run.step]
+    if run.unit not in execution.state["units"] or not is_call(step):
+        return None
+    offered = offer_of(step, run.input)
+    event: dict[str, Any] = {
+        "type": "asked", "at": host.clock.now(), "unit": run.unit, "attempt": run.attempt,
+        "tool": tool_of(step, offered), "version": version_of(step, offered),
+        "subject": subject_of(step, run.args, run.input), "found": found,
+    }  # fmt: skip
     return event  # type: ignore[return-value] # built key by key
 
 

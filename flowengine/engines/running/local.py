@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.outcome import AttemptFailed, failed, measured, succeeded
+from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
 from flowengine.engines.executions.views import wait_view
 from flowengine.engines.results import Update
@@ -262,10 +262,10 @@ class Local(Driver):
                 partial(self._patience, execution, run),
             )
         except AttemptFailed as failure:
-            if run.approved is not None and failure.error["type"] == "ToolChanged":
-                from flowengine.engines.running.call_descriptions import asked_anew
+            if failure.error["type"] in ASKING:
+                from flowengine.engines.running.gate import asked_instead
 
-                if (event := asked_anew(self.host, execution, run, failure.error)) is not None:
+                if (event := asked_instead(self.host, execution, run, failure.error)) is not None:
                     return event
             return failed(run, failure, self.host.clock.now())
         except asyncio.CancelledError:

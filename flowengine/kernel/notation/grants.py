@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 FLOW = "flow"
 """The scope of a grant that holds for all executions of a flow."""
-ONLY_PEOPLE = frozenset({"required", "difference", "form"})
+ONLY_PEOPLE = frozenset({"required", "difference", "found", "form"})
 """What a question about a call has that no grant answers."""
 
 

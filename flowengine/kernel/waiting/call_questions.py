@@ -39,6 +39,8 @@ CHOICES = [
     for id, counts_as in (("approve", "approve"), ("reject", "reject"), (RESPOND, "other"))
 ]
 """What can be answered about a call of which its flow says nothing."""
+_WHY = ("rule", "difference", "found")
+"""What an event may say about why somebody is asked late."""
 _PLAIN: dict[str, Plain] = {
     "bind": {}, "schema": None, "returns": None, "required": False, "edit": False,
 }  # fmt: skip
@@ -164,7 +166,7 @@ def ask_late(m: Machine, unit: Unit, event: Asked) -> Wait | None:
     """
     node = m.node(m.act_of(unit))
     forget(m, unit)
-    why = {key: said for key in ("rule", "difference") if (said := event.get(key)) is not None}
+    why = {key: said for key in _WHY if (said := event.get(key)) is not None}
     if node.approval is not None:
         args = given = unit["args"]
         asked = evaluate(Names(m, m.act_of(unit), unit, extra={"args": args}), node.approval)
@@ -173,8 +175,8 @@ def ask_late(m: Machine, unit: Unit, event: Asked) -> Wait | None:
         args, given = unit.get("args"), event["subject"]
         fields = {"subject": given, "choices": CHOICES}
         asked = {**_PLAIN, "tool": event["tool"], "version": event["version"], "fields": fields}
-    changed = "difference" in event or asked["required"]
-    if not changed and _granted(m, unit, asked, given):
+    is_new = not ONLY_PEOPLE.isdisjoint(event) or asked["required"]
+    if not is_new and _granted(m, unit, asked, given):
         return None
     return _ask(m, unit, asked, args, why)
 
@@ -194,7 +196,8 @@ def _ask(
     record = wait["record"]
     record["tool"], record["version"] = tool, asked["version"]
     shown = masked({**(args or {}), **asked["bind"]})
-    record["digest"] = digest([tool, asked["version"], args, asked["bind"]])
+    about = [tool, asked["version"], args, asked["bind"]]
+    record["digest"] = digest([*about, why["found"]] if "found" in why else about)
     record.update(why)
     if asked["required"]:
         record["required"] = True
@@ -244,7 +247,7 @@ def approved(m: Machine, wait: Wait, decision: dict[str, Any]) -> dict[str, Plai
         kept |= {key: decision[key] for key in ("edits", "comment", "images") if decision.get(key)}
     if "granted" in decision:
         kept["granted"] = decision["granted"]
-    return {**kept, "source": record["source"]} if "source" in record else kept
+    return kept | {key: record[key] for key in ("source", "found") if key in record}
 
 
 def arguments(m: Machine, unit: Unit, names: Names) -> Plain:

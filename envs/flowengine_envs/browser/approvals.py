@@ -1,0 +1,233 @@
+"""What people are asked about before a browser does it.
+
+    policy: {ask: [password, upload, new_host]}
+
+Before an action begins, `Guard.check` looks at what it would do. What no look can foresee, such as
+a script that sends a form, is stopped where it happens: requests by `Guard.watch`, connections by
+the proxy, which asks `Guard.judge`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from flowengine_envs.browser import faults
+from flowengine_envs.browser.addresses import shown_url
+from flowengine_envs.browser.elements import ActionFailed
+from flowengine_envs.browser.passwords import Passwords
+from flowengine_envs.browser.touched import ENTER, PASSWORDS, Touched, touched
+from flowengine_envs.network.addresses import BadHost, spelled
+from flowengine_envs.network.rules import Rules
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Locator, Page, Route
+
+    from flowengine_envs.browser.loading import Acting
+
+PASSWORD, UPLOAD, NEW_HOST = "password", "upload", "new_host"
+NOT_APPROVED = "is a new host that nobody has approved (policy: ask: new_host)"
+_GONE = (
+    "what was approved is no longer on the page: nothing was done; look at the page and ask again"
+)
+_ANOTHER_BROWSER = (
+    "the browser was opened again since this was approved, and its page may be another one: "
+    "nothing was done; look at the page and ask again"
+)
+_WORDS = {
+    PASSWORD: "send a form with a password",
+    UPLOAD: "upload files",
+    NEW_HOST: "open a new host",
+}
+
+
+class Unapproved(ActionFailed):
+    """An action was not done, because people have to approve it first.
+
+    Args:
+        found: What it would do: `action` and `target`.
+    """
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        super().__init__(f"not approved: people have to approve it first: {found['action']}")
+        self.found = found
+
+
+class Guard:
+    """What has to be approved in one environment, and what was.
+
+    Args:
+        policy: That of the environment.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        self.asks: frozenset[str] = frozenset(policy.ask)
+        self.hosts: set[str] = set()
+        """Hosts that people have approved."""
+        self.opening = secrets.token_hex(8)
+        """Names the browser that runs: pages do not outlast it."""
+        self.stopped: list[str] = []
+        """What was stopped since this was asked last, as it is told."""
+        self._named = Rules.of(policy.network).allowed
+        self._passwords = Passwords()
+        self._released: frozenset[str] = frozenset()
+        """Origins that a form with a password may be sent to by the action that is under way."""
+
+    def opened_again(self) -> None:
+        """Note that another browser takes the place of the one before."""
+        self.opening = secrets.token_hex(8)
+
+    # Before an action
+
+    async def check(
+        self, acting: Acting, name: str, fields: Mapping[str, Any], element: Locator | None
+    ) -> None:
+        """Look at what an action would do; what has to be approved is done only if it was.
+
+        Args:
+            acting: Where.
+            name: Of the action.
+            fields: Its fields, without those that name the element.
+            element: What it is done to.
+
+        Raises:
+            Unapproved: People have to be asked.
+            ActionFailed: What they approved was in a browser that is gone.
+        """
+        self._released = frozenset()
+        if not self.asks:
+            return
+        approved = acting.approved or {}
+        if approved.get("browser", self.opening) != self.opening:
+            raise ActionFailed(_ANOTHER_BROWSER)
+        if PASSWORD in self.asks:
+            enters = name in {"fill", "type"} and await _is_password(element, acting.milliseconds)
+            await self._passwords.look(acting.page, str(fields.get("text")) if enters else "")
+        found, origins = await self._found(acting, name, fields, element)
+        if found is None:
+            if approved and "host" not in approved["target"]:  # a host may be known by now
+                raise ActionFailed(_GONE)
+            return
+        if approved.get("digest") != found["digest"]:
+            raise Unapproved(found)
+        if host := found["target"].get("host"):
+            self.hosts.add(host)
+        self._released = origins
+
+    async def _found(
+        self, acting: Acting, name: str, fields: Mapping[str, Any], element: Locator | None
+    ) -> tuple[dict[str, Any] | None, frozenset[str]]:
+        """Return what has to be approved, and where a password may be sent to with a yes."""
+        on = await self._touched(acting, name, fields, element)
+        why: list[str] = []
+        target: dict[str, Any] = {}
+        origins: frozenset[str] = frozenset()
+        address = str(fields.get("url") or "") or (on.link if on and name == "click" else "")
+        if on is not None and on.submits(name) and on.sends_to:
+            address = on.sends_to
+        if PASSWORD in self.asks and on is not None and on.sends_password(name):
+            why.append(PASSWORD)
+            origins = frozenset(map(_origin, filter(None, [on.page, on.sends_to])))
+            target["sends_to"] = sorted(origins)
+        if UPLOAD in self.asks and name == "upload":
+            why.append(UPLOAD)
+            target["files"] = [each.described for each in acting.uploads]
+        if NEW_HOST in self.asks and (host := self._new_host(address)):
+            why.append(NEW_HOST)
+            target |= {"host": host, "url": shown_url(address)}
+        if not why:
+            return None, origins
+        if on is not None:
+            target |= {"element": on.shown, "page": shown_url(acting.page.url)}
+        action = f"{name}: {' and '.join(_WORDS[each] for each in why)}"
+        # Compared by digest: what people are shown may have secrets masked.
+        found: dict[str, Any] = {"action": action, "target": target, "digest": _digest(target)}
+        return (found | {"browser": self.opening} if on is not None else found), origins
+
+    async def _touched(
+        self, acting: Acting, name: str, fields: Mapping[str, Any], element: Locator | None
+    ) -> Touched | None:
+        """Return what an action would touch, if that matters."""
+        enters = fields.get("submit") or (name == "type" and "\n" in fields.get("text", ""))
+        if name == "press":
+            enters = ENTER.search(str(fields.get("key", ""))) is not None
+        if name not in {"click", "upload"} and not enters:
+            return None
+        return await touched(acting.page, element, acting.action_timeout)
+
+    def _new_host(self, address: str) -> str:
+        """Return the host of an address, if people have to approve it."""
+        try:
+            parts = urlsplit(address)
+            if parts.scheme.lower() not in {"http", "https", "ws", "wss"} or not parts.hostname:
+                return ""
+            name = spelled(parts.hostname)
+        except (ValueError, BadHost):
+            return ""
+        return name if self._is_new(name) else ""
+
+    def _is_new(self, name: str) -> bool:
+        return name not in self.hosts and not any(each.names(name) for each in self._named)
+
+    # What nobody has foreseen
+
+    def judge(self, host: str, port: int) -> str:
+        """Return why a connection is refused that the network's rules allow; empty: it is not."""
+        return NOT_APPROVED if NEW_HOST in self.asks and self._is_new(host) else ""
+
+    async def watch(self, context: BrowserContext) -> None:
+        """Stop requests of a profile that would send a password and that nobody has approved."""
+        if PASSWORD in self.asks:
+            await context.route("**/*", self._look)
+
+    def told(self) -> list[str]:
+        """Return what was stopped since this was asked last."""
+        told, self.stopped = self.stopped, []
+        return [*dict.fromkeys(told)]
+
+    async def ended(self, page: Page | None) -> None:
+        """Note that an action is over, and what it has left on the page.
+
+        What it was allowed holds no longer.
+        """
+        self._released = frozenset()
+        if PASSWORD in self.asks and page is not None:
+            await self._passwords.look(page)
+
+    async def _look(self, route: Route) -> None:
+        """Look at a request before it is sent."""
+        request, to = route.request, _origin(route.request.url)
+        try:
+            sends = to not in self._released and self._passwords.may_leave_by(request)
+        except faults.Error:
+            sends = True  # nobody knows whose it is
+        with suppress(faults.Error):  # the page may be gone by now
+            if not sends:
+                await route.fallback()
+                return
+            self.stopped.append(
+                f"not approved: the page was kept from sending a password to {to} "
+                "(policy: ask: password)"
+            )
+            await route.abort("aborted")  # the page stays where a form would have left it
+
+
+async def _is_password(element: Locator | None, milliseconds: float) -> bool:
+    if element is None:
+        return False
+    matches = "(at, all) => at.matches(all)"
+    return bool(await element.evaluate(matches, PASSWORDS, timeout=milliseconds))
+
+
+def _digest(target: dict[str, Any]) -> str:
+    return sha256(json.dumps(target, sort_keys=True).encode()).hexdigest()
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -1,0 +1,58 @@
+"""Files of the workspace that are given to pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from flowengine.sdk import StepError
+from flowengine.sdk.confined_files import Below
+from flowengine_envs.browser.elements import ActionFailed
+
+LARGEST = 50 * 1024 * 1024
+"""Bytes of all files of an upload."""
+
+
+class Upload(NamedTuple):
+    """A file that was read."""
+
+    path: str
+    data: bytes
+
+    @property
+    def name(self) -> str:
+        """What the page is told."""
+        return PurePosixPath(self.path).name
+
+    @property
+    def described(self) -> dict[str, str | int]:
+        """What people are told."""
+        from hashlib import sha256
+
+        digest = sha256(self.data).hexdigest()
+        return {"path": self.path, "size": len(self.data), "sha256": digest}
+
+
+async def read_uploads(workspace: Path, paths: Iterable[object]) -> list[Upload]:
+    """Read files of the workspace.
+
+    Args:
+        workspace: The folder.
+        paths: Relative to it.
+
+    Raises:
+        ActionFailed: One of them is not there, is elsewhere, or they are too large.
+    """
+    below, files, total = Below(workspace, "uploads come from the workspace"), [], 0
+    for path in map(str, paths):
+        try:
+            data = await asyncio.to_thread(below.read, path, LARGEST)
+        except StepError as error:
+            raise ActionFailed(error.message) from None
+        total += len(data)
+        if total > LARGEST:
+            raise ActionFailed(f"the files have more than {LARGEST:,} bytes")
+        files.append(Upload(path, data))
+    return files
