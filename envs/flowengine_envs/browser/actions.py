@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import checked_url
+from flowengine_envs.browser.approvals import Planned
 from flowengine_envs.browser.elements import ActionFailed, find, told
 from flowengine_envs.browser.loading import Acting, load
 from flowengine_envs.browser.uploads import read_uploads
@@ -110,7 +111,7 @@ async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
             if acting.guard.asks and name == "press" and fields.keys() & _ELEMENT.keys():
                 where = (fields.get("ref"), fields.get("selector"))
                 named = await find(acting.page, *where, acting.action_timeout)
-            await acting.guard.check(acting, name, fields, named)
+            await acting.guard.check(_planned(acting, name, fields, named))
             return await action.run(acting, **fields)
         ref, selector = fields.pop("ref", None), fields.pop("selector", None)
         element = await find(
@@ -118,7 +119,7 @@ async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
         )
         if name == "upload":
             acting.uploads = await read_uploads(acting.workspace, fields["paths"])
-        await acting.guard.check(acting, name, fields, element)
+        await acting.guard.check(_planned(acting, name, fields, element))
         return await action.run(acting, element, **fields)
     except faults.TimeoutError as error:
         reason = told(error)
@@ -126,6 +127,13 @@ async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
         raise ActionFailed(late if "Timeout" in reason else f"{late}: {reason}") from None
     except faults.Error as error:
         raise ActionFailed(told(error)) from None
+
+
+def _planned(
+    acting: Acting, name: str, fields: Mapping[str, Any], element: Locator | None
+) -> Planned:
+    seconds = acting.action_timeout
+    return Planned(name, fields, element, acting.page, seconds, acting.uploads, acting.approved)
 
 
 async def _navigate(acting: Acting, url: str) -> None:

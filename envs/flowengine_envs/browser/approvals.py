@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from flowengine_envs.browser import faults
@@ -28,7 +28,7 @@ from flowengine_envs.network.rules import Rules
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Locator, Page, Route
 
-    from flowengine_envs.browser.loading import Acting
+    from flowengine_envs.browser.uploads import Upload
 
 PASSWORD, UPLOAD, NEW_HOST = "password", "upload", "new_host"
 NOT_APPROVED = "is a new host that nobody has approved (policy: ask: new_host)"
@@ -58,6 +58,22 @@ class Unapproved(ActionFailed):
         self.found = found
 
 
+class Planned(NamedTuple):
+    """An action that is about to be done."""
+
+    name: str
+    fields: Mapping[str, Any]
+    """Its fields, without those that name the element."""
+    element: Locator | None
+    """What it is done to."""
+    page: Page
+    seconds: float
+    """How long the page may take for it."""
+    uploads: Sequence[Upload]
+    approved: Mapping[str, Any] | None
+    """What people have approved of it."""
+
+
 class Guard:
     """What has to be approved in one environment, and what was.
 
@@ -84,16 +100,8 @@ class Guard:
 
     # Before an action
 
-    async def check(
-        self, acting: Acting, name: str, fields: Mapping[str, Any], element: Locator | None
-    ) -> None:
+    async def check(self, planned: Planned) -> None:
         """Look at what an action would do; what has to be approved is done only if it was.
-
-        Args:
-            acting: Where.
-            name: Of the action.
-            fields: Its fields, without those that name the element.
-            element: What it is done to.
 
         Raises:
             Unapproved: People have to be asked.
@@ -102,13 +110,12 @@ class Guard:
         self._released = frozenset()
         if not self.asks:
             return
-        approved = acting.approved or {}
+        approved = planned.approved or {}
         if approved.get("browser", self.opening) != self.opening:
             raise ActionFailed(_ANOTHER_BROWSER)
         if PASSWORD in self.asks:
-            enters = name in {"fill", "type"} and await _is_password(element, acting.milliseconds)
-            await self._passwords.look(acting.page, str(fields.get("text")) if enters else "")
-        found, origins = await self._found(acting, name, fields, element)
+            await self._passwords.look(planned.page, *await _entered(planned))
+        found, origins = await self._found(planned)
         if found is None:
             if approved and "host" not in approved["target"]:  # a host may be known by now
                 raise ActionFailed(_GONE)
@@ -119,15 +126,15 @@ class Guard:
             self.hosts.add(host)
         self._released = origins
 
-    async def _found(
-        self, acting: Acting, name: str, fields: Mapping[str, Any], element: Locator | None
-    ) -> tuple[dict[str, Any] | None, frozenset[str]]:
+    async def _found(self, planned: Planned) -> tuple[dict[str, Any] | None, frozenset[str]]:
         """Return what has to be approved, and where a password may be sent to with a yes."""
-        on = await self._touched(acting, name, fields, element)
+        name, on = planned.name, await self._touched(planned)
         why: list[str] = []
         target: dict[str, Any] = {}
         origins: frozenset[str] = frozenset()
-        address = str(fields.get("url") or "") or (on.link if on and name == "click" else "")
+        address = str(planned.fields.get("url") or "") or (
+            on.link if on and name == "click" else ""
+        )
         if on is not None and on.submits(name) and on.sends_to:
             address = on.sends_to
         if PASSWORD in self.asks and on is not None and on.sends_password(name):
@@ -136,29 +143,28 @@ class Guard:
             target["sends_to"] = sorted(origins)
         if UPLOAD in self.asks and name == "upload":
             why.append(UPLOAD)
-            target["files"] = [each.described for each in acting.uploads]
+            target["files"] = [each.described for each in planned.uploads]
         if NEW_HOST in self.asks and (host := self._new_host(address)):
             why.append(NEW_HOST)
             target |= {"host": host, "url": shown_url(address)}
         if not why:
             return None, origins
         if on is not None:
-            target |= {"element": on.shown, "page": shown_url(acting.page.url)}
+            target |= {"element": on.shown, "page": shown_url(planned.page.url)}
         action = f"{name}: {' and '.join(_WORDS[each] for each in why)}"
         # Compared by digest: what people are shown may have secrets masked.
         found: dict[str, Any] = {"action": action, "target": target, "digest": _digest(target)}
         return (found | {"browser": self.opening} if on is not None else found), origins
 
-    async def _touched(
-        self, acting: Acting, name: str, fields: Mapping[str, Any], element: Locator | None
-    ) -> Touched | None:
+    async def _touched(self, planned: Planned) -> Touched | None:
         """Return what an action would touch, if that matters."""
+        name, fields = planned.name, planned.fields
         enters = fields.get("submit") or (name == "type" and "\n" in fields.get("text", ""))
         if name == "press":
             enters = ENTER.search(str(fields.get("key", ""))) is not None
         if name not in {"click", "upload"} and not enters:
             return None
-        return await touched(acting.page, element, acting.action_timeout)
+        return await touched(planned.page, planned.element, planned.seconds)
 
     def _new_host(self, address: str) -> str:
         """Return the host of an address, if people have to approve it."""
@@ -217,11 +223,14 @@ class Guard:
             await route.abort("aborted")  # the page stays where a form would have left it
 
 
-async def _is_password(element: Locator | None, milliseconds: float) -> bool:
-    if element is None:
-        return False
-    matches = "(at, all) => at.matches(all)"
-    return bool(await element.evaluate(matches, PASSWORDS, timeout=milliseconds))
+async def _entered(planned: Planned) -> list[str]:
+    """Return the password that an action enters, if it does."""
+    if planned.element is None or planned.name not in {"fill", "type"}:
+        return []
+    matches, milliseconds = "(at, all) => at.matches(all)", planned.seconds * 1000
+    if await planned.element.evaluate(matches, PASSWORDS, timeout=milliseconds):
+        return [str(planned.fields["text"])]
+    return []
 
 
 def _digest(target: dict[str, Any]) -> str:
