@@ -122,7 +122,12 @@ _VERBS: dict[str, _Verb] = {
     "browser_open": _Verb(
         "navigate",
         "Opens a page of the web in a browser that runs its scripts.",
-        {"url": {**TEXT, "description": "https://…"}},
+        {
+            "url": {
+                **TEXT,
+                "description": "https://…, or file:///workspace/… for a file of its workspace.",
+            }
+        },
         ("url",),
         "idempotent",
     ),

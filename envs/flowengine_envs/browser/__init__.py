@@ -8,6 +8,7 @@
 | `actions` | what can be done on a page, as data |
 | `approvals` | what people approve first: asked about, or stopped |
 | `touched`, `passwords` | what an action would touch; which passwords pages hold |
+| `files` | pages that are files of the workspace |
 | `uploads` | files that are given to pages |
 | `loading`, `addresses` | load pages; which addresses are opened |
 | `elements` | finds the element that an action names |

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine_envs.browser import faults
-from flowengine_envs.browser.addresses import checked_url
+from flowengine_envs.browser.addresses import checked_url, is_file
 from flowengine_envs.browser.approvals import Planned
 from flowengine_envs.browser.elements import ActionFailed, find, told
 from flowengine_envs.browser.loading import Acting, load
@@ -137,9 +137,21 @@ def _planned(
 
 
 async def _navigate(acting: Acting, url: str) -> None:
+    await _load(acting, await _address(acting, url))
+
+
+async def _load(acting: Acting, address: str) -> None:
     await load(
-        acting, lambda ms: acting.page.goto(checked_url(url), wait_until="commit", timeout=ms), url
+        acting, lambda ms: acting.page.goto(address, wait_until="commit", timeout=ms), address
     )
+
+
+async def _address(acting: Acting, url: str) -> str:
+    """Return an address that may be opened."""
+    files = acting.session.files
+    if files is not None and is_file(url):
+        return await files.open(acting.session.context, url.strip())
+    return checked_url(url)
 
 
 async def _back(acting: Acting) -> None:
@@ -261,10 +273,10 @@ async def _observe(acting: Acting) -> None:
 
 
 async def _new_tab(acting: Acting, url: str | None = None) -> None:
-    address = None if url is None else checked_url(url)
+    address = None if url is None else await _address(acting, url)
     acting.tab = acting.session.add(await acting.session.context.new_page())
     if address is not None:
-        await _navigate(acting, address)
+        await _load(acting, address)
 
 
 def _tab(acting: Acting, index: int) -> TabState:
@@ -302,7 +314,11 @@ _INDEX = "Number of the tab in the list of tabs, from 0."
 ACTIONS: dict[str, Action] = {
     "navigate": Action(
         "Open an address.",
-        {"url": Field("string", "An http or https address.", required=True)},
+        {
+            "url": Field(
+                "string", "An http or https address, or file:///workspace/….", required=True
+            )
+        },
         _navigate,
         navigates=True,
     ),

@@ -28,10 +28,17 @@ def checked_url(url: str) -> str:
         raise ActionFailed(f"'{text:.100}' is not an address") from None
     if parts.scheme.lower() not in _SCHEMES:
         named = f"scheme '{parts.scheme:.20}'" if parts.scheme else "an address without a scheme"
-        raise ActionFailed(f"UrlRefused: {named} is not opened; only http and https are")
+        raise ActionFailed(
+            f"UrlRefused: {named} is not opened; only http, https and files of the workspace are"
+        )
     if not host:
         raise ActionFailed(f"UrlRefused: '{text:.100}' names no host")
     return text
+
+
+def is_file(url: str) -> bool:
+    """Return whether an address is that of a file."""
+    return url.strip()[:5].lower() == "file:"
 
 
 def shown_url(url: str) -> str:

@@ -104,7 +104,7 @@ class Browser(Verbs):
         state = kept.get("state")
         await self._start(state if isinstance(state, dict) else self._named_state())
         address = kept.get("url")
-        if isinstance(address, str) and address.startswith(("http://", "https://")):
+        if isinstance(address, str) and address.startswith(("http://", "https://", "file://")):
             await self._done("navigate", {"url": address})
             self._again = (
                 "The browser was opened again, at its last address: forms, scroll positions and "

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flowengine_envs.browser.approvals import Guard
     from flowengine_envs.browser.chromium import Place
     from flowengine_envs.browser.downloads import Downloads
+    from flowengine_envs.browser.files import WorkspaceFiles
     from flowengine_envs.browser.markdown import Converter
     from flowengine_envs.browser.page_text import PageText
 
@@ -138,6 +139,7 @@ class Session:
         downloads: Takes the files that pages offer.
         most: Tabs that may be open.
         guard: What has to be approved.
+        files: Those that pages can be; None: only pages of the web are opened.
     """
 
     def __init__(
@@ -147,8 +149,10 @@ class Session:
         downloads: Downloads,
         most: int,
         guard: Guard,
+        files: WorkspaceFiles | None = None,
     ) -> None:
         self.guard = guard
+        self.files = files
         self.context = context
         self.downloads = downloads
         self.tabs: list[TabState] = []

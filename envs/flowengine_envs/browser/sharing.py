@@ -16,6 +16,7 @@ from flowengine_envs.browser import faults
 from flowengine_envs.browser.approvals import NEW_HOST, Guard
 from flowengine_envs.browser.chromium import Chromium, Profile, not_started
 from flowengine_envs.browser.downloads import Downloads
+from flowengine_envs.browser.files import WorkspaceFiles
 from flowengine_envs.browser.session import Session
 
 _INSIDE_EXECUTION = frozenset({"action_call", "region", "execution"})
@@ -65,7 +66,8 @@ async def open_session(request: Request, state: dict[str, Any] | None, guard: Gu
         await guard.watch(context)
         await context.grant_permissions([*config.permissions])  # all others are denied
         downloads = Downloads(request.workspace, place.arriving, config.downloads)
-        session = Session(place, context, downloads, config.tabs, guard)
+        files = WorkspaceFiles(request.workspace)
+        session = Session(place, context, downloads, config.tabs, guard, files)
         session.add(await context.new_page())
         return session
     except faults.Error as error:
