@@ -207,12 +207,12 @@ def pack_items(items: Sequence[Any], places: Callable[[], Mapping[str, Place]]) 
     return pack([placed(item) for item in items])
 
 
-def unpack_items(packed: bytes, text: Callable[[Place], Any]) -> list[Any]:
+def unpack_items(packed: bytes, text: Callable[[bytes], Any]) -> list[Any]:
     """Return the items that `pack_items` encoded.
 
     Args:
         packed: Any bytes at all; they are not trusted.
-        text: Returns what stands at a place.
+        text: Returns what stands at a place, which it gets as `unpack_place` reads it.
 
     Returns:
         Plain data.
@@ -224,7 +224,7 @@ def unpack_items(packed: bytes, text: Callable[[Place], Any]) -> list[Any]:
     def placed(code: int, data: bytes) -> Any:
         if code != _PLACE:
             _refuse_extension(code, data)
-        return text(_place(data))
+        return text(data)
 
     items = unpack(packed, placed)
     if type(items) is not list:
@@ -232,7 +232,8 @@ def unpack_items(packed: bytes, text: Callable[[Place], Any]) -> list[Any]:
     return items
 
 
-def _place(data: bytes) -> Place:
+def unpack_place(data: bytes) -> Place:
+    """Return a place in items of a list; raise `ValueError` if it is none."""
     place = msgpack.unpackb(data, ext_hook=_refuse_extension)
     if type(place) is not list or [type(one) for one in place] != [int, int, int]:
         raise ValueError("a place is three numbers")

@@ -27,6 +27,7 @@ DAMAGE_HINT = "the disk or another program changed it; restore a backup of the s
 EXPLAINED = (FlowEngineError, OSError)
 """Errors that say themselves what happened."""
 _NONE = type(None)
+_TEXT = {str}
 _OUTCOME: Shape = {"unit": int, "attempt": int}
 _HANDED: Shape = {"wait": int, "by?": str, "to?": str, "comment?": (str, _NONE), "sent?": int}
 _ERROR: Shape = {
@@ -237,7 +238,7 @@ def _check_error(error: Any, what: str) -> None:
 
 def _check(value: Any, shape: Shape, what: str) -> None:
     """Check that a value is a mapping with the fields of a shape; it may have others too."""
-    if type(value) is not dict or not all(type(key) is str for key in value):
+    if type(value) is not dict or not {*map(type, value)} <= _TEXT:
         _refuse(what, "it is not a mapping of names")
     for field, kinds in shape.items():
         name = field.rstrip("?")

@@ -156,3 +156,24 @@ steps:
     case.run()
 
     assert not parts(case)
+
+
+def test_hardly_any_event_is_read_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of the conversation, outputs of steps and what else is said of them are in the same."""
+    case = Case(tmp_path, flow(AGENT), SCRIPT)
+    case.run()
+    read: list[int] = []
+    with case.engine_open() as engine:
+        store: Any = engine.store
+        events = store.events
+
+        def noted(*which: Any) -> Any:
+            found = events(*which)
+            read.extend(entry.seq for entry in found)
+            return found
+
+        monkeypatch.setattr(store, "events", noted)
+        engine.show(case.id)
+
+    assert read
+    assert len(read) < len(set(read)) * 1.5

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.engines.executions.step_index import NAME as INDEX
 from flowengine.errors import StoreError
-from flowengine.journal.encoding import SHORTEST, Place, pack_items, unpack, unpack_items
+from flowengine.journal.encoding import (
+    SHORTEST,
+    Place,
+    pack_items,
+    unpack,
+    unpack_items,
+    unpack_place,
+)
 from flowengine.journal.records import ListPart
 from flowengine.kernel.view import View, state_name
 
@@ -155,21 +162,21 @@ class GrowingLists:
                     found.setdefault(text, place)
         return found
 
-    def _texts(self, parts: Sequence[ListPart]) -> dict[Place, str]:
-        """Return the texts of all places in parts."""
-        places: dict[Place, str] = {}
+    def _texts(self, parts: Sequence[ListPart]) -> dict[bytes, str]:
+        """Return the texts of all places in parts, by the bytes of the place."""
+        wanted: set[bytes] = set()
         for part in parts:
-            _unpacked(part, lambda place: places.setdefault(place, ""))
-        if not places:
-            return places
-        numbers = sorted({place.event for place in places})
+            _unpacked(part, wanted.add)
+        places = {packed: unpack_place(packed) for packed in wanted}
+        found: dict[bytes, str] = {}
+        numbers = sorted({place.event for place in places.values()})
         events = {entry.seq: entry.payload for entry in self.events(numbers)}
-        for place in places:
-            encoded = events[place.event][place.start : place.start + place.length]
-            if place.start < 0 or len(encoded) != place.length:
-                raise ValueError(f"{place} is not in event {place.event}")
-            places[place] = encoded.decode()
-        return places
+        for packed, (event, start, length) in places.items():
+            encoded = events[event][start : start + length]
+            if start < 0 or len(encoded) != length:
+                raise ValueError(f"{places[packed]} is not in event {event}")
+            found[packed] = encoded.decode()
+        return found
 
 
 def grows(graph: Graph) -> bool:
@@ -214,7 +221,7 @@ def _cells(state: Mapping[str, Any], name: str) -> tuple[dict[str, list[Any]], s
     return (state["frames"][int(frame)]["vars"], key) if slash else (state["vars"], name)
 
 
-def _items(parts: Iterable[ListPart], texts: Mapping[Place, str]) -> list[Any]:
+def _items(parts: Iterable[ListPart], texts: Mapping[bytes, str]) -> list[Any]:
     items: list[Any] = []
     for part in parts:
         if part.first != len(items):
@@ -223,7 +230,7 @@ def _items(parts: Iterable[ListPart], texts: Mapping[Place, str]) -> list[Any]:
     return items
 
 
-def _unpacked(part: ListPart, text: Callable[[Place], str]) -> list[Any]:
+def _unpacked(part: ListPart, text: Callable[[bytes], Any]) -> list[Any]:
     try:
         return unpack_items(part.items, text)
     except StoreError as error:  # whoever loads says of which execution

@@ -8,7 +8,7 @@ to show it, as for all others.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.subjects import address_of
 from flowengine.journal.encoding import inflate, pack_items
@@ -29,19 +29,10 @@ REWRITES = frozenset({"retry", "upgraded"})
 _SEEN, _GAVE, _REMARK = 0, 1, 2
 """Kinds of records: an observation; one whose output is the value of an event; an event that is to
 be looked at."""
-
-
-class Remark(NamedTuple):
-    """An event that says more about a step, or about the execution."""
-
-    event: int
-    address: str | None
-
-
-class Gave(NamedTuple):
-    """Stands for the output of a step: the value of an event."""
-
-    event: int
+_NUMBER = {_GAVE: 7, _REMARK: 1}
+"""Where in a record the number of an event is, by the kind of the record."""
+Remark = tuple[str | None, "Event"]
+"""An event that says more about a step, or about the execution, with the address of the step."""
 
 
 class StepIndex:
@@ -120,18 +111,28 @@ class StepIndex:
 
 
 def records(
-    items: Callable[[Sequence[ListPart]], list[Any]], parts: Sequence[ListPart]
+    items: Sequence[list[Any]], events: Callable[[Sequence[int]], Mapping[int, Event]]
 ) -> Iterator[Observation | Remark]:
-    """Yield what an index records; an output that an event has is `Gave`.
+    """Yield what an index records.
 
     Args:
-        items: Returns the items in all parts of a list.
-        parts: What the store has of lists, the index among them.
+        items: Of the index.
+        events: Returns events by their numbers, which are in order.
     """
-    mine = [part._replace(items=inflate(part.items)) for part in parts if part.name == NAME]
-    for kind, *said in items(mine):
-        if kind == _REMARK:
-            yield Remark(*said)
+    found = events(sorted({one[_NUMBER[one[0]]] for one in items if one[0] in _NUMBER}))
+    for one in items:
+        if one[0] == _REMARK:
+            _, number, address = one
+            yield address, found[number]
             continue
-        seen = Observation._make([*said, None, (), -1])
-        yield seen if kind == _SEEN else seen._replace(output=Gave(seen.output))
+        kind, at, address, step, status, outcome, attempt, output, error = one
+        if kind == _GAVE:
+            event: Any = found[output]
+            assert event["type"] == "succeeded", event["type"]
+            output = event["value"]
+        yield Observation(at, address, step, status, outcome, attempt, output, error, None)
+
+
+def parts_of(lists: Sequence[ListPart]) -> list[ListPart]:
+    """Return the parts of the index among those of all lists."""
+    return [part._replace(items=inflate(part.items)) for part in lists if part.name == NAME]

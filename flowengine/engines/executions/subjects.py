@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from flowengine.kernel import Graph
     from flowengine.kernel.state.records import State, Wait
 
@@ -51,11 +49,10 @@ def address_of(graph: Graph, state: State, event: Any) -> str | None:
     return None
 
 
-def wholes(address: str) -> Iterator[str]:
-    """Yield the maps and loops that an address may be an item or a round of.
+def wholes(address: str) -> list[str]:
+    """Return the maps and loops that an address may be an item or a round of.
 
     Args:
         address: Of an activation: `each[3]`, `poll@2`.
     """
-    for sign in _SIGNS.finditer(address):
-        yield address[: sign.start()]
+    return [address[: sign.start()] for sign in _SIGNS.finditer(address)]

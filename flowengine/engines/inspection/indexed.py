@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from flowengine.engines.executions import step_index
 from flowengine.engines.executions.growing_lists import GrowingLists
 from flowengine.engines.executions.replay import unpacked
-from flowengine.engines.executions.step_index import Gave, Remark
 from flowengine.journal.encoding import unpack_snapshot
-from flowengine.kernel.commands import Observation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
+    from flowengine.engines.executions.growing_lists import Read
+    from flowengine.engines.executions.step_index import Remark
     from flowengine.engines.host import Host
-    from flowengine.journal.records import ExecutionRecord, Loaded
+    from flowengine.journal.records import Entry, ExecutionRecord
     from flowengine.kernel import Graph
+    from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
     from flowengine.kernel.state.records import State
 
@@ -29,7 +30,7 @@ class Indexed(NamedTuple):
     state: State
     number: int
     """Of the first event since."""
-    records: list[Observation | tuple[str | None, Event]]
+    records: list[Observation | Remark]
     """What was observed; and events that say more, each with the address that it is about."""
     tail: list[Event]
 
@@ -44,35 +45,42 @@ def read_index(host: Host, record: ExecutionRecord) -> Indexed | None:
         return None
     number, packed = loaded.snapshot
     state: State = unpack_snapshot(packed)
-    lists = GrowingLists(partial(host.store.events, record.id))
+    lists = GrowingLists(_ReadOnce(partial(host.store.events, record.id)))
     length = lists.join(state, loaded.lists)
     tail = unpacked(record.id, loaded.tail)
     if length is None or any(event["type"] in step_index.REWRITES for event in tail):
         return None
-    found = list(_records(lists, record.id, loaded))
+
+    def events(numbers: Sequence[int]) -> dict[int, Event]:
+        entries = list(lists.events(numbers))
+        seqs = [entry.seq for entry in entries]
+        return dict(zip(seqs, unpacked(record.id, entries), strict=True))
+
+    items = lists.items(step_index.parts_of(loaded.lists))
+    found = list(step_index.records(items, events))
     if len(found) != length:
         raise ValueError(f"the index of steps has {len(found)} records in place of {length}")
     return Indexed(linked.graph, state, number, found, tail)
 
 
-def _records(
-    lists: GrowingLists, execution: str, loaded: Loaded
-) -> Iterator[Observation | tuple[str | None, Event]]:
-    found = [*step_index.records(lists.items, loaded.lists)]
-    numbers = {one.event for one in found if isinstance(one, Remark)}
-    numbers |= {
-        one.output.event
-        for one in found
-        if isinstance(one, Observation) and isinstance(one.output, Gave)
-    }
-    entries = lists.events(sorted(numbers))
-    events = {entry.seq: unpacked(execution, [entry])[0] for entry in entries}
-    for one in found:
-        if isinstance(one, Remark):
-            yield one.address, events[one.event]
-        elif isinstance(one.output, Gave):
-            event = events[one.output.event]
-            assert event["type"] == "succeeded", event["type"]
-            yield one._replace(output=event["value"])
-        else:
-            yield one
+class _ReadOnce:
+    """Reads events of an execution, and remembers them.
+
+    The texts of a conversation, the outputs of its steps and what they said are in the same events.
+
+    Args:
+        read: Reads them from the store.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._entries: dict[int, Entry] = {}
+
+    def __call__(self, since: int, limit: int) -> list[Entry]:
+        """Return at most so many events from a number on."""
+        wanted = range(since, since + limit)
+        known = self._entries
+        if missing := [number for number in wanted if number not in known]:
+            first, last = missing[0], missing[-1]
+            known.update((entry.seq, entry) for entry in self._read(first, last + 1 - first))
+        return [known[number] for number in wanted if number in known]

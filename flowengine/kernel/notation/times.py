@@ -7,6 +7,7 @@ milliseconds.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 UNITS = {
     "w": 604_800_000,
@@ -112,10 +113,14 @@ def format_time(at: int) -> str:
     """
     seconds, ms = divmod(at, 1000)
     days, second = divmod(seconds, 86_400)
-    year, month, day = civil(days)
     hour, rest = divmod(second, 3600)
-    text = f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{rest // 60:02d}:{rest % 60:02d}"
+    text = f"{_date(days)}T{hour:02d}:{rest // 60:02d}:{rest % 60:02d}"
     return f"{text}.{ms:03d}Z" if ms else f"{text}Z"
+
+
+@lru_cache(maxsize=64)
+def _date(days: int) -> str:
+    return "{:04d}-{:02d}-{:02d}".format(*civil(days))
 
 
 def civil(days: int) -> tuple[int, int, int]:
