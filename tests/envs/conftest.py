@@ -11,6 +11,8 @@ import pytest
 
 from flowengine.execution_environment import Bounds, EnvironmentManager
 from flowengine.sdk.environments import Sandbox
+from flowengine_envs import python as python_kind
+from flowengine_envs import shell_session, supervised
 from flowengine_envs.bash import Bash, BashProvider
 from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.node import Node, NodeProvider
@@ -56,6 +58,13 @@ def _is_left_out(item: pytest.Item) -> bool:
     callspec = getattr(item, "callspec", None)
     where = callspec.params.get("sandbox") if callspec else None
     return name in LEFT_OUT.get(str(where), {})
+
+
+@pytest.fixture
+def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What heeds no interrupt is killed soon: it would only use up the seconds before that."""
+    for module in (supervised, python_kind, shell_session):
+        monkeypatch.setattr(module, "GRACE", 0.2)
 
 
 @pytest.fixture(scope="module")

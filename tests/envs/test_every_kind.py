@@ -257,9 +257,13 @@ def test_what_is_kept_for_a_wait_is_the_same(stage: Stage) -> None:
 
 def test_it_lives_as_long_as_its_scope(stage: Stage) -> None:
     """E15, E16."""
-    for scope, opened, left in (("step", 4, 0), ("execution", 2, 0), ("session", 1, 1)):
-        for _ in "12":
-            words = {"key": "one"} if scope == "session" else {}
+    for scope, runs, opened, left in (
+        ("step", 1, 2, 0),
+        ("execution", 2, 2, 0),
+        ("session", 2, 1, 1),
+    ):
+        words = {"key": "one"} if scope == "session" else {}
+        for _ in range(runs):
             ended = stage.run(KEEP, {**KEEP, "id": "again"}, scope=scope, **words)
             assert ended.outputs is not None, ended.error
             assert ended.outputs["again"][2] == stage.kind.found

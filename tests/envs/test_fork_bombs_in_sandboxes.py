@@ -14,8 +14,11 @@ from flowengine_envs.bash import Bash, BashProvider
 from flowengine_envs.python import Python, PythonSandbox
 from tests.envs.opening import opened
 
+pytestmark = pytest.mark.usefixtures("little_grace")
+
 LIMITS = {"processes": 150}
 FORK = "import os\nwhile True: os.fork()"
+GROWING = "import os\nheld = []\nwhile True:\n    os.fork()\n    held.append(bytearray(4_000_000))"
 STUBBORN = """
 import os
 while True:
@@ -35,7 +38,7 @@ while True:
 """
 """Each in a session of its own, so that no call reaches all of them."""
 SOON = 90
-"""Seconds: a timeout of one, two of grace, and a machine that is busy with the forks and more."""
+"""Seconds: a timeout, some grace, and a machine that is busy with the forks and more."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +77,7 @@ def test_forks_that_leave_their_session_are_ended(boxed: Bash) -> None:
 def test_another_command_goes_on_beside_forks_that_are_ended(boxed: Bash) -> None:
     """All is stopped for a moment while they are killed; what is no part of them goes on."""
     with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(boxed.run, "for n in 1 2 3 4; do sleep 1; done; echo on")
+        other = pool.submit(boxed.run, "for n in 1 2 3 4; do sleep 0.5; done; echo on")
         forks_of_a_command(boxed, LEAVING)
 
         assert other.result().stdout == "on\n"
@@ -83,11 +86,9 @@ def test_another_command_goes_on_beside_forks_that_are_ended(boxed: Bash) -> Non
 def test_a_sandbox_survives_forks_that_take_all_of_its_memory(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
-    """As many processes as there may be by default, each of which takes some."""
+    """Each takes some more as it forks on, so that memory is short long before processes are."""
     with opened(Python(), sandbox, tmp_path, limits={"memory": "128MiB"}) as python:
-        result = python.run(FORK, timeout=2)
-        if result.error is not None and result.error.type == "Timeout":
-            result = python.run(FORK, timeout=20)  # the machine was too busy to fork as much
+        result = python.run(GROWING, timeout=20)
 
         assert result.error is not None
         assert "limits.memory is 128 MiB" in f"{result.error}{result.stderr}"
