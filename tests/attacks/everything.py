@@ -52,23 +52,29 @@ def ask(units):
     return units.call_tool("stray", {}).text
 """
 
-SERVER = f'''
+SERVER = f"""
+import json
 import subprocess
+import sys
 
-from mcp.server.mcpserver import MCPServer
-
-server = MCPServer("strays")
-
-
-@server.tool()
-def stray() -> str:
-    """Leave a process."""
-    subprocess.run(["bash", "-c", {STRAY!r}], check=True)
-    return "left"
-
-
-server.run()
-'''
+RESULTS = {{
+    "initialize": {{
+        "protocolVersion": "2025-06-18",
+        "capabilities": {{"tools": {{}}}},
+        "serverInfo": {{"name": "strays", "version": "1"}},
+    }},
+    "tools/list": {{"tools": [{{"name": "stray", "inputSchema": {{"type": "object"}}}}]}},
+    "tools/call": {{"content": [{{"type": "text", "text": "left"}}]}},
+}}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "tools/call":
+        subprocess.run(["bash", "-c", {STRAY!r}], check=True)
+    if "id" in asked:
+        result = RESULTS.get(asked["method"], {{}})
+        print(json.dumps({{"jsonrpc": "2.0", "id": asked["id"], "result": result}}), flush=True)
+"""
+"""By hand: to import the protocol's library takes longer than all the rest, each time."""
 
 
 def make(folder: Path) -> Path:

@@ -8,7 +8,9 @@ import subprocess
 import time
 from typing import Any
 
+from flowengine import Engine
 from tests.examples.conftest import EXAMPLES, PROGRAM, Shell
+from tests.execution_environment.toy import until
 
 
 def test_a_killed_run_is_resumed_without_repeating_finished_parts(flowengine: Shell) -> None:
@@ -34,12 +36,18 @@ def test_a_killed_run_is_resumed_without_repeating_finished_parts(flowengine: Sh
 
 def until_done(flowengine: Shell, count: int) -> None:
     """Return when so many parts are done and the next one has begun."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        statuses = [step["status"] for step in parts(flowengine)]
-        if statuses.count("succeeded") == count and "running" in statuses:
-            return
-    raise AssertionError("the parts did not run")
+    until((flowengine.folder / ".flowengine" / "flowengine.db").exists)
+    with Engine(flowengine.folder / ".flowengine") as engine:
+
+        def reached() -> bool:
+            time.sleep(0.05)
+            if not engine.executions():
+                return False
+            steps = engine.show("slow1")["steps"]
+            statuses = [step["status"] for step in steps if is_part(step["address"])]
+            return statuses.count("succeeded") == count and "running" in statuses
+
+        until(reached)
 
 
 def parts(flowengine: Shell) -> list[dict[str, Any]]:
@@ -47,4 +55,8 @@ def parts(flowengine: Shell) -> list[dict[str, Any]]:
     if not listed:
         return []
     steps: list[dict[str, Any]] = flowengine("--json", "show", "slow1").json()["steps"]
-    return [step for step in steps if str(step["address"]).startswith("part[")]
+    return [step for step in steps if is_part(step["address"])]
+
+
+def is_part(address: object) -> bool:
+    return str(address).startswith("part[")
