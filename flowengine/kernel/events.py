@@ -327,7 +327,8 @@ class Warned(TypedDict):
     type: Literal["warning"]
     at: int
     about: str
-    """What it is about: `environment`; `decision`, one that somebody tried and could not make."""
+    """What it is about: `environment`; `decision`, one that somebody tried and could not make;
+    `budget`, one that does not count what nobody knows."""
     message: str
 
 

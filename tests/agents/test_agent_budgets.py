@@ -40,6 +40,27 @@ def test_turns_count_for_tokens_and_money_and_calls_for_tool_calls(tmp_path: Pat
     assert budget["tool_calls"]["used"] == 2
 
 
+@pytest.mark.parametrize(
+    ("budget", "facts", "warned"),
+    [
+        ("{cost_usd: 1}", ModelFacts(), True),
+        ("{tokens: 10000, cost_usd: 1}", ModelFacts(input_price=1e-6), True),
+        ("{cost_usd: 1}", ModelFacts(input_price=0.0, output_price=0.0), False),
+        ("{tokens: 10000}", ModelFacts(), False),
+    ],
+)
+def test_a_model_without_a_known_price_is_told_once_where_money_is_bounded(
+    tmp_path: Path, budget: str, facts: ModelFacts, warned: bool
+) -> None:
+    case = Case(tmp_path, with_budget(budget), [TURN, TURN, LAST], facts=facts)
+    assert case.run().status == "succeeded"
+
+    with case.engine_open() as engine:
+        told = [one["message"] for one in engine.show(case.id)["warnings"]]
+    assert len(told) == warned
+    assert all(one.startswith("ask/first: what its calls cost is not known") for one in told)
+
+
 def test_a_turn_that_needs_more_than_is_left_does_not_begin(tmp_path: Path) -> None:
     """The next request has all of the last one, so it has at least as many tokens."""
     case = Case(tmp_path, with_budget("{tokens: 1000}"), [TURN, TURN, LAST])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.preview import Preview
     from flowengine.engines.host import Host
     from flowengine.kernel.commands import ReleaseRegion, Stop
-    from flowengine.kernel.events import Event
+    from flowengine.kernel.events import Event, Measured
     from flowengine.sdk.previews import Shown
 
 POLL_SECONDS = 0.1
@@ -58,6 +58,8 @@ class Local(Driver):
         self._alarm_due = 0
         self._poller: asyncio.TimerHandle | None = None
         self._endings: dict[asyncio.Task[None], str] = {}
+        self._uncounted: dict[str, set[str]] = {}
+        """By execution the steps of which it was said that a budget does not count them."""
         """Tasks that release environments of ended regions → their executions."""
         self._previews: dict[tuple[str, int], asyncio.Task[Shown]] = {}
         """Execution and number of a question → what computes the preview for it."""
@@ -303,7 +305,18 @@ class Local(Driver):
             self._tell_questions(execution, unit)
             self.look(execution)
         else:
+            if event["type"] == "measured":
+                self._warn_of_uncounted(execution, event)
             self.post(execution, event)
+
+    def _warn_of_uncounted(self, execution: Execution, event: Measured) -> None:
+        """Warn where a budget bounds what an attempt costs, and nobody knows what that will be."""
+        from flowengine.engines.running.warnings import uncounted
+
+        known = self._uncounted.setdefault(execution.id, set())
+        warning = uncounted(execution.linked.graph, execution.state, event, known)
+        if warning is not None:
+            self.post(execution, warning)
 
     def _tell_questions(self, execution: Execution, unit: int) -> None:
         """Tell subscribers what is asked about an attempt that has ended without a result."""

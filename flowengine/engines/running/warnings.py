@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.errors import Conflict
 from flowengine.journal.encoding import pack
+from flowengine.kernel.view import View, bounding, budget_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.execution_environment import NotReleased
-    from flowengine.kernel.events import Event
+    from flowengine.kernel import Graph
+    from flowengine.kernel.events import Event, Measured
+    from flowengine.kernel.state.records import State
 
 
 def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
@@ -38,6 +41,34 @@ def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
         }
         for one in failed
     ]
+
+
+def uncounted(graph: Graph, state: State, measured: Measured, known: set[str]) -> Event | None:
+    """Return the warning that nobody knows what an attempt will use of a budget around it.
+
+    Args:
+        graph: What the execution runs.
+        state: Right before it was worked out what the attempt may use.
+        measured: The event that says so.
+        known: Steps of which that was said already; one that is said now is added.
+    """
+    unit = state["units"].get(measured["unit"])
+    if unit is None:
+        return None
+    view = View(graph, state)
+    act = view.act_of(unit)
+    around = [budget_of(state, frame) for frame in bounding(state, view.frame_of(act))]
+    bounded = any(one is not None and "cost_usd" in one["limits"] for one in around)
+    step = view.node(act).id
+    if not bounded or "cost_usd" in measured["needs"] or step in known:
+        return None
+    known.add(step)
+    message = (
+        f"{view.address(unit)}: what its calls cost is not known before they are made, as its "
+        "model has no known price. 'cost_usd' of the budget counts only what the provider says "
+        "afterwards, perhaps nothing; 'tokens' bounds any model"
+    )
+    return {"type": "warning", "at": measured["at"], "about": "budget", "message": message}
 
 
 def warn(
