@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from flowengine.agents.agent import Agent, Response
 from flowengine.agents.loggers import LoggerManager
@@ -19,6 +19,7 @@ from flowengine.sdk.background import refuse_in_loop
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
+    from flowengine.metachain.options import ResumeOptions, RunOptions
     from flowengine.metachain.streaming import StreamPart
 
 
@@ -63,11 +64,7 @@ class MetaChain:
         context_variables: dict[str, Any] | None = None,
         max_turns: int | Mapping[str, Any] = TURNS,
         execute_tools: bool = True,
-        *,
-        model: str | None = None,
-        agents: Sequence[Agent] = (),
-        id: str | None = None,
-        runtime_resources: Mapping[str, Any] | None = None,
+        **options: Unpack[RunOptions],
     ) -> Response:
         """Run an agent until it has answered, or its work ends in another way.
 
@@ -78,11 +75,7 @@ class MetaChain:
                 Of plain data the functions get copies; live objects stay the same.
             max_turns: Calls of models, those of agents that it hands over to included.
             execute_tools: False: it ends after the first reply, with its calls not run.
-            model: In place of the model of every agent.
-            agents: Others that it may hand over to, besides those that its functions name.
-            id: Of the execution; a second run with it goes on with the first.
-            runtime_resources: Objects for its functions, by the names of their parameters, which
-                the agents name in `environments`. They are never stored.
+            **options: See `RunOptions`.
 
         Returns:
             The response.
@@ -93,9 +86,7 @@ class MetaChain:
             AgentRunFailed: The execution failed.
         """
         refuse_in_loop(None, "run_async()")
-        how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
-        live = (context_variables, runtime_resources)
-        work = Work.starting(self.logger, (agent, *agents), messages, live, how, id)
+        work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
         if self.engine is not None:
             return work.run(self.engine)
         with _own_engine() as engine:
@@ -108,35 +99,10 @@ class MetaChain:
         context_variables: dict[str, Any] | None = None,
         max_turns: int | Mapping[str, Any] = TURNS,
         execute_tools: bool = True,
-        *,
-        model: str | None = None,
-        agents: Sequence[Agent] = (),
-        id: str | None = None,
-        runtime_resources: Mapping[str, Any] | None = None,
+        **options: Unpack[RunOptions],
     ) -> Response:
-        """Run an agent on an event loop; as `run`.
-
-        Args:
-            agent: The agent that begins.
-            messages: The conversation so far.
-            context_variables: Data and live objects for its functions.
-            max_turns: Calls of models.
-            execute_tools: Whether calls are run.
-            model: In place of the model of every agent.
-            agents: Others that it may hand over to.
-            id: Of the execution.
-            runtime_resources: Objects for its functions.
-
-        Returns:
-            The response.
-
-        Raises:
-            UsageError: Something cannot be run; nothing was asked.
-            AgentRunFailed: The execution failed.
-        """
-        how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
-        live = (context_variables, runtime_resources)
-        work = Work.starting(self.logger, (agent, *agents), messages, live, how, id)
+        """Like `run`, on the running event loop."""
+        work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
         if self.engine is not None:
             return await work.run_async(self.engine)
         async with _own_engine() as engine:
@@ -149,43 +115,21 @@ class MetaChain:
         context_variables: dict[str, Any] | None = None,
         max_turns: int | Mapping[str, Any] = TURNS,
         execute_tools: bool = True,
-        *,
-        model: str | None = None,
-        agents: Sequence[Agent] = (),
-        id: str | None = None,
-        runtime_resources: Mapping[str, Any] | None = None,
+        **options: Unpack[RunOptions],
     ) -> Generator[StreamPart, None, None]:
-        """Run an agent and yield each reply in parts while it arrives, then the response.
+        """Like `run`, but yield each reply in parts while it arrives, then the response.
 
-        A loop that is left stops the run: what is asked of a model is given up, no further call is
-        run. With an engine that keeps it, it can be resumed. Parts are not kept: who takes them too
-        slowly misses some, and is told how many; the response is always whole.
-
-        Args:
-            agent: The agent that begins.
-            messages: The conversation so far.
-            context_variables: Data and live objects for its functions.
-            max_turns: Calls of models.
-            execute_tools: Whether calls are run.
-            model: In place of the model of every agent.
-            agents: Others that it may hand over to.
-            id: Of the execution.
-            runtime_resources: Objects for its functions.
+        A loop that is left stops the run: the request to the model is given up, and no further call
+        is run. With an engine that keeps it, it can be resumed. Parts are not kept: a loop that is
+        too slow misses some, and learns how many; the response is always whole.
 
         Yields:
             The parts; the last one has the response.
-
-        Raises:
-            UsageError: Something cannot be run; nothing was asked. In a running event loop: use
-                `stream_async`.
-            AgentRunFailed: The execution failed.
         """
         from flowengine.metachain.streaming import stream
 
         refuse_in_loop(None, "stream_async()")
-        how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
-        live = (context_variables, runtime_resources)
-        work = Work.starting(self.logger, (agent, *agents), messages, live, how, id)
+        work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
         with _own_engine() if self.engine is None else nullcontext(self.engine) as engine:
             for part in stream(engine, work, work.run_async(engine)):
                 yield self._kept_part(part)
@@ -197,40 +141,19 @@ class MetaChain:
         context_variables: dict[str, Any] | None = None,
         max_turns: int | Mapping[str, Any] = TURNS,
         execute_tools: bool = True,
-        *,
-        model: str | None = None,
-        agents: Sequence[Agent] = (),
-        id: str | None = None,
-        runtime_resources: Mapping[str, Any] | None = None,
+        **options: Unpack[RunOptions],
     ) -> AsyncGenerator[StreamPart, None]:
-        """Run an agent on an event loop and yield each reply in parts; as `stream`.
+        """Like `stream`, on the running event loop.
 
         `contextlib.aclosing` stops the run at once when the loop is left; without it Python does so
         when it finalizes the iterator.
 
-        Args:
-            agent: The agent that begins.
-            messages: The conversation so far.
-            context_variables: Data and live objects for its functions.
-            max_turns: Calls of models.
-            execute_tools: Whether calls are run.
-            model: In place of the model of every agent.
-            agents: Others that it may hand over to.
-            id: Of the execution.
-            runtime_resources: Objects for its functions.
-
         Yields:
             The parts; the last one has the response.
-
-        Raises:
-            UsageError: Something cannot be run; nothing was asked.
-            AgentRunFailed: The execution failed.
         """
         from flowengine.metachain.streaming import stream_async
 
-        how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
-        live = (context_variables, runtime_resources)
-        work = Work.starting(self.logger, (agent, *agents), messages, live, how, id)
+        work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
         kept = _own_engine() if self.engine is None else nullcontext(self.engine)
         async with kept as engine:
             going = stream_async(engine, work, work.run_async(engine))
@@ -243,29 +166,24 @@ class MetaChain:
         execution: str,
         agent: Agent,
         context_variables: dict[str, Any] | None = None,
-        *,
-        agents: Sequence[Agent] = (),
-        runtime_resources: Mapping[str, Any] | None = None,
+        **options: Unpack[ResumeOptions],
     ) -> Response:
-        """Go on with a run: after an approval, a crash or a failure, also in another process.
+        """Continue a run after an approval, a crash or a failure, also in another process.
 
-        What has been done is not done again: calls of models and tools that have ended stay. Of a
-        run that has ended well the response is given again.
+        What has been done is not done again: calls of models and tools that have ended stay. A run
+        that has ended well gives its response again.
 
         Args:
             execution: Its id, as in `Response.execution`; the engine has its store.
             agent: The agent that it began with.
             context_variables: The live objects among them; data is kept with the execution.
-            agents: As of `run`.
-            runtime_resources: As of `run`.
+            **options: See `ResumeOptions`.
 
         Returns:
             The response.
         """
         refuse_in_loop(None, "resume_async()")
-        engine = self._kept()
-        live = (context_variables, runtime_resources)
-        work = Work.of(engine, self.logger, execution, (agent, *agents), live)
+        engine, work = self._kept(execution, agent, context_variables, **options)
         return work.resume(engine)
 
     async def resume_async(
@@ -273,25 +191,10 @@ class MetaChain:
         execution: str,
         agent: Agent,
         context_variables: dict[str, Any] | None = None,
-        *,
-        agents: Sequence[Agent] = (),
-        runtime_resources: Mapping[str, Any] | None = None,
+        **options: Unpack[ResumeOptions],
     ) -> Response:
-        """Go on with a run on an event loop; as `resume`.
-
-        Args:
-            execution: Its id.
-            agent: The agent that it began with.
-            context_variables: The live objects among them.
-            agents: As of `run`.
-            runtime_resources: As of `run`.
-
-        Returns:
-            The response.
-        """
-        engine = self._kept()
-        live = (context_variables, runtime_resources)
-        work = Work.of(engine, self.logger, execution, (agent, *agents), live)
+        """Like `resume`, on the running event loop."""
+        engine, work = self._kept(execution, agent, context_variables, **options)
         return await work.resume_async(engine)
 
     def resume_stream(
@@ -299,18 +202,9 @@ class MetaChain:
         execution: str,
         agent: Agent,
         context_variables: dict[str, Any] | None = None,
-        *,
-        agents: Sequence[Agent] = (),
-        runtime_resources: Mapping[str, Any] | None = None,
+        **options: Unpack[ResumeOptions],
     ) -> Generator[StreamPart, None, None]:
-        """Go on with a run, as `resume`, and yield what follows in parts, as `stream`.
-
-        Args:
-            execution: Its id.
-            agent: The agent that it began with.
-            context_variables: The live objects among them.
-            agents: As of `run`.
-            runtime_resources: As of `run`.
+        """Continue a run, as `resume` does, and yield what follows in parts, as `stream` does.
 
         Yields:
             The parts; the last one has the response.
@@ -318,9 +212,7 @@ class MetaChain:
         from flowengine.metachain.streaming import stream
 
         refuse_in_loop(None, "resume_stream_async()")
-        engine = self._kept()
-        live = (context_variables, runtime_resources)
-        work = Work.of(engine, self.logger, execution, (agent, *agents), live)
+        engine, work = self._kept(execution, agent, context_variables, **options)
         yield from stream(engine, work, work.resume_async(engine))
 
     async def resume_stream_async(
@@ -328,27 +220,16 @@ class MetaChain:
         execution: str,
         agent: Agent,
         context_variables: dict[str, Any] | None = None,
-        *,
-        agents: Sequence[Agent] = (),
-        runtime_resources: Mapping[str, Any] | None = None,
+        **options: Unpack[ResumeOptions],
     ) -> AsyncGenerator[StreamPart, None]:
-        """Go on with a run on an event loop and yield what follows; as `resume_stream`.
-
-        Args:
-            execution: Its id.
-            agent: The agent that it began with.
-            context_variables: The live objects among them.
-            agents: As of `run`.
-            runtime_resources: As of `run`.
+        """Like `resume_stream`, on the running event loop.
 
         Yields:
             The parts; the last one has the response.
         """
         from flowengine.metachain.streaming import stream_async
 
-        engine = self._kept()
-        live = (context_variables, runtime_resources)
-        work = Work.of(engine, self.logger, execution, (agent, *agents), live)
+        engine, work = self._kept(execution, agent, context_variables, **options)
         async with aclosing(stream_async(engine, work, work.resume_async(engine))) as parts:
             async for part in parts:
                 yield part
@@ -412,12 +293,41 @@ class MetaChain:
             _ended(part.response)
         return part
 
-    def _kept(self) -> Engine:
+    def _new(
+        self,
+        agent: Agent,
+        messages: list[dict[str, Any]],
+        context_variables: dict[str, Any] | None,
+        max_turns: int | Mapping[str, Any],
+        execute_tools: bool,
+        *,
+        model: str | None = None,
+        agents: Sequence[Agent] = (),
+        id: str | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
+    ) -> Work:
+        """Return a run that begins."""
+        how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
+        live = (context_variables, runtime_resources)
+        return Work.starting(self.logger, (agent, *agents), messages, live, how, id)
+
+    def _kept(
+        self,
+        execution: str,
+        agent: Agent,
+        context_variables: dict[str, Any] | None,
+        *,
+        agents: Sequence[Agent] = (),
+        runtime_resources: Mapping[str, Any] | None = None,
+    ) -> tuple[Engine, Work]:
+        """Return the engine, and a run that it has kept."""
         if self.engine is None:
             raise UsageError(
                 "there is no engine that has kept a run", hint="give one: MetaChain(Engine(…))"
             )
-        return self.engine
+        live = (context_variables, runtime_resources)
+        agents = (agent, *agents)
+        return self.engine, Work.of(self.engine, self.logger, execution, agents, live)
 
 
 def _ended(response: Response) -> Response:
