@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from flowengine.agents.skill_tools import TOOLS as SKILL_TOOLS
 from flowengine.agents.skills import skills_at
 from flowengine.agents.turn_limit import turn_limit
 from flowengine.errors import UsageError
+from flowengine.sdk.generated_flows import GLOB
 
 CHOICES = ("auto", "none", "required")
 _CHECKED = {"before": "prompt", "after": "answer"}
@@ -48,32 +49,17 @@ def check_agent(agent: AgentFields) -> None:
     """
     if not agent.name.strip():
         raise UsageError("an agent has no name", hint="give it one: Agent(name=…)")
-    if not agent.model.strip():
-        raise UsageError(f"agent {agent.name!r}: no model is named", hint="say 'provider/model'")
-    agent.answer_schema()
     with _naming(agent):
-        names = _names_of_tools(agent)
+        if not agent.model.strip():
+            raise UsageError("no model is named", hint="say 'provider/model'")
+        agent.answer_schema()
+        tools = _tools(agent)
         skills_at(agent.skills)
         beside = [*_check_checks(agent), *_check_context(agent)]
-        _check_names(agent, beside)
-    servers = {one.name for one in agent.servers}
-    called = names | servers | {name for name, _ in beside}
-    for what, named in (("approvals", agent.approvals), ("limits", agent.limits)):
-        wrong = next((name for name in named if name not in called), None)
-        if wrong is not None:
-            raise UsageError(
-                f"agent {agent.name!r}: {what} names {wrong!r}, which is no function of it",
-                hint=f"it has {', '.join(sorted(called)) or 'none'}",
-            )
-    for name in agent.limits:
-        agent.limits_of(name)
-    known = {*CHOICES, *names}
-    of_server = (agent.tool_choice or "").partition(".")[0] in servers
-    if agent.tool_choice is not None and agent.tool_choice not in known and not of_server:
-        raise UsageError(
-            f"agent {agent.name!r}: tool_choice {agent.tool_choice!r} is no tool of it",
-            hint=f"say one of {', '.join(sorted(known))}",
-        )
+        _check_names(tools, beside)
+        servers = {one.name for one in agent.servers}
+        _check_named(agent, {*tools, *servers, *(name for name, _ in beside)})
+        _check_choice(agent.tool_choice, {*CHOICES, *tools}, servers)
 
 
 def checks_of(agent: AgentFields) -> list[CheckSaid]:
@@ -181,29 +167,29 @@ def _naming(agent: AgentFields) -> Iterator[None]:
         raise UsageError(message, hint=error.hint) from None
 
 
-def _names_of_tools(agent: AgentFields) -> set[str]:
-    """Return the names of an agent's tools, those of servers aside."""
+def _tools(agent: AgentFields) -> dict[str, Any]:
+    """Return the tools of an agent, those of servers aside: name → function, if it has one."""
     agent.check_equipment()
-    names = [one.name for one in agent.ready]
+    tools: dict[str, Any] = dict.fromkeys(one.name for one in agent.ready)
     for function in agent.functions:
         name, _ = name_and_arguments(agent, function)
-        if name in names:
+        if name in tools:
             raise UsageError(
                 f"agent {agent.name!r} has two functions of the name {name!r}",
                 hint="rename one: a model calls them by their names",
             )
         if agent.skills and name in SKILL_TOOLS:
             raise UsageError(f"it is given {name!r} by 'skills'", hint="rename the function")
-        names.append(name)
+        tools[name] = function
     if agent.skills:
-        names += SKILL_TOOLS
-    both = clash([*names, *CASE_TOOLS, *_named_by_servers(agent)])
+        tools |= dict.fromkeys(SKILL_TOOLS)
+    both = clash([*tools, *CASE_TOOLS, *_named_by_servers(agent)])
     if both is not None:
         raise UsageError(
             f"models know no dots, and would call both {both[0]!r} and {both[1]!r} {both[2]!r}",
             hint="rename one of them",
         )
-    return {*names}
+    return tools
 
 
 def _named_by_servers(agent: AgentFields) -> list[str]:
@@ -212,7 +198,7 @@ def _named_by_servers(agent: AgentFields) -> list[str]:
         f"{one.name}.{tool}"
         for one in agent.servers
         for tool in one.include or ()
-        if not {*"*?["} & {*tool}
+        if GLOB.isdisjoint(tool)
     ]
 
 
@@ -236,9 +222,31 @@ def _check_context(agent: AgentFields) -> Iterator[tuple[str, Any]]:
         yield name_and_arguments(agent, said.reduce)[0], said.reduce
 
 
-def _check_names(agent: AgentFields, beside: Sequence[tuple[str, Any]]) -> None:
+def _check_names(tools: Mapping[str, Any], beside: Sequence[tuple[str, Any]]) -> None:
     """Refuse two functions of one name, of which the model calls one at most."""
-    known = {name_and_arguments(agent, one)[0]: one for one in agent.functions}
+    known = {name: one for name, one in tools.items() if one is not None}
     for name, function in beside:
         if known.setdefault(name, function) != function:
             raise UsageError(f"two of its functions have the name {name!r}", hint="rename one")
+
+
+def _check_named(agent: AgentFields, names: Collection[str]) -> None:
+    """Check that approvals and limits are of tools that the agent has."""
+    for what, named in (("approvals", agent.approvals), ("limits", agent.limits)):
+        wrong = next((name for name in named if name not in names), None)
+        if wrong is not None:
+            raise UsageError(
+                f"{what} names {wrong!r}, which is no function of it",
+                hint=f"it has {', '.join(sorted(names)) or 'none'}",
+            )
+    for name in agent.limits:
+        agent.limits_of(name)
+
+
+def _check_choice(choice: str | None, known: Collection[str], servers: Collection[str]) -> None:
+    """Check that the tool that must be called is one of the agent's."""
+    if choice is None or choice in known or choice.partition(".")[0] in servers:
+        return
+    raise UsageError(
+        f"tool_choice {choice!r} is no tool of it", hint=f"say one of {', '.join(sorted(known))}"
+    )

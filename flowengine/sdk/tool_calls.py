@@ -121,7 +121,7 @@ class ToolCall(Data):
     is_loading: StrictBool = False
     """The arguments are still arriving."""
     preview: str | None = None
-    """For whoever is asked: what the call would do, in the words of the tool."""
+    """For whoever is asked: what the call would do, according to the tool."""
     preview_note: str | None = None
     """Why there is no preview although the tool has one."""
 

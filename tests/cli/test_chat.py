@@ -74,7 +74,7 @@ def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: Com
     assert "helper\n  echo  Says something\n  → other  Knows more\n" in first.err
     assert "1 replies, 7 tokens read, 3 written, $0.2500\n" in first.err
     assert "/end     end the conversation" in first.err
-    again = first.err.splitlines()[-1].removeprefix("kept; to go on: flowengine chat ").split()
+    again = first.err.splitlines()[-1].removeprefix("saved; to continue: flowengine chat ").split()
 
     second = chat(folder, "echo hi\napprove\n\nwho knows?\nsure?\n/end\n", *again)
 
@@ -117,7 +117,7 @@ def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> No
     terminal.expect("was already answered by")
     terminal.expect("Hello Ana.")
     os.write(terminal.master, b"\x04")
-    terminal.expect("kept; to go on: flowengine chat --resume")
+    terminal.expect("saved; to continue: flowengine chat --resume")
 
     assert terminal.process.wait(60) == 0
     os.close(terminal.master)
@@ -149,7 +149,7 @@ def test_answers_arrive_on_a_terminal_and_ctrl_d_leaves(folder: Path) -> None:
     terminal.expect("I can echo.")
     terminal.expect("> ")
     os.write(terminal.master, b"\x04")
-    terminal.expect("kept; to go on: flowengine chat --resume")
+    terminal.expect("saved; to continue: flowengine chat --resume")
 
     assert terminal.process.wait(60) == 0
     os.close(terminal.master)

@@ -69,7 +69,7 @@ def test_a_reply_that_breaks_off_is_told_and_begins_again(tmp_path: Path, wire: 
     terminal.expect("> ")
     assert terminal.seen.count("It is 3.") == 1
     os.write(terminal.master, b"\x04")
-    assert "kept; to go on" in terminal.end(0)
+    assert "saved; to continue" in terminal.end(0)
 
 
 def test_a_verbose_run_shows_replies_by_lines(

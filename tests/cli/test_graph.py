@@ -115,7 +115,7 @@ flowchart TD
   step_left["left<br/>loop until round.number #62; 2, max 5, every 10s<br/>lock desk, 2 at once<br/>emits alarm"]
   step_listen(["listen<br/>wait, first of<br/>paid: signal paid, transient<br/>opened: when state.open<br/>late: for 3d"])
   step_right["right<br/>run<br/>retry 2<br/>timeout 1m"]
-  step_rescue["rescue<br/>on error: go on"]
+  step_rescue["rescue<br/>on error: continue"]
   step_meet{"meet<br/>join active"}
   step_again{"again<br/>sets level"}
   subgraph step_done["done<br/>map item in inputs.n, 2 at once<br/>join 2, late cancel<br/>more items by extra"]

@@ -114,7 +114,7 @@ def test_it_is_shown_with_the_question_and_computed_once() -> None:
     assert not Path("out.txt").exists()
 
     shown = command("approvals", "show", wait["id"]).stdout
-    begin = shown.index("in the words of the tool")
+    begin = shown.index("according to the tool")
     assert shown.index("hello") < begin  # the arguments come first
     assert "\n  | --- out.txt\n  | +hello for ***\n" in shown[begin:]
     [as_json] = [

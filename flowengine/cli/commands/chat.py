@@ -83,7 +83,7 @@ def run(arguments: Namespace) -> int:
             return show_outcome(session, result)
         short = session.short(result.execution)
         err(cost(session, result.execution))
-        err(f"kept; to go on: {session.command('chat', '--resume', short)}")
+        err(f"saved; to continue: {session.command('chat', '--resume', short)}")
         return 0
 
 

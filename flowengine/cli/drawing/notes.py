@@ -75,7 +75,12 @@ class Notes:
         Yields:
             Lines.
         """
-        what = {"output": "go on", "fail": "raise another", "continue": "go on", "raise": "undo"}
+        what = {
+            "output": "continue",
+            "fail": "raise another",
+            "continue": "continue",
+            "raise": "undo",
+        }
         for handler in handlers:
             if handler.get("do") == "next":
                 continue

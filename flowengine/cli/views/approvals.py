@@ -183,7 +183,7 @@ def _preview(wait: WaitInfo) -> Iterator[str]:
     if "note" in wait:
         yield _fact("preview", wait["note"])
     if "preview" in wait:
-        yield _fact("preview", "what the call would do, in the words of the tool")
+        yield _fact("preview", "what the call would do, according to the tool")
         yield from _quoted(wait["preview"])
 
 

@@ -98,12 +98,14 @@ class Driving:
 
     def _answer_open(self, execution: Execution) -> None:
         """Answer what a process asked that died before a grant could answer it."""
-        if any("digest" in record for record in execution.waits.values()):
-            from flowengine.engines.running.flow_grants import answer
+        asked = [number for number, record in execution.waits.items() if "digest" in record]
+        if not asked or not self._host.store.grants(execution.context.flow):
+            return
+        from flowengine.engines.running.flow_grants import answer
 
-            for number in execution.waits:
-                wait = self._host.store.wait(wait_id(execution.id, number))
-                answer(self._host, wait, wait.record.get("source"))
+        for number in asked:
+            wait = self._host.store.wait(wait_id(execution.id, number))
+            answer(self._host, wait, wait.record.get("source"))
 
     # To rest
 
