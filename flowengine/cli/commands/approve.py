@@ -31,7 +31,7 @@ def configure(parser: ArgumentParser) -> None:
     later.add_argument(
         "--scope",
         choices=["execution", "flow"],
-        help="those of this execution, as without it, or of all executions of the flow",
+        help="execution (default): calls of this execution; flow: of all executions of the flow",
     )
     parser.set_defaults(counts_as="approve")
 
