@@ -7,10 +7,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from flowengine.agents.agent_spec import RETRY, AgentSpec
 from flowengine.agents.agent_tool import ASK, AgentTool, declared_tool, question, tools_of_server
 from flowengine.agents.endings import CASE_TOOLS, REPEATS
 from flowengine.agents.generated_checks import GIVEN, Check
-from flowengine.agents.generated_flow import RETRY, AgentSpec, agent_flow
+from flowengine.agents.generated_flow import agent_flow
 from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
 from flowengine.agents.literal_text import literal_text, plain_text
 from flowengine.agents.models.wire_names import clash

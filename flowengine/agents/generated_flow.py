@@ -11,79 +11,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from flowengine.agents import generated_calls, generated_checks, generated_reductions
-from flowengine.agents.agent_tool import ASK, AgentTool
-from flowengine.agents.endings import REPEATS
-from flowengine.agents.generated_checks import ANSWERED, Around, Check
-from flowengine.agents.generated_reductions import MEASURED, Reducer
+from flowengine.agents import (
+    generated_calls,
+    generated_chat,
+    generated_checks,
+    generated_offers,
+    generated_reductions,
+    generated_state,
+)
+from flowengine.agents.agent_spec import AgentSpec
+from flowengine.agents.agent_tool import AgentTool
+from flowengine.agents.generated_checks import ANSWERED, Around
+from flowengine.agents.generated_offers import OFFER, OFFER_AGAIN
+from flowengine.agents.generated_reductions import MEASURED
+from flowengine.agents.generated_state import ANSWER, NO_END, NOTHING
 from flowengine.agents.served import wanted
-from flowengine.agents.turn_limit import TURNS
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
-RETRY: Mapping[str, Plain] = {
-    "attempts": 3,
-    "delay": "5s",
-    "backoff": 2,
-    "max_delay": "10s",
-    "jitter": 0.2,
-}
-"""Of one call of a model, where the agent says nothing else: pauses of 4 to 10 seconds."""
-OFFER, OFFER_AGAIN = "_offer", "_offer_again"
-STATE = (
-    *("messages", "context", "offer", "turns", "begun", "idle", "model_at"),
-    *("mark", "summary", "asked", "measured", "earlier_replies", "last"),
-)
-"""What a turn reads."""
 _USED = (
     "${{{{ {{'agent': {}, 'model': output.model, "
     "'input': default(output.usage.estimated, false) ? 0 : output.usage.input_tokens, "
     "'tokens': output.usage.input_tokens + output.usage.output_tokens}} }}}}"
 )
 """How long a request was, and who was asked: the next one is longer by what is new in it."""
-PERSON = "person"
-HELLO = "What can I do for you?"
-STOPPED = "I have stopped, as this takes more turns than I may take. How shall I go on?"
-ANSWER = (
-    "${{ state.end.outcome == 'resolved' || state.end.value != null ? state.end.value : state.text"
-    " }}"
-)
-"""The output: the answer, else the last text."""
-NO_END = {"outcome": "", "reason": "", "value": None, "no_progress": False}
-NOTHING = json.dumps(NO_END)
-"""The same as an expression."""
 TEXT = "default(output.message.content, '')"
-
-
-@dataclass(frozen=True)
-class AgentSpec:
-    """An agent, whoever declares it."""
-
-    name: str
-    description: str = ""
-    model: str | None = None
-    fallbacks: Sequence[str] = ()
-    tools: Sequence[AgentTool] = ()
-    handoffs: Sequence[str] = ()
-    returns: Mapping[str, Plain] | None = None
-    max_turns: int = TURNS
-    last: str = "fail"
-    retry: Mapping[str, Plain] = field(default_factory=lambda: RETRY)
-    tool_choice: str | None = None
-    parallel_tool_calls: bool = True
-    function_calling: str | None = None
-    settings: Mapping[str, Plain] = field(default_factory=dict)
-    finish: str = "answer"
-    context: Reducer | None = None
-    checks: Sequence[Check] = ()
-    repeats: int = REPEATS
-    reaches: Sequence[str] = ()
-    """Agents that a tool of it may hand over to, besides the `handoffs` that it is offered."""
-    extra: Mapping[str, Plain] = field(default_factory=dict)
-    """More constants of its turns."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +103,7 @@ class _Writer:
         self._ids = {OFFER, OFFER_AGAIN, *(agent.name for agent in agents)}
         self._held_together_by = {id for agent in agents for id in _around_turns(agent)}
         """Ids of the steps that are no tools'."""
-        self.person = self._unique(PERSON) if chat else None
+        self.person = self._unique(generated_chat.PERSON) if chat else None
         """The step that asks a person."""
         self.over = f"state.turns - state.begun >= {agents[0].max_turns}"
         offered = [tool.name for agent in agents for tool in agent.tools]
@@ -164,36 +119,12 @@ class _Writer:
         steps += [self._offer_again()] if self.servers else []
         steps += [] if self.person is None else [self._ask_person(self.person)]
         turns = self.agents[0].max_turns
-        renewed: dict[str, Plain] = {}
-        if self.servers:
-            renewed = {
-                "changed": {"type": "integer", "default": 0, "reducer": "add"},
-                "renewed": {"type": "integer", "default": 0},
-            }
         body: dict[str, Plain] = {
             "inputs": {
                 "_args": {"type": "object"},
                 "_instructions": {"type": "object"},
             },
-            "state": {
-                "messages": {"type": "array", "default": [], "reducer": "append"},
-                "context": {"type": "object", "default": {}, "reducer": "merge"},
-                "offer": {"type": "object", "default": {}},
-                "turns": {"type": "integer", "default": 0, "reducer": "add"},
-                "begun": {"type": "integer", "default": 0},
-                "model_at": {"type": "integer", "default": 0, "reducer": "add"},
-                "idle": {"type": "integer", "default": 0},
-                "spent": {"type": "integer", "default": 0, "reducer": "add"},
-                "calls": {"type": "array", "default": []},
-                "active": {"type": "string", "default": self.agents[0].name},
-                "text": {"type": "string", "default": ""},
-                "end": {"type": "object", "default": NO_END},
-                "handed": {"type": "object", "default": {}, "reducer": "merge"},
-                "last": {"type": "object", "default": {}},
-                **generated_reductions.STATE,
-                **renewed,
-                **generated_checks.STATE,
-            },
+            "state": generated_state.declared(self.agents[0].name, bool(self.servers)),
             "outputs": {
                 "output": {"value": ANSWER},
                 "agent": {"value": "${{ state.active }}"},
@@ -213,47 +144,14 @@ class _Writer:
         return f"${{{{ state.end.outcome != '' ? state.end.outcome : {left} }}}}"
 
     def _offer(self) -> Plain:
-        asked = {**self._models(), "args": self.args}
         self.marks[OFFER] = Mark(plumbing=True, ahead=True, servers=self.servers)
-        step: dict[str, Plain] = {
-            "id": OFFER,
-            "agent_offer": asked,
-            "effect": "idempotent",
-            "set": {
-                "messages": "${{ output.messages }}",
-                "context": "${{ output.context }}",
-                "offer": "${{ output.offer }}",
-                "asked": "${{ output.asked }}",
-            },
-            "next": self._first(),
-        }
-        if self.servers:
-            asked["servers"] = self._served()
-            step["retry"] = dict(RETRY)
-        return step
+        served = self._served() if self.servers else None
+        return generated_offers.first(self.agents, self.args, served, self._first())
 
     def _offer_again(self) -> Plain:
-        """Return the step that offers what servers have now, where they had something else."""
         self.marks[OFFER_AGAIN] = Mark(plumbing=True, servers=self.servers)
-        return {
-            "id": OFFER_AGAIN,
-            "join": {"need": "each"},
-            "agent_offer": {**self._models(), "servers": self._served(), "again": True},
-            "effect": "idempotent",
-            "retry": dict(RETRY),
-            "set": {"offer": "${{ output.offer }}", "renewed": "${{ state.changed }}"},
-            "next": {"first": self._to_active(lambda one: one.name)},
-        }
-
-    def _models(self) -> dict[str, Plain]:
-        models: dict[str, Any] = {
-            one.name: {"model": one.model, "fallbacks": [*one.fallbacks]} for one in self.agents
-        }
-        for one in self.agents:
-            if one.context is not None and one.context.max_tokens is None:
-                models[one.name]["windows"] = True
-        label = "${{ 'model' in execution.labels ? execution.labels.model : '' }}"
-        return {"models": models, "model": label}
+        ways = self._to_active(lambda one: one.name)
+        return generated_offers.again(self.agents, self._served(), ways)
 
     def _served(self) -> Plain:
         """Return what the agents are to be offered of servers."""
@@ -284,32 +182,9 @@ class _Writer:
                           {"else": first}]}  # fmt: skip
 
     def _ask_person(self, id: str) -> Plain:
-        """Return the step that shows an answer to a person and takes the next message."""
-        question = (
-            "state.text != '' ? state.text : state.end.reason != '' ? state.end.reason : "
-            f"size(state.messages) == 0 ? {HELLO!r} : {STOPPED!r}"
-        )
-        ways: list[Plain] = [{"when": "${{ state.end.outcome != '' }}", "to": "end"}]
-        ways += self._to_active(self._begin)
-        says = [""] * (len(ways) - 1)
-        self.marks[id] = Mark(says="asks a person", ways=["nothing more", *says])
-        ended = json.dumps({**NO_END, "outcome": "resolved"}).replace("null", "state.text")
-        return {
-            "id": id,
-            "join": {"need": "each"},
-            "call": ASK,
-            "with": {"question": f"${{{{ {question} }}}}"},
-            "set": {
-                "messages": "${{ output == '' ? [] : [{'role': 'user', 'content': output}] }}",
-                "asked": "${{ output == '' ? state.asked : size(state.messages) }}",
-                "begun": "${{ state.turns }}",
-                "end": f"${{{{ output == '' ? {ended} : {NOTHING} }}}}",
-                "text": "${{ output == '' ? state.text : '' }}",
-                "idle": 0,
-                "refused": 0,
-            },
-            "next": {"first": ways},
-        }
+        step, mark = generated_chat.step(id, self._to_active(self._begin))
+        self.marks[id] = mark
+        return step
 
     def _begin(self, agent: AgentSpec) -> str:
         """Return where an agent's work begins: with its checks of what is asked, if it has some."""

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from flowengine.agents.agent_spec import RETRY, AgentSpec
 from flowengine.agents.agent_tool import AgentTool, declared_tool, limited, tools_of_server
 from flowengine.agents.generated_checks import Check
-from flowengine.agents.generated_flow import ANSWER, RETRY, AgentSpec, agent_flow
+from flowengine.agents.generated_flow import agent_flow
 from flowengine.agents.generated_reductions import Reducer
+from flowengine.agents.generated_state import ANSWER
 from flowengine.agents.literal_text import plain_text
 from flowengine.agents.skill_tools import content_of, offered, skill_tools
 from flowengine.agents.skills import Skill

@@ -268,7 +268,7 @@ class Turn(StepKind):
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> tuple[str, ...]:
         """Return the state that a turn sees."""
-        from flowengine.agents.generated_flow import STATE
+        from flowengine.agents.generated_state import STATE
 
         return STATE
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.agents.generated_flow import RETRY
+from flowengine.agents.agent_spec import RETRY
 from flowengine.testing.simulator import Fails
 from tests.agents.flows import HEAD, flow
 from tests.agents.flows import TOOLS as PYTHON

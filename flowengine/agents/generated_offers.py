@@ -1,0 +1,72 @@
+"""The steps of a generated flow that find out what its agents are offered: models, servers' tools.
+
+`agent_offer` opens the conversation as well (`opening.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowengine.agents.agent_spec import RETRY, AgentSpec
+from flowengine.sdk import Plain
+
+OFFER, OFFER_AGAIN = "_offer", "_offer_again"
+
+
+def first(agents: Sequence[AgentSpec], args: Plain, served: Plain, then: Plain) -> Plain:
+    """Return the step that opens the conversation.
+
+    Args:
+        agents: Of the flow.
+        args: What their work opens with.
+        served: What they are to be offered of servers; None: they have no tools of servers.
+        then: Where it leads.
+    """
+    asked = {**_models(agents), "args": args}
+    step: dict[str, Plain] = {
+        "id": OFFER,
+        "agent_offer": asked,
+        "effect": "idempotent",
+        "set": {
+            "messages": "${{ output.messages }}",
+            "context": "${{ output.context }}",
+            "offer": "${{ output.offer }}",
+            "asked": "${{ output.asked }}",
+        },
+        "next": then,
+    }
+    if served is not None:
+        asked["servers"] = served
+        step["retry"] = dict(RETRY)
+    return step
+
+
+def again(agents: Sequence[AgentSpec], served: Plain, ways: list[Plain]) -> Plain:
+    """Return the step that offers what servers have now, where they had something else.
+
+    Args:
+        agents: Of the flow.
+        served: What they are to be offered of servers.
+        ways: The edges to the agent that is active.
+    """
+    return {
+        "id": OFFER_AGAIN,
+        "join": {"need": "each"},
+        "agent_offer": {**_models(agents), "servers": served, "again": True},
+        "effect": "idempotent",
+        "retry": dict(RETRY),
+        "set": {"offer": "${{ output.offer }}", "renewed": "${{ state.changed }}"},
+        "next": {"first": ways},
+    }
+
+
+def _models(agents: Sequence[AgentSpec]) -> dict[str, Plain]:
+    models: dict[str, Any] = {
+        one.name: {"model": one.model, "fallbacks": [*one.fallbacks]} for one in agents
+    }
+    for one in agents:
+        if one.context is not None and one.context.max_tokens is None:
+            models[one.name]["windows"] = True
+    label = "${{ 'model' in execution.labels ? execution.labels.model : '' }}"
+    return {"models": models, "model": label}
