@@ -308,8 +308,10 @@ class MetaChain:
     ) -> Work:
         """Return a run that begins."""
         how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
-        live = (context_variables, runtime_resources)
-        return Work.starting(self.logger, (agent, *agents), messages, live, how, id)
+        agents = (agent, *agents)
+        return Work.starting(
+            self.logger, agents, messages, context_variables, runtime_resources, how, id
+        )
 
     def _kept(
         self,
@@ -325,9 +327,10 @@ class MetaChain:
             raise UsageError(
                 "there is no engine that has kept a run", hint="give one: MetaChain(Engine(…))"
             )
-        live = (context_variables, runtime_resources)
         agents = (agent, *agents)
-        return self.engine, Work.of(self.engine, self.logger, execution, agents, live)
+        return self.engine, Work.of(
+            self.engine, self.logger, execution, agents, context_variables, runtime_resources
+        )
 
 
 def _ended(response: Response) -> Response:

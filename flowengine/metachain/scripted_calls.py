@@ -12,7 +12,6 @@ def as_scripted(call: Any) -> dict[str, Any]:
     Args:
         call: `{"id", "function": {"name", "arguments"}}`, or an object with such attributes.
     """
-    """Return a call of chat completions as scripts have it."""
 
     def of(thing: Any, name: str) -> Any:
         return thing.get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)

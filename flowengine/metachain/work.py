@@ -39,10 +39,6 @@ class AgentRunFailed(FlowEngineError):
         self.execution = execution
 
 
-Given = tuple[dict[str, Any] | None, Mapping[str, Any] | None]
-"""Context variables, and objects for functions."""
-
-
 class Work:
     """One run.
 
@@ -85,19 +81,20 @@ class Work:
         logger: LoggerManager,
         agents: Sequence[Agent],
         messages: list[dict[str, Any]],
-        given: Given,
+        context_variables: Mapping[str, Any] | None,
+        resources: Mapping[str, Any] | None,
         how: Mapping[str, Any],
         id: str | None,
     ) -> Self:
         """Return a run that begins."""
-        variables = {} if given[0] is None else given[0]
+        variables = {} if context_variables is None else context_variables
         check_run(messages, variables, how["max_turns"])
         described = flows.described(agents, **how)
         live = {key: one for key, one in variables.items() if not is_plain(one)}
         plain = {key: one for key, one in variables.items() if key not in live}
         inputs = copy.deepcopy({"messages": messages, "context": plain})
         id = id or RandomIds().execution(time.time_ns() // 1_000_000)
-        return cls(logger, described, id, inputs, live, given[1] or {})
+        return cls(logger, described, id, inputs, live, resources or {})
 
     @classmethod
     def of(
@@ -106,13 +103,14 @@ class Work:
         logger: LoggerManager,
         execution: str,
         agents: Sequence[Agent],
-        given: Given,
+        context_variables: Mapping[str, Any] | None,
+        resources: Mapping[str, Any] | None,
     ) -> Self:
         """Return a run that an engine has kept."""
         shown = engine.show(execution)
-        live = {key: one for key, one in (given[0] or {}).items() if not is_plain(one)}
+        live = {key: one for key, one in (context_variables or {}).items() if not is_plain(one)}
         described = flows.described(agents)
-        return cls(logger, described, shown["execution"], shown["inputs"], live, given[1] or {})
+        return cls(logger, described, shown["execution"], shown["inputs"], live, resources or {})
 
     def run(self, engine: Engine) -> Response:
         """Run it."""

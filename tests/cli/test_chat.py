@@ -163,6 +163,7 @@ def test_answers_arrive_on_a_terminal_and_ctrl_d_leaves(folder: Path) -> None:
         (["none.yaml"], "none.yaml", 9),
         (["plain.yaml"], "declares no agents", 3),
         (["two.yaml"], "declares several agents: a, b", 3),
+        (["other.yaml"], "other.yaml:5:24: error[E401]: there is no agent 'c'", 3),
     ],
 )
 def test_what_cannot_be_talked_to(folder: Path, words: list[str], message: str, code: int) -> None:
@@ -170,6 +171,9 @@ def test_what_cannot_be_talked_to(folder: Path, words: list[str], message: str, 
     (folder / "two.yaml").write_text(
         "flowengine: 1\nid: t\ndefaults: {model: scripted/replies.yaml}\n"
         "agents: {a: {instructions: A}, b: {instructions: B}}\nsteps: [{id: s, output: 1}]\n"
+    )
+    (folder / "other.yaml").write_text(
+        (folder / "two.yaml").read_text().replace("output: 1", "agent: c, with: {prompt: hi}")
     )
 
     done = chat(folder, "", *words)

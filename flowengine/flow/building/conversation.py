@@ -35,7 +35,8 @@ def conversation(path: str | PathLike[str], agent: str | None = None) -> Flow:
     flow = Flow.from_yaml(path)
     declared = flow.head.get("agents")
     names = list(declared) if isinstance(declared, Mapping) else []
-    name = agent or next(iter(_run_by(flow)), None) or (names[0] if len(names) == 1 else None)
+    run = (one for one in _run_by(flow) if one in names or "." in one)
+    name = agent or next(run, None) or (names[0] if len(names) == 1 else None)
     if name is None:
         message = f"{path} declares no agents"
         if names:
