@@ -46,10 +46,21 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * len(os.sched_getaffinity(0))
 
 
-def pytest_collection_finish() -> None:
-    """Keep the tests themselves, a million objects, out of each collection of garbage."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the tests themselves, a million objects, out of each collection of garbage.
+
+    While they are made none of them is garbage. What they load later, such as the library of
+    models, is searched seldom.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000, *gc.get_threshold()[1:])
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from contextlib import suppress
@@ -11,11 +12,15 @@ from flowengine.cli.process import Process
 from flowengine.cli.program import main
 
 UNEXPECTED = 70
+NEW_OBJECTS = 10_000
+"""So many new containers begin a search for cyclic garbage; Python's own choice, 700, searches the
+libraries of models five times over while they are loaded."""
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def script() -> NoReturn:
     """Run the command line of this process, and exit without cleaning up."""
+    gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
     _open_streams()
     Process.ends_at_once = True
     try:
