@@ -24,7 +24,16 @@ from flowengine.flow.compile.types import (
     words,
 )
 from flowengine.flow.compile.views import View
-from flowengine.flow.expressions import Checked, Note, Piece, TemplateError, Want, check, split_text
+from flowengine.flow.expressions import (
+    Checked,
+    Names,
+    Note,
+    Piece,
+    TemplateError,
+    Want,
+    check,
+    split_text,
+)
 from flowengine.flow.models import Loc
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
@@ -174,9 +183,8 @@ class Expressions:
                 names_secret = True
                 compiled.append([self._secret(secret[1], part, loc)])
             elif len(parts) == 1:
-                number, checked = self._expression(part, loc, view, "any")
-                doubts = view.names(part.source).uncertain if checked.path else {}
-                doubt = doubts.get(".".join(map(str, checked.path or ())))
+                number, checked, names = self._expression(part, loc, view, "any")
+                doubt = names.uncertain.get(".".join(checked.path)) if checked.path else None
                 return Typed(["expr", number], checked.schema, doubt)
             else:
                 compiled.append(self._expression(part, loc, view, "text")[0])
@@ -209,8 +217,11 @@ class Expressions:
             self.report.inside("E401", message, loc, piece.offset, len(piece.source), hint)
         return self.secrets.get(name, name)
 
-    def _expression(self, piece: Piece, loc: Loc, view: View, want: Want) -> tuple[int, Checked]:
-        checked = check(piece.source, view.names(piece.source), want)
+    def _expression(
+        self, piece: Piece, loc: Loc, view: View, want: Want
+    ) -> tuple[int, Checked, Names]:
+        names = view.names(piece.source)
+        checked = check(piece.source, names, want)
         for problem in checked.problems:
             code, message, hint = problem.code, problem.message, problem.hint
             offset = piece.offset + problem.offset
@@ -222,7 +233,7 @@ class Expressions:
         if self.in_other_file:
             record["at"].append(place.file)
         self.records.append(record)
-        return len(self.records) - 1, checked
+        return len(self.records) - 1, checked, names
 
     def _note(self, reference: tuple[str, ...], view: View) -> None:
         """Note what an expression names of steps, joins and declarations."""

@@ -155,6 +155,8 @@ class Source:
         """
         value = node.data if isinstance(node.data, str) else ""
         blank = offset >= len(value) or value[offset].isspace()
+        if not blank and self._is_verbatim(node, value[: offset + 1]):
+            return node.start + bool(node.style) + offset
         wanted = sum(not c.isspace() for c in value[:offset])
         last = node.start
         for count, (index, size) in enumerate(self._characters(node)):
@@ -164,6 +166,15 @@ class Source:
                 break
             last = index + size
         return min(last, max(node.end - 1, node.start))
+
+    def _is_verbatim(self, node: Node, beginning: str) -> bool:
+        """Return whether the beginning of a scalar's value stands in the file as it is."""
+        if node.style not in {"", "'", '"'}:
+            return False
+        escape = {"'": "'", '"': "\\"}.get(node.style)
+        if escape is not None and escape in beginning:
+            return False
+        return self.text.startswith(beginning, node.start + bool(node.style))
 
     def _characters(self, node: Node) -> Iterator[tuple[int, int]]:
         """Yield the index and the width of each character of a scalar that is no blank."""
