@@ -132,7 +132,7 @@ def _rows(table: Any) -> Iterator[list[str]]:
 def _chart(chart: Any, out: Writer) -> None:
     """Write the data of a chart."""
     if chart.has_title and chart.chart_title.has_text_frame:
-        out.paragraph(f"Chart: {chart.chart_title.text_frame.text}")
+        out.heading(3, inline(_title(chart.chart_title.text_frame), " "))
     try:
         series = [*chart.plots[0].series]
         categories = [str(category) for category in chart.plots[0].categories]
@@ -143,7 +143,7 @@ def _chart(chart: Any, out: Writer) -> None:
     height = max([len(categories), *(len(column) for column in columns)], default=0)
     if not categories:
         categories = [str(number) for number in range(1, height + 1)]
-    head = ["", *(str(each.name or f"series {at}") for at, each in enumerate(series, 1))]
+    head = ["Category", *(str(each.name or f"series {at}") for at, each in enumerate(series, 1))]
     rows = (
         [name, *(_number(column[at]) if at < len(column) else "" for column in columns)]
         for at, name in enumerate(categories)

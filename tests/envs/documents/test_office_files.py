@@ -161,7 +161,8 @@ def test_slides_with_charts_groups_and_hidden_ones() -> None:
     data.categories = ["Q1", "Q2"]
     data.add_series("2025", (1.5, 2))  # type: ignore[no-untyped-call]
     box = Inches(1), Inches(4), Inches(4), Inches(3)
-    slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *box, data)
+    chart = slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *box, data).chart
+    chart.chart_title.text_frame.text = "By quarter"
     group = slide.shapes.add_group_shape()
     for left, text in ((5, "right"), (1, "left")):
         shape = group.shapes.add_textbox(Inches(left), Inches(2), Inches(1), Inches(1))
@@ -170,6 +171,6 @@ def test_slides_with_charts_groups_and_hidden_ones() -> None:
     second._element.set("show", "0")
 
     assert read(deck).markdown == (
-        "<!-- slide 1 -->\n\n## Sales\n\nleft\n\nright\n\n|  | 2025 |\n| --- | --- |\n"
+        "<!-- slide 1 -->\n\n## Sales\n\nleft\n\nright\n\n### By quarter\n\n| Category | 2025 |\n| --- | --- |\n"
         "| Q1 | 1.5 |\n| Q2 | 2 |\n\n<!-- slide 2 (hidden) -->"
     )
