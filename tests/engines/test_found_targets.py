@@ -65,6 +65,7 @@ def test_people_see_action_and_target_and_their_yes_runs_it(
     with Engine("store") as engine:
         [wait] = engine.run(flow(effect=effect)).waits
         assert wait["found"] == {"action": "send a letter", "target": {"to": "ana"}}
+        assert wait["title"] == "Call 'act': send a letter?"
         assert not Path("sent.txt").exists()
         digest = wait["digest"]
     assert main(["--store", "store", "approvals", "show", wait["id"]]) == 0

@@ -205,7 +205,7 @@ def _ask(
         record["bound"] = sorted(asked["bind"])
     if asked["returns"] is not None:
         record["returns"] = asked["returns"]
-    default = {"title": f"Call {tool!r}?", "subject": shown, "edit": _editable(asked, args)}
+    default = {"title": _title(tool, why), "subject": shown, "edit": _editable(asked, args)}
     given = {key: value for key, value in asked["fields"].items() if value is not None}
     if asked["schema"] is not None and default["edit"]:
         default["edit_schema"] = asked["schema"]
@@ -217,6 +217,12 @@ def _ask(
     step, required = m.act_of(unit)["step"], bool(asked["required"])
     m.commands.append(Consult(wait["id"], unit["id"], step, 0, None, given.get("body"), required))
     return wait
+
+
+def _title(tool: str, why: dict[str, Plain]) -> str:
+    """Return what is asked, in a line."""
+    found: Any = why.get("found")
+    return f"Call {tool!r}?" if found is None else f"Call {tool!r}: {found['action']:.200}?"
 
 
 def describe(m: Machine, wait: Wait, event: Described) -> None:
