@@ -124,6 +124,8 @@ class ToolCall(Data):
     """For whoever is asked: what the call would do, according to the tool."""
     preview_note: str | None = None
     """Why there is no preview although the tool has one."""
+    found: dict[str, Any] | None = None
+    """For whoever is asked: what the call found that it would do, `action` and `target`."""
 
 
 def _given_images(value: Any) -> Any:

@@ -9,6 +9,8 @@ import pytest
 
 from flowengine import Engine
 from flowengine.cli import main
+from flowengine.sdk.tool_calls import ApprovalResponse, ToolCall
+from flowengine.tool_environment.authority import CallbackAuthority
 
 ACTS = """
 from pathlib import Path
@@ -105,6 +107,35 @@ def test_a_grant_answers_for_the_call_and_never_for_what_it_finds() -> None:
         [found] = engine.run(path).waits
         assert found["found"]["action"] == "send a letter"
         assert approved(engine, found).status == "succeeded"
+
+
+@pytest.mark.parametrize("rule", ["allow", "ask"])
+def test_a_rule_of_the_host_decides_about_the_call_and_people_about_what_it_finds(
+    rule: str,
+) -> None:
+    Path("config/flowengine").mkdir(parents=True)
+    Path("config/flowengine/policies.yaml").write_text(f"policies:\n  - {{{rule}: '*'}}\n")
+    with Engine("store") as engine:
+        [wait] = engine.run(flow()).waits
+        if rule == "ask":
+            assert "found" not in wait
+            [wait] = approved(engine, wait).waits
+        assert wait["found"]["target"] == {"to": "ana"}
+        assert approved(engine, wait).outputs == {"o": "ana"}
+
+
+def test_a_program_that_decides_sees_it() -> None:
+    asked: list[ToolCall] = []
+
+    def callback(call: ToolCall) -> ApprovalResponse:
+        asked.append(call)
+        return ApprovalResponse(approved=call.found is not None)
+
+    with Engine("store", tool_authority=CallbackAuthority(callback)) as engine:
+        result = engine.run(flow())
+    assert result.outputs == {"o": "ana"}
+    [call] = asked
+    assert call.found == {"action": "send a letter", "target": {"to": "ana"}}
 
 
 def test_what_is_no_finding_is_an_error_of_the_step() -> None:

@@ -53,6 +53,7 @@ class Consultant:
             args=dict(record["subject"]),
             preview=record.get("preview"),
             preview_note=record.get("note"),
+            found=_shown(record.get("found")),
         )
         answer = _answer(record, await _asked(self._authority, call), self._who)
         if answer is None:
@@ -62,6 +63,11 @@ class Consultant:
             return decide(host.store, host.settings, wait, answer, host.clock.now()).first
         except FlowEngineError:
             return False  # it takes somebody else, or more than it said
+
+
+def _shown(found: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what people are shown of what a call found."""
+    return None if found is None else {key: found[key] for key in ("action", "target")}
 
 
 async def _asked(authority: ToolAuthority, call: ToolCall) -> ApprovalResponse:

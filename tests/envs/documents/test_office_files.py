@@ -171,6 +171,6 @@ def test_slides_with_charts_groups_and_hidden_ones() -> None:
     second._element.set("show", "0")
 
     assert read(deck).markdown == (
-        "<!-- slide 1 -->\n\n## Sales\n\nleft\n\nright\n\n### By quarter\n\n| Category | 2025 |\n| --- | --- |\n"
-        "| Q1 | 1.5 |\n| Q2 | 2 |\n\n<!-- slide 2 (hidden) -->"
+        "<!-- slide 1 -->\n\n## Sales\n\nleft\n\nright\n\n### By quarter\n\n"
+        "| Category | 2025 |\n| --- | --- |\n| Q1 | 1.5 |\n| Q2 | 2 |\n\n<!-- slide 2 (hidden) -->"
     )
