@@ -85,8 +85,9 @@ class Engine(Operator):
         ids: Ids | None = None,
     ) -> None:
         settings = load_settings(project_folder())
+        opened = open_store(store, durability or settings.durability or "power")
         host = Host(
-            open_store(store, durability or settings.durability or "power"),
+            opened,
             clock=clock or SystemClock(),
             ids=ids or RandomIds(),
             settings=settings,
@@ -94,7 +95,7 @@ class Engine(Operator):
             stay=int(stay * 1000),
             ttl=int(ttl * 1000),
             resources=runtime_resources,
-            policies=PolicyFiles([user_folder(), project_folder()]),
+            policies=PolicyFiles([user_folder(), project_folder()], opened),
         )
         super().__init__(host, user or current_user(), via)
         if tool_authority is not None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.flow.compiler import compiler
 from flowengine.flow.source_digest import source_digest
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.shapes import Sound
@@ -179,7 +179,7 @@ def load_cached(store: Store, path: str) -> LoadedFlow:
     Returns:
         The flow; compiled and cached if it was missing.
     """
-    key = f"{os.path.abspath(path)}\n{_compiler()}"
+    key = f"{os.path.abspath(path)}\n{compiler()}"
     found = store.find_source(key)
     if found is not None:
         form, sources, warnings = found
@@ -231,18 +231,3 @@ def _is_on_host_at_last(step: StepSpec) -> bool:
     from flowengine.kernel.graph import environment_uses
 
     return environment_uses.are_on_host_at_last(environment_uses.of_step(step))
-
-
-@cache
-def _compiler() -> str:
-    """Identify the compiler by its files and their times, to tell it from other versions."""
-    newest = count = 0
-    folders = [os.path.join(os.path.dirname(os.path.dirname(__file__)), "flow")]
-    for folder in folders:  # the list grows during iteration
-        for entry in os.scandir(folder):
-            if entry.is_dir():
-                folders.append(entry.path)
-            elif entry.name.endswith(".py"):
-                newest = max(newest, entry.stat().st_mtime_ns)
-                count += 1
-    return f"{newest} {count}"

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.errors import FlowEngineError
+from flowengine.flow.compiler import compiler
+from flowengine.flow.source_digest import source_digest
 
 if TYPE_CHECKING:
-    from flowengine.flow.compile.host_policies import HostPolicies
-    from flowengine.flow.compile.policies import Called
+    from flowengine.engines.host_rules import HostRules
+    from flowengine.journal.store import Store
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.rules import Verdict
+    from flowengine.kernel.graph.rules import Called, Verdict
 
 NAME = "policies.yaml"
 ABSENT_SECONDS = 0.005
@@ -25,10 +28,14 @@ ABSENT_SECONDS = 0.005
 fraction of that. Each run begins with a look of its own."""
 
 
+_KIND = "policies"
+"""What stands in a store in place of the hash of a flow."""
+
+
 class _Read(NamedTuple):
     mark: tuple[int, ...]
     """Tells the content of the file from another."""
-    policies: HostPolicies | None
+    policies: HostRules | None
     error: FlowEngineError | None
 
 
@@ -37,9 +44,11 @@ class PolicyFiles:
 
     Args:
         folders: Where they may lie.
+        store: Keeps them compiled, as it keeps flows.
     """
 
-    def __init__(self, folders: Sequence[str]) -> None:
+    def __init__(self, folders: Sequence[str], store: Store | None = None) -> None:
+        self._store = store
         self._paths = [os.path.join(folder, NAME) for folder in folders]
         self._read: dict[str, _Read] = {}
         self._absent_until = 0.0
@@ -85,13 +94,13 @@ class PolicyFiles:
             default=None,
         )
 
-    def _policies(self, path: str) -> HostPolicies | None:
+    def _policies(self, path: str) -> HostRules | None:
         mark = _mark(path)
         if mark is None:
             return None
         found = self._read.get(path)
         if found is None or found.mark != mark:
-            found = self._read[path] = _load(path, mark)
+            found = self._read[path] = _load(self._store, path, mark)
         if found.error is not None:
             raise found.error
         return found.policies
@@ -108,10 +117,45 @@ def _mark(path: str) -> tuple[int, ...] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _load(path: str, mark: tuple[int, ...]) -> _Read:
-    from flowengine.flow.compile.host_policies import read_host_policies
-
+def _load(store: Store | None, path: str, mark: tuple[int, ...]) -> _Read:
     try:
-        return _Read(mark, read_host_policies(path), None)
+        return _Read(mark, _kept(store, path) or _compiled(store, path), None)
     except FlowEngineError as error:
         return _Read(mark, None, error)
+
+
+def _kept(store: Store | None, path: str) -> HostRules | None:
+    """Return the rules of a file as a store keeps them; None: not, or of another content."""
+    if store is None:
+        return None
+    from flowengine.engines.host_rules import HostRules
+    from flowengine.journal.encoding import unpack
+
+    try:
+        found = store.find_source(_key(path))
+        if found is None:
+            return None
+        kind, [(_, digest)], packed = found
+        if kind != _KIND or digest != source_digest(path):
+            return None
+        return HostRules(path, unpack(packed))
+    except (FlowEngineError, TypeError, ValueError, LookupError):
+        return None  # it is damaged, or cannot be read: nobody needs it
+
+
+def _compiled(store: Store | None, path: str) -> HostRules:
+    from flowengine.engines.host_rules import HostRules
+    from flowengine.flow.compile.host_policies import compile_host_policies
+    from flowengine.journal.encoding import pack
+
+    digest = source_digest(path)
+    compiled = compile_host_policies(path)
+    # If the file has changed meanwhile, nobody knows which content was compiled.
+    if store is not None and digest is not None and digest == source_digest(path):
+        with suppress(FlowEngineError):  # it only spares time
+            store.remember_source(_key(path), _KIND, [(path, digest)], pack(compiled))
+    return HostRules(path, compiled)
+
+
+def _key(path: str) -> str:
+    return f"{os.path.abspath(path)}\n{_KIND}\n{compiler()}"

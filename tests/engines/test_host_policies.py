@@ -363,3 +363,69 @@ def test_why_names_the_rule_that_asks() -> None:
         [reason] = engine.why(result.execution)
     assert "(asked by " in reason["what"]
     assert "policies[0] (ask: get))" in reason["what"]
+
+
+# Rules are compiled once for a store
+
+RUN = """
+import sys
+from flowengine.cli.program import main
+code = main(["--store", "store", "-q", "run", "flow.yaml"])
+slow = [one for one in ("yaml", "pydantic", "flowengine.flow.compile") if one in sys.modules]
+print(code, *slow)
+"""
+
+
+def run_alone() -> list[str]:
+    """Run the flow in a process of its own, and return its code and what it has loaded."""
+    done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return done.stdout.split()
+
+
+def test_unchanged_rules_are_not_compiled_again() -> None:
+    path = host('{deny: "get", when: "${{ args.n > 5 }}"}')
+    flow(step="{id: a, call: get, with: {n: 9}}")
+    first = run_alone()
+    assert first[1:] == ["yaml", "pydantic", "flowengine.flow.compile"]
+    assert run_alone() == [first[0]]
+    assert acted() == ""
+
+    path.write_text(path.read_text().replace("> 5", "> 10"))
+    assert run_alone()[0] == "0"
+    assert acted() == "9 "
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        b"",
+        b"\xc1",
+        b"\x80",
+        b"\x82\xa5rules\xc0\xabexpressions\x90",
+        b"\x82\xa5rules\x91\x90\xabexpressions\x90",
+    ],
+)
+def test_damaged_rules_in_the_store_are_compiled_again(kept: bytes) -> None:
+    host('{deny: "get"}')
+    assert outcome(run()) == "deny"
+    with sqlite3.connect("store/flowengine.db") as database:
+        changed = database.execute(
+            "UPDATE sources SET extra = ? WHERE hash = 'policies'", (kept,)
+        ).rowcount
+    database.close()
+    assert changed == 1
+
+    assert outcome(run()) == "deny"
+    assert acted() == ""
+    assert _kept() != kept
+
+
+def _kept() -> bytes:
+    database = sqlite3.connect("store/flowengine.db")
+    try:
+        [(extra,)] = database.execute("SELECT extra FROM sources WHERE hash = 'policies'")
+    finally:
+        database.close()
+    found: bytes = extra
+    return found

@@ -82,10 +82,10 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
 def _check_policies(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
     """Check a policy file of a host; as `_check`."""
     from flowengine.errors import FlowFileError
-    from flowengine.flow.compile.host_policies import read_host_policies
+    from flowengine.flow.compile.host_policies import compile_host_policies
 
     try:
-        read_host_policies(path)
+        compile_host_policies(path)
     except FlowFileError as error:
         if not arguments.json:
             err_text(error.message)

@@ -205,7 +205,7 @@ def _verdict(
     Raises:
         FlowEngineError: They cannot be read.
     """
-    from flowengine.flow.compile.policies import Called
+    from flowengine.kernel.graph.rules import Called
 
     names = [
         *environment_uses.names(environment_uses.of_step(step)),

@@ -13,7 +13,7 @@ from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import Expressions, Typed, constant, together
 from flowengine.flow.compile.hinted_environments import inject
-from flowengine.flow.compile.policies import Called, Policies
+from flowengine.flow.compile.policies import Policies
 from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.step_kinds import configuration_and_arguments
 from flowengine.flow.compile.tools import Tools
@@ -26,6 +26,7 @@ from flowengine.flow.source.report import Report
 from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.digests import digest
+from flowengine.kernel.graph.rules import Called
 from flowengine.kernel.graph.specs import RuleSpec, StepSpec
 from flowengine.sdk.generated_flows import Mark, Offered
 

@@ -11,10 +11,9 @@ from typing import NoReturn
 
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile.expressions import Expressions
-from flowengine.flow.compile.policies import Called, in_order, is_kind_known
+from flowengine.flow.compile.policies import is_kind_known
 from flowengine.flow.compile.types import EXECUTION, UNKNOWN
 from flowengine.flow.compile.views import View
-from flowengine.flow.expressions import CelEvaluator
 from flowengine.flow.loading.long_form import Expander
 from flowengine.flow.loading.validation import Validator, locate
 from flowengine.flow.models.policy import Policy, PolicyFile
@@ -24,67 +23,20 @@ from flowengine.flow.source.faults import Faults
 from flowengine.flow.source.report import Report
 from flowengine.flow.source.yaml_source import Source, read
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.graph.rules import Verdict, strictest
-from flowengine.kernel.graph.specs import RuleSpec
 
 FLOWS = frozenset({"flow", "agent"})
 """Kinds whose calls make no call of their own: what they call is decided about, call by call."""
 
 
-class HostPolicies:
-    """The rules of one file.
-
-    Args:
-        name: How messages name the file.
-        policies: The rules.
-        conditions: Rule, by its index → the number of its condition.
-        records: The conditions, compiled.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        policies: list[Policy],
-        conditions: dict[int, int],
-        records: list[Plain],
-    ) -> None:
-        self._name = name
-        self._policies = policies
-        self._conditions = conditions
-        self._evaluator = CelEvaluator(records, name)
-
-    def verdict(self, call: Called, args: Plain, execution: Plain) -> Verdict | None:
-        """Return what the rules say about a call; None: none fits.
-
-        Args:
-            call: The call.
-            args: What it is given, without secrets.
-            execution: What is known of the execution.
-        """
-        names = {"args": args, "execution": execution}
-        return strictest(
-            [in_order(self._fitting(call))],
-            lambda number: bool(self._evaluator.evaluate(number, names)),
-        )
-
-    def _fitting(self, call: Called) -> list[RuleSpec]:
-        found: list[RuleSpec] = []
-        for index, policy in enumerate(self._policies):
-            if call.is_of(policy):
-                word, glob = policy.verdict
-                told = f"{self._name}: policies[{index}] ({word}: {glob})"
-                rule: RuleSpec = {"do": word, "rule": told}  # type: ignore[typeddict-item]
-                if index in self._conditions:
-                    rule["when"] = self._conditions[index]
-                found.append(rule)
-        return found
-
-
-def read_host_policies(path: str) -> HostPolicies:
-    """Read the rules of a host.
+def compile_host_policies(path: str) -> dict[str, Plain]:
+    """Compile the rules of a host.
 
     Args:
         path: The file.
+
+    Returns:
+        `rules`: of each its verdict, agent, effect, environment, and the number of its condition;
+        `expressions`: the conditions.
 
     Raises:
         FlowFileError: It has errors; all of them are in it.
@@ -111,7 +63,11 @@ def read_host_policies(path: str) -> HostPolicies:
             conditions[index] = expressions.condition(policy.when, loc, view)
     if diagnostics.errors:
         _refuse(source, diagnostics)
-    return HostPolicies(path, policies, conditions, expressions.records)
+    rules = [
+        [[*one.verdict], one.agent, one.effect, one.environment, conditions.get(index)]
+        for index, one in enumerate(policies)
+    ]
+    return {"rules": rules, "expressions": expressions.records}
 
 
 def _policies(source: Source, diagnostics: Diagnostics) -> list[Policy]:

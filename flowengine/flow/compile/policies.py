@@ -6,10 +6,7 @@ compiled. What is left of a rule is its condition over the arguments; the kernel
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
-from fnmatch import fnmatchcase
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from flowengine import registry
 from flowengine.flow.compile.declaration_scope import DeclarationScope
@@ -19,42 +16,8 @@ from flowengine.flow.models.kinds import brought_tools
 from flowengine.flow.models.policy import Policy
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
+from flowengine.kernel.graph.rules import Called, in_order
 from flowengine.kernel.graph.specs import RuleSpec
-
-
-class Called(NamedTuple):
-    """A call, as far as rules look at it when a flow is compiled."""
-
-    tool: str
-    """As the step names it; `server.*` if it may call any tool of a server."""
-    kind: str
-    effect: str
-    environments: Iterable[str]
-    agent: str = ""
-    """In whose name it is made; empty: that of the flow."""
-
-    @property
-    def any_of_server(self) -> bool:
-        """Whether it is known only when it is made which tool of a server is called."""
-        return self.tool.endswith(".*")
-
-    def is_of(self, policy: Policy, before: str = "") -> bool:
-        """Return whether a rule is about this call, but for its condition.
-
-        Args:
-            policy: The rule.
-            before: By which import the file of the rule has that of the call: `lib.`.
-        """
-        glob, tool, agent = policy.verdict[1], f"{before}{self.tool}", f"{before}{self.agent}"
-        fits = _may_fit if self.any_of_server else fnmatchcase
-        if not fits(tool, glob) and not fits(f"{self.kind}:{tool}", glob):
-            return False
-        if policy.agent is not None and not (self.agent and fnmatchcase(agent, policy.agent)):
-            return False
-        if policy.effect is not None and policy.effect != self.effect:
-            return False
-        wanted = policy.environment
-        return wanted is None or any(fnmatchcase(name, wanted) for name in self.environments)
 
 
 class Policies:
@@ -137,11 +100,6 @@ class Policies:
         return name in known or any(name.startswith(f"{one}.") for one in known)
 
 
-def in_order(rules: Iterable[RuleSpec]) -> list[RuleSpec]:
-    """Return the rules of a file in the order in which they are looked at: who denies is first."""
-    return sorted(rules, key=lambda rule: rule["do"] != "deny")
-
-
 def is_kind_known(report: Report, policy: Policy) -> bool:
     """Return whether the kind of tools that a rule names exists, if it names one; else report."""
     word, glob = policy.verdict
@@ -151,12 +109,6 @@ def is_kind_known(report: Report, policy: Policy) -> bool:
     hint = did_you_mean(kind, registry.kind_names())
     report.at("E401", f"there is no kind of tool {kind!r}", (*policy.loc, word), hint)
     return False
-
-
-def _may_fit(server: str, glob: str) -> bool:
-    """Return whether a glob may fit the name of a tool of a server, `server.*`."""
-    start, said = server.removesuffix("*"), re.split(r"[*?\[]", glob)[0]
-    return start.startswith(said) or said.startswith(start)
 
 
 def _has_wildcard(glob: str) -> bool:

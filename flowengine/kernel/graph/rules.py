@@ -6,9 +6,10 @@ be evaluated asks: it may have been there to deny. Of several lists the strictes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from flowengine.kernel.graph.compiled import EvaluationError
 
@@ -26,6 +27,66 @@ class Verdict(NamedTuple):
     """`allow`, `ask` or `deny`."""
     rule: str
     """Which rule says so."""
+
+
+class About(Protocol):
+    """Which calls a rule is about; of what is None, it is about any."""
+
+    @property
+    def verdict(self) -> tuple[str, str]:
+        """What it says, and the glob of the tools that it is about."""
+
+    @property
+    def agent(self) -> str | None:
+        """A glob of the agents."""
+
+    @property
+    def effect(self) -> str | None:
+        """The effect."""
+
+    @property
+    def environment(self) -> str | None:
+        """A glob of environments, of which the call gets one."""
+
+
+class Called(NamedTuple):
+    """A call, as far as rules look at it but for its arguments."""
+
+    tool: str
+    """As the step names it; `server.*` if it may call any tool of a server."""
+    kind: str
+    effect: str
+    environments: Iterable[str]
+    agent: str = ""
+    """In whose name it is made; empty: that of the flow."""
+
+    @property
+    def any_of_server(self) -> bool:
+        """Whether it is known only when it is made which tool of a server is called."""
+        return self.tool.endswith(".*")
+
+    def is_of(self, rule: About, before: str = "") -> bool:
+        """Return whether a rule is about this call, but for its condition.
+
+        Args:
+            rule: The rule.
+            before: By which import the file of the rule has that of the call: `lib.`.
+        """
+        glob, tool, agent = rule.verdict[1], f"{before}{self.tool}", f"{before}{self.agent}"
+        fits = _may_fit if self.any_of_server else fnmatchcase
+        if not fits(tool, glob) and not fits(f"{self.kind}:{tool}", glob):
+            return False
+        if rule.agent is not None and not (self.agent and fnmatchcase(agent, rule.agent)):
+            return False
+        if rule.effect is not None and rule.effect != self.effect:
+            return False
+        wanted = rule.environment
+        return wanted is None or any(fnmatchcase(name, wanted) for name in self.environments)
+
+
+def in_order(rules: Iterable[RuleSpec]) -> list[RuleSpec]:
+    """Return the rules of a file in the order in which they are looked at: who denies is first."""
+    return sorted(rules, key=lambda rule: rule["do"] != "deny")
 
 
 def strictest(
@@ -63,3 +124,9 @@ def _is_of(tools: ToolsSpec, tool: str) -> bool:
     """Return whether a rule is about a tool of a server, whose name is known only now."""
     names = [f"{before}{tool}" for before in tools["before"]]
     return any(fnmatchcase(name, tools["glob"]) for name in names)
+
+
+def _may_fit(server: str, glob: str) -> bool:
+    """Return whether a glob may fit the name of a tool of a server, `server.*`."""
+    start, said = server.removesuffix("*"), re.split(r"[*?\[]", glob)[0]
+    return start.startswith(said) or said.startswith(start)
