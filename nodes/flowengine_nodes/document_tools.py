@@ -62,11 +62,11 @@ async def _read_document(
         return {**_data(document), **_whole(path, "")}
     if page is None and not find:
         visit = await resource.async_visit(url)
-        _judge(visit)
+        _judge(context, visit)
         await _describe(context, resource, visit.document, question)
         return {**_data(visit.document), **_whole(visit.address, visit.status)}
     found = await resource.async_page(source, page or 1, find, posixpath.basename(path))
-    _judge(found.visit)
+    _judge(context, found.visit)
     text = await _describe(context, resource, found.visit.document, question) or found.text
     return {
         **_data(found.visit.document),
@@ -84,13 +84,14 @@ def _whole(address: str, status: str) -> dict[str, Plain]:
     return {"address": address, "status": status, "page": 1, "pages": 1, "found": False}
 
 
-def _judge(visit: Any) -> None:
+def _judge(context: StepContext, visit: Any) -> None:
     """Refuse the page of an error: a flow that asks for a report does not mean that one."""
     if not visit.succeeded:
         status = int(visit.status.split()[0])
+        body = str(context.mask(visit.document.markdown))  # before it is cut
         raise HttpError(
             f"{visit.address}: status {visit.status}",
-            data={"status": status, "body": visit.document.markdown[:10_000]},
+            data={"status": status, "body": body[:10_000]},
             retryable=status >= 500 or status == 429,
         )
 

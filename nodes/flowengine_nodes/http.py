@@ -25,7 +25,7 @@ from flowengine.sdk import (
     Timeout,
     ValidationError,
 )
-from flowengine_nodes.http_bodies import encoding, is_text
+from flowengine_nodes.http_bodies import KEY_HEADER, as_data, beginning, encoding, is_text
 
 if TYPE_CHECKING:
     import ssl
@@ -40,13 +40,11 @@ CONNECT_SECONDS = 15.0
 READ_SECONDS = 300.0
 """Without a byte, if the step does not say its own `timeout`."""
 REDIRECTS = 10
-KEY_HEADER = "Idempotency-Key"
 
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 """What may stand in a header as it is; the rest of a key is sent as `%` and its bytes."""
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-_ERROR_TEXT = 64 * 1024
 _RETRYABLE = frozenset({408, 429})
 _KEPT_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
 _trust: list[ssl.SSLContext] = []
@@ -373,7 +371,8 @@ async def _read(response: httpx2.Response, context: StepContext, place: str) -> 
             return None
         file.seek(0)
         if textual:
-            return _decoded(file.read(), kind, response, context, place)
+            text = file.read().decode(encoding(response.charset_encoding), errors="replace")
+            return as_data(text, kind, response.status_code, place, context.mask)
         return await context.on_thread(lambda: _kept(file, response, context))
 
 
@@ -389,24 +388,6 @@ async def _spool(response: httpx2.Response, file: IO[bytes], limit: int, place: 
             )
         file.write(chunk)
     return size
-
-
-def _decoded(
-    data: bytes, kind: str, response: httpx2.Response, context: StepContext, place: str
-) -> Plain:
-    text = data.decode(encoding(response.charset_encoding), errors="replace")
-    if not kind.endswith("json") or not text.strip():
-        return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        if response.status_code >= 400:  # the status says more than a broken error page
-            return text
-        raise HttpError(
-            f"{place}: the answer claims to be JSON but is not: {error}",
-            data={"status": response.status_code, "body": _beginning(text, context)},
-            retryable=False,
-        ) from None
 
 
 def _kept(file: IO[bytes], response: httpx2.Response, context: StepContext) -> Plain:
@@ -429,18 +410,13 @@ def _judge(answer: Mapping[str, Any], accept: Any, context: StepContext, place: 
         return
     body = answer["body"]
     if isinstance(body, str):
-        body = _beginning(body, context)
+        body = beginning(body, context.mask)
     raise HttpError(
         f"{place}: status {status}{_reason(status)}",
         data={**answer, "body": body},
         retryable=status >= 500 or status in _RETRYABLE,
         retry_after=_retry_after(answer["headers"].get("retry-after")),
     )
-
-
-def _beginning(text: str, context: StepContext) -> str:
-    """Return the beginning of a body, masked before it is cut: no half of a secret is left."""
-    return str(context.mask(text))[:_ERROR_TEXT]
 
 
 def _reason(status: int) -> str:

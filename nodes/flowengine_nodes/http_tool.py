@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from flowengine.sdk import HttpError, Plain, StepContext, Tool
+from flowengine.sdk import Plain, StepContext, Tool
 from flowengine_nodes.tool_schemas import TEXT, WHOLE, record
 
 PLACE = "web"
 """Under which name it finds its environment."""
-KEY_HEADER = "Idempotency-Key"
 _TOLD = ("content-type", "location", "link", "etag", "last-modified", "retry-after")
 """Headers that a model is told; a flow gets all."""
 
@@ -30,7 +29,7 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         ValidationError: This is no request.
         HttpError: There is no answer, or it claims to be JSON and is not.
     """
-    from flowengine_nodes.http_bodies import decoded, is_text
+    from flowengine_nodes.http_bodies import KEY_HEADER, as_data, decoded, is_text
 
     client = context.resources[PLACE]
     url, method = _with_query(args["url"], args.get("query") or {}), args.get("method", "GET")
@@ -47,11 +46,14 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         kept = await context.on_thread(lambda: _kept(context, answer.body, name))
     if context.for_model:
         return _told(method, args["url"], answer, text if kept is None else kept)
+    data: Plain = kept
+    if text:
+        data = as_data(text, kind, answer.status, answer.url, context.mask)
     return {
         "status": answer.status,
         "headers": dict(answer.headers),
         "url": answer.url,
-        "body": kept if kept is not None else _data(text, kind, answer),
+        "body": data,
     }
 
 
@@ -77,22 +79,6 @@ def _body(body: Any, headers: dict[str, str]) -> bytes:
 
 def _kept(context: StepContext, data: bytes, name: str) -> dict[str, Plain]:
     return dict(context.execution.artifacts.put(data, name))
-
-
-def _data(text: str | None, kind: str, answer: Any) -> Plain:
-    """Return a body as data: JSON as what it says, otherwise the text."""
-    if not text or not kind.partition(";")[0].strip().lower().endswith("json"):
-        return text or None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        if answer.status >= 400:  # the status says more than a broken error page
-            return text
-        raise HttpError(
-            f"{answer.url}: the answer claims to be JSON but is not: {error}",
-            data={"status": answer.status, "body": text[:1000]},
-            retryable=False,
-        ) from None
 
 
 def _told(method: str, url: str, answer: Any, body: Plain) -> str:
