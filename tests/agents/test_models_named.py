@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import PROGRAM
+from flowengine.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
 
 FLOW = """\
 flowengine: 1
@@ -24,30 +25,32 @@ IN_AGENT = FLOW.replace("{instructions", "{model: scripted/replies.yaml, instruc
 IN_DEFAULTS = FLOW.replace("agents:", "defaults: {model: scripted/replies.yaml}\nagents:")
 
 
-def run(folder: Path, flow: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run a flow in a folder with a script."""
-    (folder / "flow.yaml").write_text(flow)
-    (folder / "replies.yaml").write_text("- text: Hello!\n")
-    kept = {name: os.environ[name] for name in ("PATH", "XDG_STATE_HOME") if name in os.environ}
-    return subprocess.run(
-        [PROGRAM, "run", "flow.yaml", *words],
-        cwd=folder,
-        env=kept | {"HOME": str(folder)} | more,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a flow in a folder with a script; return exit code, results and messages."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("FLOWENGINE_MODEL", "FLOWENGINE_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "replies.yaml").write_text("- text: Hello!\n")
+
+    def run(flow: str, *words: str, **variables: str) -> tuple[int, str, str]:
+        (tmp_path / "flow.yaml").write_text(flow)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        code = main(["run", "flow.yaml", *words])
+        return code, *capfd.readouterr()
+
+    return run
 
 
-def test_an_agent_without_a_model_is_an_error_of_the_check(tmp_path: Path) -> None:
-    done = run(tmp_path, FLOW)
+def test_an_agent_without_a_model_is_an_error_of_the_check(tmp_path: Path, run: Run) -> None:
+    code, said, messages = run(FLOW)
 
-    assert "error[E408]: no model is named for the agent 'helper'" in done.stderr
+    assert "error[E408]: no model is named for the agent 'helper'" in messages
     for way in ("'model' here", "'defaults.model'", "FLOWENGINE_MODEL", "--model"):
-        assert way in done.stderr
-    assert (done.returncode, done.stdout) == (3, "")
+        assert way in messages
+    assert (code, said) == (3, "")
     assert not (tmp_path / ".flowengine").exists()
 
 
@@ -62,8 +65,8 @@ def test_an_agent_without_a_model_is_an_error_of_the_check(tmp_path: Path) -> No
     ids=["agent", "defaults", "option", "variable"],
 )
 def test_each_way_to_name_it_mends_that(
-    tmp_path: Path, flow: str, words: list[str], variables: dict[str, str]
+    run: Run, flow: str, words: list[str], variables: dict[str, str]
 ) -> None:
-    done = run(tmp_path, flow, *words, **variables)
+    code, said, messages = run(flow, *words, **variables)
 
-    assert (done.returncode, done.stdout) == (0, "said: Hello!\n"), done.stderr
+    assert (code, said) == (0, "said: Hello!\n"), messages
