@@ -286,34 +286,40 @@ def check_ways(laid: Laid) -> None:
             place for id, place in laid.places.items()
             if id not in (route.arrow.source, route.arrow.target)
         ]  # fmt: skip
-        for points in curves_of(route):
-            west, east = min(x for x, _ in points), max(x for x, _ in points)
-            north, south = min(y for _, y in points), max(y for _, y in points)
-            near = [  # nearly all are far from a piece of an arrow
+        for curve in curves_of(route):
+            west, east = min(x for x, _ in curve), max(x for x, _ in curve)
+            north, south = min(y for _, y in curve), max(y for _, y in curve)
+            near = [  # nearly all are far from a piece of an arrow, which stays among its points
                 (left, top, left + width, top + height)
                 for left, top, width, height in others
                 if left < east and west < left + width and top < south and north < top + height
             ]
-            for (x, y), (left, top, right, bottom) in product(points, near):
+            for (x, y), (left, top, right, bottom) in product(
+                points_of(curve) if near else [], near
+            ):
                 inside = left + 1 < x < right - 1 and top + 1 < y < bottom - 1
                 assert not inside, (route.arrow, x, y)
 
 
 def curves_of(route: Route) -> Iterator[list[tuple[float, float]]]:
-    """Yield the pieces of a drawn arrow: points, dense enough to meet every box on their way."""
+    """Yield the pieces of a drawn arrow: of each its four control points."""
     numbers = [float(n) for n in re.findall(r"-?[\d.]+", _curve(route, 0, 0))]
     if route.arrow.source == route.arrow.target:
         return
     pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
     for i in range(0, len(pairs) - 3, 3):
-        curve = pairs[i : i + 4]
-        points = []
-        for step in range(21):
-            u = step / 20
-            parts = [(1 - u) ** 3, 3 * u * (1 - u) ** 2, 3 * u * u * (1 - u), u**3]
-            points.append((sum(k * p[0] for k, p in zip(parts, curve, strict=True)),
-                           sum(k * p[1] for k, p in zip(parts, curve, strict=True))))  # fmt: skip
-        yield points
+        yield pairs[i : i + 4]
+
+
+def points_of(curve: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return points of a piece, dense enough to meet every box on their way."""
+    points = []
+    for step in range(21):
+        u = step / 20
+        parts = [(1 - u) ** 3, 3 * u * (1 - u) ** 2, 3 * u * u * (1 - u), u**3]
+        points.append((sum(k * p[0] for k, p in zip(parts, curve, strict=True)),
+                       sum(k * p[1] for k, p in zip(parts, curve, strict=True))))  # fmt: skip
+    return points
 
 
 def large(seed: int, steps: int) -> str:
