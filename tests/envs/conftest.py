@@ -64,7 +64,7 @@ def _is_left_out(item: pytest.Item) -> bool:
 def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """What heeds no interrupt is killed soon: it would only use up the seconds before that."""
     for module in (supervised, python_kind, shell_session):
-        monkeypatch.setattr(module, "GRACE", 0.2)
+        monkeypatch.setattr(module, "GRACE", 0.5)  # time for a second interrupt
 
 
 @pytest.fixture(scope="module")

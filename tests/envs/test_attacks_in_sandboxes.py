@@ -93,6 +93,7 @@ def test_a_supervisor_that_was_stopped_is_lost_and_nothing_hangs(
         "exec 0<&- 1>&- 2>&- 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; setsid sleep 977 & sleep 977",
     ],
 )
+@pytest.mark.usefixtures("little_grace")
 def test_a_command_that_defends_itself_is_ended_and_leaves_nothing(bash: Bash, attack: str) -> None:
     seconds = 10_000 + os.getpid()  # nobody else sleeps for so long
     result = bash.run(attack.replace("977", str(seconds)), timeout=1)

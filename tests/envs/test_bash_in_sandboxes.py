@@ -69,6 +69,7 @@ def test_variables_of_the_host_stay_outside(bash: Bash, monkeypatch: pytest.Monk
     assert "SECRET_TOKEN" not in bash.run("env; cat /proc/self/environ").stdout
 
 
+@pytest.mark.usefixtures("little_grace")
 def test_time_is_bounded_and_the_tree_is_killed(bash: Bash) -> None:
     nap = f"sleep 1077.{uuid.uuid4().int}"
     script = f"echo begun; (setsid {nap} &); {nap} & nohup {nap} & trap '' TERM; {nap}"

@@ -312,6 +312,7 @@ def test_whatever_it_waits_for_is_interrupted(python: PythonSandbox, code: str) 
     ],
     ids=["swallows", "ignores the signal", "blocks all signals", "sleeps in C"],
 )
+@pytest.mark.usefixtures("little_grace")
 def test_code_that_refuses_to_stop_is_stopped(python: PythonSandbox, code: str) -> None:
     python.run("kept = 1")
 

@@ -338,6 +338,7 @@ def test_a_conversation_with_a_program(shell: Shell) -> None:
     assert ended(shell).exit_code == 0
 
 
+@pytest.mark.usefixtures("little_grace")
 def test_a_timeout_ends_the_command_and_keeps_the_shell(shell: Shell) -> None:
     shell.run("cd /; X=1")
 
