@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 DEEP = 10_000
 MANY = 300_000
+PAGES = 40
+"""How many pages of a list the client reads in these tests: each costs the same."""
 NASTY_NAME = "x\x1b[2J\u202e\n"
 
 
@@ -172,7 +174,7 @@ CASES = {
     "list-cursor-same": _list(_result('{"tools": [], "nextCursor": "a"}'), "does not end"),
     "list-cursor-new": _list(
         lambda id: _tools('[], "nextCursor": ' + json.dumps(os.urandom(8).hex()))(id),  # noqa: PLW0108 - a new one each time
-        "more than 1000 pages",
+        f"more than {PAGES} pages",
         error="LimitExceeded",
     ),
     "list-too-much": _list(

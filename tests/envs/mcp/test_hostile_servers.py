@@ -17,9 +17,10 @@ import pytest
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.printable import printable
 from flowengine.sdk import EnvironmentLost, StepError, Timeout
+from flowengine_envs.mcp import session as mcp_session
 from flowengine_envs.mcp.session import Session
 from tests.envs.mcp.conftest import HERE, Open, processes
-from tests.envs.mcp.hostile import CASES, SCHEMAS, Case, Hostile
+from tests.envs.mcp.hostile import CASES, PAGES, SCHEMAS, Case, Hostile
 
 HOSTILE = [sys.executable, str(HERE / "hostile.py")]
 PROMPT = 30.0
@@ -80,6 +81,11 @@ class OverHttp:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+@pytest.fixture(autouse=True)
+def few_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_session, "_PAGES", PAGES)
 
 
 @pytest.fixture
