@@ -355,3 +355,32 @@ def test_a_step_waits_in_the_middle_of_its_actions_and_continues_there(
         assert result.error is not None
         assert "the browser was opened again since action 4 was approved" in str(result.error)
     assert not posts(web)
+
+
+HOSTS = """
+flowengine: 1
+id: f
+environments: {browser: {kind: browser, policy: {network: public, ask: [new_host]}}}
+steps:
+  - {id: look, call: std.browse, with: {url: "http://far.example/"}}
+  - {id: again, call: std.browse, with: {url: "http://far.example/"}}
+outputs: {title: {value: "${{ steps.again.output.title }}"}}
+"""
+
+
+def test_a_new_host_is_opened_after_a_yes_in_another_process_too(
+    web: Web, somewhere: None, tmp_path: Path
+) -> None:
+    web.page("/", "<h1>Far</h1>", "Far away")
+    web.asked.clear()
+    path = tmp_path / "flow.yaml"
+    path.write_text(HOSTS)
+    with Engine(tmp_path / "store.db", workdir=tmp_path) as engine:
+        [wait] = engine.run(path).waits
+        assert wait["title"] == "Call 'std.browse': navigate: open a new host?"
+        assert wait["found"]["target"] == {"host": "far.example", "url": "http://far.example/"}
+        assert not web.asked
+    with Engine(tmp_path / "store.db", workdir=tmp_path) as engine:
+        result = engine.approve(wait["id"]).result
+    assert result is not None
+    assert result.outputs == {"title": "Far away"}, result
