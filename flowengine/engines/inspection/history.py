@@ -21,6 +21,7 @@ from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.interrupted import standing_view
 from flowengine.engines.messages.delivery import view as undelivered
 from flowengine.engines.people.waits import decision_view, stored_wait_view
+from flowengine.engines.running.garbage import CollectedLater
 from flowengine.errors import NotFound
 from flowengine.journal.records import WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
@@ -77,7 +78,10 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
     """
     record = host.store.execution(execution)
     with Sound(f"the journal of execution {execution}"):
-        shown = None if step is not None or plumbing else _by_index(host, record)
+        shown = None
+        if step is None and not plumbing:
+            with CollectedLater():  # all that is read here is alive until it is shown
+                shown = _by_index(host, record)
         steps, last, warnings = shown or _by_replay(host, record)
     if step is not None:
         steps = [found for found in steps if found["address"] == step]

@@ -17,7 +17,8 @@ _waiting: list[None] = []
 class CollectedLater:
     """A block after which cyclic garbage is searched for; where others turned that off, it stays.
 
-    Only for blocks of a few milliseconds: this holds for the whole process.
+    Only for blocks of a few milliseconds, or of less than a second where somebody asks for a lot at
+    once: this holds for the whole process.
     """
 
     __slots__ = ("_was_on",)
