@@ -41,12 +41,16 @@ FILES = [path for path in files() if path.is_file() or path.is_symlink()]
 TEXTS = [path for path in FILES if path.suffix not in BINARY and not path.is_symlink()]
 
 
-def lines() -> Iterator[tuple[str, str]]:
-    """Every line of every text file, with its place."""
+def lines() -> Iterator[tuple[Path, int, str]]:
+    """Yield every line of every text file, with its number."""
     for path in TEXTS:
         text = path.read_text(encoding="utf-8")
         for number, line in enumerate(text.splitlines(), start=1):
-            yield f"{path.relative_to(ROOT)}:{number}", line
+            yield path, number, line
+
+
+def place(path: Path, number: int) -> str:
+    return f"{path.relative_to(ROOT)}:{number}"
 
 
 @pytest.mark.parametrize(
@@ -60,14 +64,20 @@ def lines() -> Iterator[tuple[str, str]]:
 def test_no_line_says_what_belongs_elsewhere(
     what: str, pattern: re.Pattern[str], instead: str
 ) -> None:
-    found = [f"{place}: {what}: {instead}" for place, line in lines() if pattern.search(line)]
+    found = [
+        f"{place(path, number)}: {what}: {instead}"
+        for path, number, line in lines()
+        if pattern.search(line)
+    ]
 
     assert found == []
 
 
 def test_text_files_end_with_one_newline_and_no_line_ends_with_blanks() -> None:
     found = [
-        f"{place}: blanks at the end: remove them" for place, line in lines() if ends_blank(line)
+        f"{place(path, number)}: blanks at the end: remove them"
+        for path, number, line in lines()
+        if line != line.rstrip()
     ]
     for path in TEXTS:
         text = path.read_text(encoding="utf-8")
@@ -75,10 +85,6 @@ def test_text_files_end_with_one_newline_and_no_line_ends_with_blanks() -> None:
             found.append(f"{path.relative_to(ROOT)}: end it with one newline")
 
     assert found == []
-
-
-def ends_blank(line: str) -> bool:
-    return line != line.rstrip()
 
 
 def test_functions_fit_a_screen() -> None:
@@ -91,8 +97,8 @@ def test_functions_fit_a_screen() -> None:
                 continue
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > LONGEST_FUNCTION:
-                place = f"{path.relative_to(ROOT)}:{node.lineno}"
-                found.append(f"{place}: {node.name} has {length} lines: split it")
+                at = place(path, node.lineno)
+                found.append(f"{at}: {node.name} has {length} lines: split it")
 
     assert found == []
 

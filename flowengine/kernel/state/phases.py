@@ -50,7 +50,7 @@ UNITS: States[Phase] = States(
         "asked": "people are asked before its attempt begins",
         "lock": "it is queued for a lock",
         "budget": "too little of a budget is left: somebody is asked whether to raise it, or "
-        "others that run have only reserved it",
+        "calls that run have reserved the rest",
         "run": "its attempt runs",
         "pause": "it waits before its next attempt or round",
         "wait": "a wait is open: for an approval, an answer, a signal, a time, or a condition",
