@@ -28,12 +28,15 @@ _HANDED = "${{ output.handoff == '' ? {} : {string(state.turns): output.handoff}
 _HEAD = "'role': 'tool', 'tool_call_id': call.id, 'name': call.name"
 _TEXT = "type(result) == string ? result : json(result)"
 _WRONG = "'Error: ' + error.type + ': ' + error.message"
-_SHOWN = "error.data.images.filter(url, type(url) == string && url.startsWith('data:image/'))"
+_SHOWN = (
+    "error.data.images.filter(one, type(one) == map && has(one.sha256)"
+    " && type(one.sha256) == string)"
+)
 _REJECTED = (
     "error.type == 'Rejected' && type(error.data) == map && has(error.data.images)"
     " && type(error.data.images) == list ? [{'role': 'user', 'content': [{'type': 'text',"
-    f" 'text': 'From whoever rejected the call:'}}] + {_SHOWN}.map(url,"
-    " {'type': 'image_url', 'image_url': {'url': url}})}] : []"
+    f" 'text': 'From whoever rejected the call:'}}] + {_SHOWN}.map(one,"
+    " {'type': 'image_url', 'image_url': {'url': 'artifact:' + one.sha256}})}] : []"
 )
 """The message with the images that came with a no."""
 

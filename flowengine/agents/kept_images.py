@@ -8,23 +8,31 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from flowengine.agents.models.known_messages import parted
-from flowengine.sdk import Artifacts
+from flowengine.sdk import Plain
 from flowengine.sdk.read_only import Joined, plain, unwrapped
 
 _REFERENCE = re.compile(r"artifact:([0-9a-f]{64})")
 _DATA = re.compile(r"data:image/[a-z0-9.+-]+;base64,(.*)", re.DOTALL | re.ASCII)
 _GONE = "(An image was left out here: its file is no longer kept.)"
 
+
+class Keeper(Protocol):
+    """Keeps images: the files of an execution, for example."""
+
+    def put(self, source: bytes, name: str) -> Mapping[str, Any]:
+        """Keep bytes under a name, and return their digest as `sha256`."""
+
+
 Find = Callable[[str], str]
 """Returns where the file of a digest can be read, or raises `KeyError`."""
 
 
-def keep(artifacts: Artifacts, image: bytes | str) -> str:
+def keep(artifacts: Keeper, image: bytes | str) -> str:
     """Keep an image, and return the address by which a message names it.
 
     Args:
@@ -42,6 +50,35 @@ def keep(artifacts: Artifacts, image: bytes | str) -> str:
         image = data
     kept = artifacts.put(bytes(image), f"image.{_type(image)}")
     return f"artifact:{kept['sha256']}"
+
+
+def with_kept(message: dict[str, Any], artifacts: Keeper) -> dict[str, Any]:
+    """Return a message whose images are kept files, where they were `data:` URLs.
+
+    Args:
+        message: The message; it is not changed.
+        artifacts: Of the execution.
+    """
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    return {**message, "content": [_kept(part, artifacts) for part in content]}
+
+
+def _kept(part: Any, artifacts: Keeper) -> Any:
+    image = part.get("image_url") if isinstance(part, dict) else None
+    if not isinstance(image, dict) or not isinstance(image.get("url"), str):
+        return part
+    return {**part, "image_url": {**image, "url": keep(artifacts, image["url"])}}
+
+
+def address(image: Plain) -> str:
+    """Return the address of an image of a decision, which is a kept file.
+
+    Args:
+        image: It; a `data:` URL in journals of earlier versions.
+    """
+    return image if isinstance(image, str) else f"artifact:{image['sha256']}"
 
 
 def with_data(message: dict[str, Any], find: Find) -> dict[str, Any]:

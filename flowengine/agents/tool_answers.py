@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from flowengine.agents.kept_images import keep
+from flowengine.agents.kept_images import address, keep
 from flowengine.sdk import Plain, StepContext, ToolError
 from flowengine.sdk.text_ends import ends_in_bytes, ends_in_characters
 
@@ -44,7 +44,8 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
         content = _handed_over(made, task.get("agents", []), to, content)
     shown = (context.approval or {}).get("images")
     if shown:
-        made["more"] = [*made["more"], _image_message(shown, "From whoever approved the call:")]
+        urls = [address(one) for one in shown]
+        made["more"] = [*made["more"], _image_message(urls, "From whoever approved the call:")]
     people = "\n\n".join(_said_by_people(context))
     told = [_cut(context, people, task), _framed(_cut(context, content, task), task)]
     made["content"] = "\n\n".join(filter(None, told))

@@ -306,11 +306,11 @@ class KeptFiles:
         """Return the path of a kept file.
 
         Raises:
-            KeyError: No file of this digest is kept.
+            KeyError: The execution keeps no file of this digest, and was handed none.
         """
         from flowengine.errors import NotFound
 
         try:
-            return str(self._store.artifact(sha256))
+            return str(self._store.artifact(sha256, self._execution))
         except NotFound as error:
             raise KeyError(sha256) from error

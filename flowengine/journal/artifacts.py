@@ -170,6 +170,11 @@ class Artifacts:
         return self._folder / digest[:2] / digest[2:]
 
 
+def not_referred(sha256: str, execution: str) -> NotFound:
+    """Return the error that tells an execution that an artifact is not its own."""
+    return NotFound(f"execution {execution} has no artifact {sha256!r}")
+
+
 def clean_name(name: str) -> str:
     """Return a name that is safe as a file's name in any folder.
 

@@ -55,6 +55,8 @@ class NewExecution(NamedTuple):
     """Execution and place that this one was forked from, as text for people."""
     owner: str | None = None
     """`Owner.id` that gets the first lease, with epoch 1; None: nobody holds it."""
+    files_of: str | None = None
+    """Execution whose artifacts this one refers to, too."""
 
 
 class Head(NamedTuple):
@@ -174,6 +176,9 @@ class Append(NamedTuple):
     lists: Sequence[ListPart] = ()
     """Parts of the lists that `snapshot` leaves out. `first` is the number of items that are there
     already, or 0: then the part replaces all of them."""
+    files: Sequence[tuple[str, str | None]] = ()
+    """(digest, execution) of artifacts that it refers to from now on, if that execution does; None:
+    if any does."""
 
     @property
     def at(self) -> int:

@@ -393,11 +393,16 @@ class Store(Protocol):
             NotFound: There is no such execution.
         """
 
-    def artifact(self, sha256: str) -> Path:
+    def artifact(self, sha256: str, execution: str | None = None) -> Path:
         """Return where the bytes of an artifact are. They must not be changed there.
 
+        Args:
+            sha256: Its digest.
+            execution: Full id of the one that wants to read it, and has to refer to it; None: the
+                engine itself does.
+
         Raises:
-            NotFound: There is no such artifact.
+            NotFound: There is no such artifact, or the execution does not refer to it.
         """
 
     # -- care

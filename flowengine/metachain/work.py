@@ -6,9 +6,11 @@ import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.agents.described import check_run
+from flowengine.agents.kept_images import with_kept
 from flowengine.agents.live_functions import LIVE
 from flowengine.engines.seam import RandomIds
 from flowengine.errors import FlowEngineError, UsageError
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from flowengine.agents.loggers import LoggerManager
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import Result
+    from flowengine.engines.starting.beginning import Starting
 
 
 class AgentRunFailed(FlowEngineError):
@@ -37,6 +40,18 @@ class AgentRunFailed(FlowEngineError):
         super().__init__(f"{error['type']}: {error['message']}")
         self.error = dict(error)
         self.execution = execution
+
+
+class _Images:
+    """The images of messages, which are kept when there is an execution to keep them for."""
+
+    def __init__(self) -> None:
+        self.files: list[tuple[bytes, str]] = []
+
+    def put(self, source: bytes, name: str) -> Mapping[str, Any]:
+        """Note a file, and return how it is named."""
+        self.files.append((source, name))
+        return {"sha256": sha256(source).hexdigest()}
 
 
 class Work:
@@ -115,18 +130,23 @@ class Work:
     def run(self, engine: Engine) -> Response:
         """Run it."""
         with self._told_by(engine):
-            result = engine.run(
-                self.flow, self.inputs, id=self.id, runtime_resources=self.resources
-            )
+            result = engine._driving.drive(engine._driving.new(self._starting(engine)))
         return self._response(engine, result)
 
     async def run_async(self, engine: Engine) -> Response:
         """Run it on an event loop."""
         with self._told_by(engine):
-            result = await engine.run_async(
-                self.flow, self.inputs, id=self.id, runtime_resources=self.resources
-            )
+            execution = engine._driving.new(self._starting(engine))
+            result = await engine._driving.drive_async(execution)
         return self._response(engine, result)
+
+    def _starting(self, engine: Engine) -> Starting:
+        """Return the request to start it: images of messages are files of the execution."""
+        images = _Images()
+        kept = [with_kept(message, images) for message in self.inputs["messages"]]
+        inputs = {**self.inputs, "messages": kept}
+        starting = engine._starting(self.flow, inputs, self.id, None, (), self.resources)
+        return starting._replace(files=images.files)
 
     def resume(self, engine: Engine) -> Response:
         """Go on with it, if it has not ended well."""

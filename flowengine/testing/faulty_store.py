@@ -331,8 +331,8 @@ class FaultyStore(Store):
         artifact: Artifact = self._write("put_artifact", execution, content, name)
         return artifact
 
-    def artifact(self, sha256: str) -> Path:
-        return self._alive.artifact(sha256)
+    def artifact(self, sha256: str, execution: str | None = None) -> Path:
+        return self._alive.artifact(sha256, execution)
 
     # -- care
 

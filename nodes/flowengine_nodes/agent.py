@@ -126,6 +126,7 @@ class Offer(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Return what is offered."""
+        from flowengine.agents.kept_images import with_kept
         from flowengine.agents.opening import opened
 
         served: dict[str, Plain] = {}
@@ -140,6 +141,8 @@ class Offer(StepKind):
             context.log.warning("%s is not offered to the model: %s", name, why)
         model, args = input.get("model") or "", input.get("args") or {}
         made = await opened(task["models"], model, args, served)
+        files = context.execution.artifacts
+        made["messages"] = [with_kept(message, files) for message in made["messages"]]
         return {**made, "left_out": left_out} if left_out else made
 
     def rehearse(

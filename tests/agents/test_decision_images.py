@@ -49,7 +49,12 @@ def test_all_of_them_reach_the_model_with_a_yes_and_with_a_no(tmp_path: Path) ->
         engine.reject(second["id"], comment="Not so.", images=[url("gif", GIF)], resume=False)
         result = engine.resume(first["execution"])
         decided = engine.wait(first["id"])["decision"]["images"]
+        entries = repr(list(engine.events(first["execution"])))
     assert result.status == "succeeded", result.error
+    assert b64encode(PNG).decode() not in entries
+    stored = [one.read_bytes() for one in (tmp_path / "store.db").rglob("*") if one.is_file()]
+    assert PNG in stored
+    assert not [content for content in stored if b64encode(PNG) in content]
 
     sent = one.sent(1)
     yes, no = (one["content"] for one in sent if one["role"] == "tool")

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -1002,6 +1003,23 @@ def test_a_cancelled_run_is_saved_and_goes_on(bench: Bench, tmp_path: Path) -> N
     assert found.termination == "resolved"
     assert ran == [1, 1]
     assert len(bench.model.requests) == 2
+
+
+def test_images_of_messages_are_files_of_the_execution(bench: Bench, tmp_path: Path) -> None:
+    url = "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n" + b"7" * 60).decode()
+    parts = [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image_url", "image_url": {"url": url}},
+    ]
+    asked = {"role": "user", "content": parts}
+    with Engine(tmp_path / "store") as engine, bench.answering({"text": "a dot"}):
+        found = MetaChain(engine, logger=bench.logger).run(Agent(name="A"), [asked])
+        journal = repr(list(engine.events(found.execution)))
+    assert bench.sent(0)[-1]["content"] == parts
+    assert found.history[0] == asked
+    assert url not in journal
+    stored = [one for one in (tmp_path / "store").rglob("*") if one.is_file()]
+    assert not [one for one in stored if url.encode() in one.read_bytes()]
 
 
 def test_an_image_is_a_message_of_its_own(bench: Bench) -> None:

@@ -164,10 +164,10 @@ def test_of_two_who_record_one_id_at_once_the_second_is_told_what_differs(
     file = world.make(tmp_path, HELLO)
     race = beginning.create
 
-    def create(host: Any, program: Any, started: Any) -> str:
+    def create(*given: Any) -> str:
         monkeypatch.setattr(beginning, "create", race)
         engine.start(file, {"name": "Ada"}, id="it")
-        return race(host, program, started)
+        return race(*given)
 
     monkeypatch.setattr(beginning, "create", create)
     with pytest.raises(Conflict, match='"Ada" there and "Bob" here'):
@@ -549,7 +549,7 @@ def test_nor_does_it_where_a_lock_is_waited_for(tmp_path: Path) -> None:
     assert asyncio.run(main()).status == "waiting"
 
 
-def test_two_dollars_are_one_wherever_text_is_no_template(tmp_path: Path) -> None:
+def test_two_dollars_are_one_wherever_text_is_no_template(engine: Engine, tmp_path: Path) -> None:
     """In a title and in a constant of a step kind, which nothing evaluates."""
     path = tmp_path / "flow.yaml"
     path.write_text(
@@ -557,7 +557,6 @@ def test_two_dollars_are_one_wherever_text_is_no_template(tmp_path: Path) -> Non
         "steps: [{id: a, title: 'One $${{ y }}', run: {script: \"echo '$${{ z }}'\"}, in: host}]\n"
         "outputs: {said: '${{ steps.a.output.stdout }}'}\n"
     )
-    with Engine() as engine:
-        result = engine.run(path)
-        assert result.outputs == {"said": "${{ z }}\n"}
-        assert engine.load(path).compiled["title"] == "All ${{ x }}"
+    assert engine.run(path).outputs == {"said": "${{ z }}\n"}
+    compiled = engine.load(path).compiled
+    assert (compiled["title"], compiled["steps"][0]["title"]) == ("All ${{ x }}", "One ${{ y }}")

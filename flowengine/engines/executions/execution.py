@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.executions.growing_lists import GrowingLists
+from flowengine.engines.executions.handed_files import HANDING, HandedFile, handed
 from flowengine.engines.executions.shared_locks import claim_of, claims_in
 from flowengine.engines.executions.step_index import StepIndex
 from flowengine.engines.executions.subjects import address_of, why_of
@@ -99,6 +100,7 @@ class Execution:
         "_claims",
         "_closed",
         "_events",
+        "_files",
         "_flows",
         "_forms",
         "_head",
@@ -182,6 +184,7 @@ class Execution:
         self._loaded = False
         self._moved: tuple[str, str] | None = None
         self._forms: list[str] = []
+        self._files: list[HandedFile] = []
 
     def begin(self, new: NewExecution) -> None:
         """Make it a new execution, which the next `take` creates."""
@@ -341,8 +344,8 @@ class Execution:
             if not self._loaded:  # its state was made here, event by event
                 raise
             raise damage(f"what is stored of execution {self.id}", error) from error
-        if event["type"] == "started":
-            self._enter_workdir()
+        if event["type"] in HANDING:
+            self._take_in(event)
         if "reduced" in event:  # what reducers of the user have given now is part of it
             packed = pack(event)
         self._tail += len(packed)
@@ -354,6 +357,12 @@ class Execution:
                 self.commands.append(command)
             else:
                 self._note(command)
+
+    def _take_in(self, event: Event) -> None:
+        """Note what an event brings besides what the kernel makes of it."""
+        self._files += handed(event)
+        if event["type"] == "started":
+            self._enter_workdir()
 
     def _advance_observed(
         self,
@@ -418,7 +427,7 @@ class Execution:
         head = None if unchanged else self._changed_head(release)
         snapshot, lists = self._due_snapshot()
         listed = self._opened or self._closed or self._taken or self._sent or self._claims
-        if not (head or snapshot or release or listed):
+        if not (head or snapshot or release or listed or self._files):
             return Append(self.id, self.epoch, seq, events)  # most steps of most flows
         whole = self._new is not None or self._rewritten
         append = Append(
@@ -439,7 +448,9 @@ class Execution:
             self._moved,
             self._forms,
             lists,
+            self._files,
         )
+        self._files = []
         self._new, self._opened, self._closed = None, {}, []
         self._taken, self._sent, self._claims = [], [], []
         self._moved, self._forms = None, []

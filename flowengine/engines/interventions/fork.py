@@ -91,7 +91,7 @@ def fork(
     execution = host.execution(data["id"], linked, 1)
     graph, state = state_at(host.flows, linked.hash, past, len(past))
     unit = unit_at(linked.graph, state, at)
-    new = new_record(linked, data, now, host.keeper.owner.id, forked_from=f"{old} at {at}")
+    new = new_record(linked, data, now, host.keeper.owner.id, f"{old} at {at}", files_of=old)
     host.keeper.reserve(data["id"])
     execution.begin_with(new, past, state, forms(past))
     # At the time of the past: the retry puts off what bounds the steps by the time since then.

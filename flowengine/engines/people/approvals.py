@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
 from flowengine.engines.people.grants import checked_grant
-from flowengine.engines.people.images import checked_images, image_urls
+from flowengine.engines.people.images import checked_images, digests, kept, view
 from flowengine.engines.results import Decision
 from flowengine.engines.running.flow_grants import to_keep
 from flowengine.engines.starting.inputs import fill_defaults
@@ -92,12 +92,13 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
             hint=f"resume the execution: flowengine resume {wait.execution}",
         )
     decision = check_answer(wait.record, answer, settings)
-    if answer.images:
-        decision["images"] = checked_images(wait.record, answer.choice, answer.images)
+    images = checked_images(wait.record, answer.choice, answer.images) if answer.images else []
     if answer.grant is not None:
         decision["grant"] = checked_grant(wait.record, answer.choice, answer.grant, now)
     check_claim(wait.record, id, answer.who.user)
     decision["attachments"] = [_keep(store, wait.execution, path) for path in files]
+    if images:
+        decision["images"] = [kept(store, wait.execution, one) for one in images]
     event = {"type": "decided", "at": now, "wait": wait.number, **decision}
     approves = _choice(wait.record, answer.choice).get("counts_as") == "approve"
     gives = to_keep(wait, decision)
@@ -196,9 +197,11 @@ def same(standing: Mapping[str, Any], answer: Answer, files: Sequence[str]) -> b
     said = {"form": answer.form, "edits": answer.edits, "comment": answer.comment}
     if answer.choice in ("result", RESPOND):
         said["value"] = answer.value
-    if answer.images:
-        said["images"] = image_urls(answer.images)
     stood = {file["sha256"] for file in standing.get("attachments") or ()}
+    if answer.images:
+        shown = [view(one)["sha256"] for one in standing.get("images") or ()]
+        if digests(answer.images) != shown:
+            return False
     return (
         standing.get("choice") == answer.choice
         and all(value in (None, standing.get(key)) for key, value in said.items())

@@ -1,14 +1,21 @@
-"""Images that come with a decision about a call: the model that made the call is shown them."""
+"""Images that come with a decision about a call: the model that made the call is shown them.
+
+They are kept as files of the execution, so the journal has their digests.
+"""
 
 from __future__ import annotations
 
 import os
+from base64 import b64decode
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from flowengine.journal.store import Store
 
 MOST = 8
 LARGEST = 10 * 1024 * 1024
@@ -17,8 +24,8 @@ LARGEST = 10 * 1024 * 1024
 
 def checked_images(
     record: Mapping[str, Any], choice: str, images: Sequence[str | os.PathLike[str] | bytes]
-) -> list[str]:
-    """Return images as `data:` URLs.
+) -> list[bytes]:
+    """Return the bytes of images.
 
     Args:
         record: Of the wait.
@@ -37,19 +44,58 @@ def checked_images(
         )
     if len(images) > MOST:
         raise InputError(f"{len(images)} images are given; at most {MOST} may be", field="image")
-    return image_urls(images)
+    return contents(images)
 
 
-def image_urls(images: Sequence[str | os.PathLike[str] | bytes]) -> list[str]:
-    """Return images as `data:` URLs.
+def contents(images: Sequence[str | os.PathLike[str] | bytes]) -> list[bytes]:
+    """Return the bytes of images.
 
     Raises:
         InputError: One is none, or too large.
     """
-    return [_url(one) for one in images]
+    return [_checked(one) for one in images]
 
 
-def _url(image: str | os.PathLike[str] | bytes) -> str:
+def digests(images: Sequence[str | os.PathLike[str] | bytes]) -> list[str]:
+    """Return the digests by which images are kept.
+
+    Raises:
+        InputError: One is none, or too large.
+    """
+    return [sha256(one).hexdigest() for one in contents(images)]
+
+
+def kept(store: Store, execution: str, image: bytes) -> dict[str, Any]:
+    """Keep an image, and return it as data.
+
+    Args:
+        store: Where.
+        execution: Full id of the one that asked.
+        image: Checked.
+    """
+    from flowengine.sdk.tool_calls import media_type
+
+    type = (media_type(image[:16]) or "").removeprefix("image/")
+    file = store.put_artifact(execution, image, f"image.{type}")
+    return {**file._asdict(), "path": str(store.artifact(file.sha256))}
+
+
+def view(image: Any) -> dict[str, Any]:
+    """Return what is told of an image of a decision.
+
+    Args:
+        image: A kept file; a `data:` URL in journals of earlier versions.
+    """
+    if isinstance(image, str):
+        head, _, data = image.partition(";base64,")
+        content = b64decode(data)
+        type, size, digest = head.removeprefix("data:"), len(content), sha256(content).hexdigest()
+        return {"media_type": type, "size": size, "sha256": digest}
+    type = image["name"].rpartition(".")[2]
+    return {"media_type": f"image/{type}", "size": image["size"], "sha256": image["sha256"]}
+
+
+def _checked(image: str | os.PathLike[str] | bytes) -> bytes:
     from pydantic import ValidationError
 
     from flowengine.sdk.tool_calls import Image
@@ -60,7 +106,7 @@ def _url(image: str | os.PathLike[str] | bytes) -> str:
         named = f"image {os.fspath(image)}"
         given = _content(os.fspath(image), named)
     try:
-        return Image.model_validate(given).url
+        return b64decode(Image.model_validate(given).data)
     except ValidationError:
         raise InputError(
             f"{named} is not one that models take",

@@ -104,17 +104,7 @@ def decision_view(event: dict[str, Any]) -> dict[str, Any]:
         view.pop(key, None)
     view["at"] = format_time(event.get("sent", event["at"]))
     if "images" in view:
-        view["images"] = [_image_view(one) for one in view["images"]]
+        from flowengine.engines.people.images import view as image_view
+
+        view["images"] = [image_view(one) for one in view["images"]]
     return view
-
-
-def _image_view(url: str) -> dict[str, Any]:
-    """Return what is told of an image: it may have megabytes."""
-    from base64 import b64decode
-    from hashlib import sha256
-
-    head, _, data = url.partition(";base64,")
-    content = b64decode(data)
-    media_type = head.removeprefix("data:")
-    digest = sha256(content).hexdigest()
-    return {"media_type": media_type, "size": len(content), "sha256": digest}

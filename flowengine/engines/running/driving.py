@@ -55,7 +55,7 @@ class Driving:
         Raises:
             Conflict: The execution of that id runs another flow, or has other inputs.
         """
-        from flowengine.engines.starting.beginning import begin, exists
+        from flowengine.engines.starting.beginning import begin, exists, record
 
         _refuse_while_imported()
         self._host.policies.check()
@@ -66,6 +66,8 @@ class Driving:
             flow = as_loaded(self._host.store, starting.flow)
             check_same_start(self._host, starting.id, flow, starting.inputs)
             return self.loaded(starting.id, starting.resources)
+        if starting.files:
+            return self.loaded(record(self._host, starting), starting.resources)
         execution = begin(self._host, starting)
         execution.linked.look_ahead(starting.labels)
         return execution

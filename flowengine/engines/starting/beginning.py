@@ -48,6 +48,8 @@ class Starting(NamedTuple):
     """Specs of environments for this execution."""
     resources: Mapping[str, Any] = {}
     """Objects of the caller for this execution, by name."""
+    files: Sequence[tuple[bytes, str]] = ()
+    """Files that its inputs name by digest, with their names: kept before it begins."""
 
 
 def begin(host: Host, starting: Starting) -> Execution:
@@ -90,19 +92,22 @@ def record(host: Host, starting: Starting) -> str:
         check_same_start(host, starting.id, flow, starting.inputs)
     linked = host.flows.of(flow.compiled, flow.form)
     started = _started(host, linked, starting)
-    id = create(host, linked, started)
+    id = create(host, linked, started, starting.files)
     if starting.id is not None:
         check_same_start(host, id, flow, starting.inputs)  # somebody else may have been first
     host.bring(id, starting.resources)
     return id
 
 
-def create(host: Host, linked: LinkedFlow, started: Any) -> str:
+def create(
+    host: Host, linked: LinkedFlow, started: Any, files: Sequence[tuple[bytes, str]] = ()
+) -> str:
     """Create an execution by its first event, unless there is one of its id.
 
     Args:
         linked: Its flow.
         started: The event.
+        files: What it keeps from the start, with names.
 
     Returns:
         Its id.
@@ -116,6 +121,8 @@ def create(host: Host, linked: LinkedFlow, started: Any) -> str:
     if taken is not None and not exists(host, str(data["id"])):
         raise taken
     if taken is None or not store.events(data["id"], limit=1):
+        for content, name in files:
+            store.put_artifact(str(data["id"]), content, name)
         store.send(data["id"], pack(started), at, "started")
     return str(data["id"])
 
@@ -228,6 +235,7 @@ def new_record(
     now: int,
     owner: str | None,
     forked_from: str | None = None,
+    files_of: str | None = None,
 ) -> NewExecution:
     """Return the store's record of a new execution.
 
@@ -237,6 +245,7 @@ def new_record(
         now: When it starts (ms).
         owner: The first holder; None: nobody.
         forked_from: Where it comes from, for people.
+        files_of: The execution whose kept files it has, too.
 
     Returns:
         The record.
@@ -250,12 +259,13 @@ def new_record(
         data["started_by"],
         forked_from=forked_from,
         owner=owner,
+        files_of=files_of,
     )
 
 
 def _started(host: Host, linked: LinkedFlow, starting: Starting) -> Any:
     """Return the first event."""
-    _, inputs, id, labels, user, environments, resources = starting
+    _, inputs, id, labels, user, environments, resources, _ = starting
     now = host.clock.now()
     every = {**host.resources, **resources}
     check_names(linked.compiled, every)

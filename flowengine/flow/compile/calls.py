@@ -9,7 +9,7 @@ from typing import Any
 from flowengine.flow.compile.arguments import Arguments
 from flowengine.flow.compile.call_modifiers import CallModifiers
 from flowengine.flow.compile.call_requests import Request
-from flowengine.flow.compile.callee import Callee, Home
+from flowengine.flow.compile.callee import Callee, Home, holds_secret
 from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import Expressions, Typed, constant, together
 from flowengine.flow.compile.hinted_environments import inject
@@ -359,20 +359,6 @@ class Calls:
             return
         found.environments.pop(found.task["in"], None)
         self._tools_of(request).environments.work_in(found, request.in_, loc, view)
-
-
-def holds_secret(value: list[Any]) -> bool:
-    """Return whether a compiled value names a secret anywhere."""
-    pending = [value]
-    while pending:
-        tag, content = pending.pop()
-        if tag == "secret":
-            return True
-        if tag == "map":
-            pending.extend(content.values())
-        elif tag in {"list", "with", "arguments"}:
-            pending.extend(content)
-    return False
 
 
 def _places(callee: Callee) -> list[Plain]:

@@ -8,11 +8,11 @@ depends on the call is a value over `args`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from flowengine import registry
 from flowengine.flow.compile.arguments import Arguments, check_arguments
-from flowengine.flow.compile.callee import Callee, Hinted, Home
+from flowengine.flow.compile.callee import Callee, Hinted, Home, holds_secret
 from flowengine.flow.compile.declaration_scope import DeclarationScope
 from flowengine.flow.compile.environments import Environments
 from flowengine.flow.compile.expressions import Typed, constant
@@ -22,6 +22,8 @@ from flowengine.flow.compile.scopes import base_of
 from flowengine.flow.compile.step_kinds import StepKinds
 from flowengine.flow.compile.tool_servers import check_offered
 from flowengine.flow.compile.types import UNKNOWN, Schema
+from flowengine.flow.compile.views import View
+from flowengine.flow.expressions import Note
 from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.models import AskBeforeCall, Loc, Tool
 from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arguments, tools_of
@@ -32,6 +34,10 @@ from flowengine.sdk.python_functions.signature import derive
 from flowengine.sdk.step_kind import SignatureError
 from flowengine.sdk.step_kind import Tool as BroughtTool
 
+BOUND_SECRET = (
+    "no expression sees it: name the secret itself, '${{ secrets.NAME }}', in shell.env, or in "
+    "url, headers, query or auth of http"
+)
 NO_INPUT = "declare it under 'secrets' of the flow's own file, and name it where it is used"
 
 
@@ -190,10 +196,12 @@ class Tools:
             return None
         kind, config = next(iter(model.kinds.items()))
         args = self._with_bound(model, kind)
-        view = self.view.having({"args": args or UNKNOWN})
+        bind = self._bound(model)
+        view = self._seeing_arguments(args, bind)
         found = self.kinds.compile(kind, config, (*model.loc, kind), view, args=args)
         if found is None:
             return None
+        found.bind = bind
         if found.flow is not None:
             hint = "its arguments and result are those of what it runs"
             keys = ("args", "returns", "idempotency_key", "environments", "limits", "preview")
@@ -261,12 +269,10 @@ class Tools:
 
     def _describe(self, found: Callee, model: Tool) -> None:
         """Take over what a declaration says besides its kind."""
-        found.bind = {
-            name: self.expressions.value(data, (*model.loc, "bind", name), self.view, secrets=True)
-            for name, data in model.bind.items()
-        }
+        if found.bind is None:
+            found.bind = self._bound(model)
         if model.idempotency_key is not None:
-            view = self.view.having({"args": found.args or UNKNOWN})
+            view = self._seeing_arguments(found.args, found.bind)
             loc = (*model.loc, "idempotency_key")
             found.key = self.expressions.value(model.idempotency_key, loc, view).value
         if model.approval is not None:
@@ -276,6 +282,22 @@ class Tools:
             found.preview = self._preview(model.preview, (*model.loc, "preview"))
         if model.limits is not None and model.limits.output is not None:
             found.limits = {"output": model.limits.output}
+
+    def _bound(self, model: Tool) -> dict[str, Typed]:
+        """Return the arguments that the flow fixes."""
+        return {
+            name: self.expressions.value(data, (*model.loc, "bind", name), self.view, secrets=True)
+            for name, data in model.bind.items()
+        }
+
+    def _seeing_arguments(self, args: Schema | None, bind: Mapping[str, Typed]) -> View:
+        """Return what the expressions of a tool see: its arguments, but those that are secrets."""
+        hidden = {
+            f"args.{name}": Note("E403", f"'args.{name}' is bound to a secret", BOUND_SECRET)
+            for name, typed in bind.items()
+            if holds_secret(typed.value)
+        }
+        return self.view.having({"args": args or UNKNOWN}, hidden)
 
     def _approval(
         self, found: Callee, model: Tool, given: AskBeforeCall
@@ -290,7 +312,7 @@ class Tools:
             elif known is not None and name not in known:
                 hint = did_you_mean(name, known)
                 self.report.at("E402", f"the tool has no argument {name!r}", loc, hint)
-        view = self.view.having({"args": found.args or UNKNOWN})
+        view = self._seeing_arguments(found.args, found.bind or {})
         parts = asked_before_call(self.expressions, given, view)
         if parts is None:
             return None

@@ -225,6 +225,7 @@ class MemoryStore(Store):
             hash, version = append.moved
             journal.record = journal.record._replace(hash=hash, version=version)
         journal.forms |= set(append.forms)
+        journal.artifacts |= {digest for digest, of in append.files if self._refers(of, digest)}
         journal.snapshot = append.snapshot or journal.snapshot
         for part in append.lists:
             journal.add_to_list(part)
@@ -240,6 +241,11 @@ class MemoryStore(Store):
             self._claims.write(append.execution, claim, at)
         if append.head is not None and append.head.status in ENDED:
             self._claims.end(append.execution, append.head.at)
+
+    def _refers(self, execution: str | None, sha256: str) -> bool:
+        """Return whether an execution, or any, refers to an artifact."""
+        journals = self._journals.items()
+        return any(sha256 in one.artifacts for id, one in journals if execution in (None, id))
 
     def _create(self, execution: str, new: NewExecution) -> None:
         self._created += 1
@@ -260,7 +266,9 @@ class MemoryStore(Store):
             outputs=None,
             error=None,
         )
-        self._journals[execution] = Journal(self._created, record, new.owner)
+        journal = self._journals[execution] = Journal(self._created, record, new.owner)
+        if new.files_of in self._journals:
+            journal.artifacts |= self._journals[new.files_of].artifacts
 
     def _open_wait(self, journal: Journal, record: Mapping[str, Plain], packed: bytes) -> None:
         execution, number = journal.record.id, record["id"]
@@ -540,8 +548,17 @@ class MemoryStore(Store):
             keep()
         return artifact
 
-    def artifact(self, sha256: str) -> Path:
-        return self._artifacts.find(sha256)
+    def artifact(self, sha256: str, execution: str | None = None) -> Path:
+        found = self._artifacts.find(sha256)
+        if execution is not None:
+            with self._lock:
+                journal = self._journals.get(execution)
+                refers = journal is not None and sha256 in journal.artifacts
+            if not refers:
+                from flowengine.journal.artifacts import not_referred
+
+                raise not_referred(sha256, execution)
+        return found
 
     # -- care
 

@@ -160,6 +160,8 @@ def _create(
     else:
         owner = new.owner
     connection.execute(queries.CREATE_LEASE, (number, epoch, owner))
+    if new.files_of is not None:
+        connection.execute(queries.REFER_TO_ALL, (number, new.files_of))
     for name, value in new.labels.items():
         connection.execute(queries.CREATE_LABEL, (name, value, new.created_at, number))
     return number, None
@@ -208,6 +210,8 @@ def _write_index(connection: sqlite3.Connection, number: int, append: Append) ->
         _set_head(connection, number, append.head, is_new=append.new is not None)
     if append.moved is not None:
         connection.execute(queries.SET_FLOW, (*append.moved, number))
+    for digest, of in append.files:
+        connection.execute(queries.REFER_TOO, {"number": number, "sha256": digest, "of": of})
     for hash in append.forms:
         connection.execute(queries.KEEP_FORM, (number, hash))
     if append.snapshot is not None:

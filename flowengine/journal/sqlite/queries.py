@@ -310,6 +310,20 @@ SELECT max(id) FROM {table} WHERE id < ? UNION ALL SELECT min(id) FROM {table} W
 REFER = "INSERT OR IGNORE INTO artifacts (sha256, execution) VALUES (?, ?)"
 """An execution refers to an artifact."""
 
+REFERS = """SELECT 1 FROM artifacts JOIN executions ON executions.number = artifacts.execution
+    WHERE artifacts.sha256 = ? AND executions.id = ?"""
+"""Whether an execution refers to an artifact."""
+
+REFER_TOO = """INSERT OR IGNORE INTO artifacts (sha256, execution)
+    SELECT sha256, :number FROM artifacts WHERE sha256 = :sha256 AND
+    (:of IS NULL OR execution = (SELECT number FROM executions WHERE id = :of)) LIMIT 1"""
+"""An execution refers to an artifact that another one, or any, refers to."""
+
+REFER_TO_ALL = """INSERT OR IGNORE INTO artifacts (sha256, execution)
+    SELECT sha256, ? FROM artifacts
+    WHERE execution = (SELECT number FROM executions WHERE id = ?)"""
+"""An execution refers to all artifacts of another one."""
+
 IS_REFERRED = "SELECT 1 FROM artifacts WHERE sha256 = ? LIMIT 1"
 """Whether any execution refers to an artifact."""
 

@@ -454,8 +454,16 @@ class SqliteStore(Store):
             keep()
         return artifact
 
-    def artifact(self, sha256: str) -> Path:
-        return self._artifacts.find(sha256)
+    def artifact(self, sha256: str, execution: str | None = None) -> Path:
+        found = self._artifacts.find(sha256)
+        if execution is not None:
+            with self._database.reading() as connection:
+                refers = connection.execute(queries.REFERS, (sha256, execution)).fetchone()
+            if refers is None:
+                from flowengine.journal.artifacts import not_referred
+
+                raise not_referred(sha256, execution)
+        return found
 
     # -- care
 

@@ -131,3 +131,25 @@ def check_prune_collects_what_nothing_refers_to(store: Store) -> None:
     raises(NotFound, lambda: store.artifact(own.sha256), "the artifact of the pruned one")
     raises(NotFound, lambda: store.get_flow("other"), "the flow of the pruned one")
     same((store.get_flow(FLOW), store.get_flow("cached")), (b"compiled", b"compiled"), "flows")
+
+
+@checks
+def check_an_execution_has_the_artifacts_that_it_refers_to(store: Store) -> None:
+    """Its own, those of its origin, and those that others hand to it; `prune` keeps them."""
+    new_execution(store, "e1")
+    kept = store.put_artifact("e1", b"kept", "a").sha256
+    later = store.put_artifact("e1", b"later", "b").sha256
+    new_execution(store, "fork", files_of="e1")
+    new_execution(store, "e2")
+
+    same(store.artifact(kept, "fork").read_bytes(), b"kept", "the fork")
+    for nobody in ("e2", "e9"):
+        raises(NotFound, lambda id=nobody: store.artifact(kept, id), "that of another one")  # type: ignore[misc]
+    append_event(store, "e2", 1, files=[(kept, "e9"), (later, None), ("0" * 64, None)])
+    raises(NotFound, lambda: store.artifact(kept, "e2"), "handed over by who does not have it")
+    raises(NotFound, lambda: store.artifact("0" * 64, "e2"), "one that nobody keeps")
+    same(store.artifact(later, "e2").read_bytes(), b"later", "handed over by a person")
+    append_event(store, "e2", 2, files=[(kept, "e1")])
+    append_event(store, "e1", 1, head=Head("cancelled", 100))
+    same(store.prune(100).artifacts, 0, "files that went with the origin")
+    same(store.artifact(kept, "e2").read_bytes(), b"kept", "handed over by its keeper")
