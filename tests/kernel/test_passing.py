@@ -16,6 +16,7 @@ from flowengine.flow.expressions import CelEvaluator
 from flowengine.journal.encoding import pack
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Observation
+from flowengine.kernel.graph.linked import Node, _Linked
 from flowengine.testing.random_graphs import random_graph
 from flowengine.testing.simulator import Fails, Simulator
 
@@ -27,6 +28,15 @@ def stepwise(graph: Graph) -> Graph:
     other = copy(graph)
     other.followers = defaultdict(lambda: None)  # type: ignore[assignment]
     other.straight = defaultdict(lambda: None)  # type: ignore[assignment]
+    other.rounds = defaultdict(lambda: None)  # type: ignore[assignment]
+    other.nodes = _Linked(lambda index: supervised(graph.nodes[index]))
+    return other
+
+
+def supervised(node: Node) -> Node:
+    """Return a step whose attempts are looked after as if they needed more than their input."""
+    other = copy(node)
+    other.bare = False
     return other
 
 
@@ -188,3 +198,96 @@ def test_written_flows(body: str, straight: bool) -> None:
         graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
         passed += compared(graph, play(graph, seed).journal)
     assert (passed > 0) == straight
+
+
+ROUND = "id: a, call: std.print"
+SET = "set: {x: '${{ state.x + 1 }}'}"
+GIVEN = "with: {text: '${{ string(state.x) }}'}"
+
+
+def until(condition: str, most: int = 9) -> str:
+    return f"loop: {{until: '${{{{ {condition} }}}}', max: {most}}}"
+
+
+@pytest.mark.parametrize(
+    ("body", "straight"),
+    [
+        pytest.param(f"[{{{ROUND}, {GIVEN}, {SET}, {until('state.x > 4')}}}]", True, id="state"),
+        pytest.param(
+            f"[{{{ROUND}, {GIVEN}, output: '${{{{ state.x }}}}', {SET},"
+            f" {until('output > 2 || round.number > 5')}}}, {{id: b, {CALL}}}]",
+            True,
+            id="output",
+        ),
+        pytest.param(f"[{{{ROUND}, {GIVEN}, {until('false', 3)}}}]", True, id="never done"),
+        pytest.param(
+            f"[{{{ROUND}, {GIVEN}, {SET}, {until('state.l[state.x] == 1')}, on_error: continue}},"
+            f" {{id: b, {CALL}}}]",
+            True,
+            id="until has no value",
+        ),
+        pytest.param(
+            "[{id: a, call: std.print, with: {text: '${{ state.x < 3 ? string(state.x) :"
+            f" string(state.l[5]) }}}}'}}, {SET}, {until('false')}, on_error: continue}},"
+            f" {{id: b, {CALL}}}]",
+            True,
+            id="what is given has no value",
+        ),
+        pytest.param(
+            f"[{{{ROUND}, {GIVEN}, set: {{x: \"${{{{ state.x < 3 ? state.x + 1 : 'x' }}}}\"}},"
+            f" {until('false')}, on_error: continue}}, {{id: b, {CALL}}}]",
+            True,
+            id="a write does not fit",
+        ),
+        pytest.param(
+            f"[{{id: s, next: {{all: [a, b]}}}}, {{{ROUND}, {GIVEN}, {SET}, {until('state.x > 9')},"
+            f" next: end}}, {{id: b, {CALL}, {SET}, next: end}}]",
+            True,
+            id="parallel writes",
+        ),
+        pytest.param(
+            f"[{{id: s, next: {{all: [a, b]}}}}, {{{ROUND}, {GIVEN}, {SET}, {until('state.x > 5')},"
+            " next: end}, {id: b, wait: {when: '${{ state.x > 3 }}'}, next: end}]",
+            True,
+            id="somebody waits for the state",
+        ),
+        pytest.param(
+            f"[{{{ROUND}, {GIVEN}, {SET}, {until('state.x > 2')}}},"
+            " {id: b, wait: {when: '${{ state.x > 2 }}'}}, {id: c, output: 1}]",
+            True,
+            id="a wait for the state follows",
+        ),
+        pytest.param(
+            f"[{{{ROUND}, {GIVEN}, {SET}, {until('state.x > 4')}, retry: {{attempts: 3}}}}]",
+            True,
+            id="retry",
+        ),
+        pytest.param(
+            f"[{{id: g, group: [{{{ROUND}, {GIVEN}, {SET}, {until('state.x > 4')}}}]}}]",
+            True,
+            id="in a group",
+        ),
+        pytest.param(
+            f"[{{{ROUND}, {GIVEN}, {SET}, lock: l, {until('state.x > 4')}}}]", False, id="lock"
+        ),
+        pytest.param(
+            f"[{{{ROUND}, {GIVEN}, timeout: 9s, {SET}, {until('state.x > 4')}}}]",
+            False,
+            id="timeout",
+        ),
+        pytest.param(
+            f"[{{{ROUND}, {GIVEN}, map: 2, {until('round.number > 2')}}}]", False, id="map"
+        ),
+    ],
+)
+def test_rounds(body: str, straight: bool) -> None:
+    text = (
+        "flowengine: 1\nid: it\n"
+        "state: {x: {type: integer, default: 0}, l: {type: array, default: [0, 0]}}\n"
+        f"steps: {body}\n"
+    )
+    flow = compile_text(text).flow
+    graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
+    for seed in range(8):
+        compared(graph, play(graph, seed).journal)
+    assert any(graph.rounds.values()) == straight

@@ -41,6 +41,18 @@ def learn(who: Any, knows: Mapping[str, int] | None) -> None:
             mine = who["knows"] = {**mine, key: number}
 
 
+def learn_own(who: Any, name: str, number: int) -> None:
+    """Add a write that has just been made, so its number is the greatest of its key.
+
+    Args:
+        who: The record that has `knows`.
+        name: The key that was replaced.
+        number: Of the write.
+    """
+    mine = who.get("knows")
+    who["knows"] = {name: number} if mine is None else {**mine, name: number}
+
+
 def writer(act: Activation, unit: Unit | None) -> Any:
     """Return who writes at a place: an item of a map for itself, else the token."""
     return unit if unit is not None and unit["item"] >= 0 else act

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state import readers
-from flowengine.kernel.flow_state.causality import learn, writer
+from flowengine.kernel.flow_state.causality import learn_own, writer
 from flowengine.kernel.flow_state.reducers import reduced
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Flow
@@ -58,9 +58,9 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     under = locks.locks_around(m, act, names.unit)
     for key, value in values:
         if replaces(spec[key]):
-            knows = _replace(m, names.frame, spec[key], cells, key, value, under, who)
-            learn(who, knows)
-            learn(m.state["scopes"][act["scope"]], knows)
+            name, number = _replace(m, names.frame, spec[key], cells, key, value, under, who)
+            learn_own(who, name, number)
+            learn_own(m.state["scopes"][act["scope"]], name, number)
         elif kept_back:
             later.append([key, value])
         else:
@@ -82,7 +82,7 @@ def write_for_flow(m: Machine, names: Names, pairs: list[list[Any]], scope: Scop
     spec, cells = m.flow_of(names.frame).state, m.vars_of(names.frame)
     for key, value in [(key, evaluate(names, value)) for key, value in pairs]:
         if replaces(spec[key]):
-            learn(scope, _replace(m, names.frame, spec[key], cells, key, value, []))
+            learn_own(scope, *_replace(m, names.frame, spec[key], cells, key, value, []))
         else:
             _reduce(m, names.frame, key, value, [0])
 
@@ -153,8 +153,8 @@ def _replace(
     value: Plain,
     under: list[str],
     who: Any = None,
-) -> dict[str, int]:
-    """Replace a key, and return what whoever did so knows by it.
+) -> tuple[str, int]:
+    """Replace a key, and return its name in the execution and the number of the write.
 
     Args:
         m: The advance at work.
@@ -181,7 +181,7 @@ def _replace(
     number = abs(number) + 1
     cells[key] = [value, number, under] if under else [value, number]
     m.changed.add(name)
-    return {name: number}
+    return name, number
 
 
 def _refuse_conflict(key: str, cell: list[Plain], under: list[str]) -> None:

@@ -111,6 +111,15 @@ class Node:
         """What an attempt is given asks no expression."""
         self.make_input = None if self.input is None else maker(evaluator.evaluate, self.input)
         """Makes what an attempt is given, if that can be made ready."""
+        self.bare = (
+            self.action == "task"
+            and not (self.lock or self.timeout or self.secret)
+            and not (self.asks or self.approval or self.environments or self.reads)
+            and (self.input is None or self.make_input is not None)
+            and self.args is None
+            and self.key is None
+        )
+        """A task whose attempt needs nothing but its input."""
         self.targets = _targets(self.split)
         """Where its token goes, however it ends; None: that depends."""
 
@@ -297,6 +306,8 @@ class Graph:
         """Step → the step to which its token always goes and that begins at once, or None."""
         self.straight = _Linked(self._straight)
         """Of these: tasks that, when they end, begin the task that follows and do nothing else."""
+        self.rounds = _Linked(self._round)
+        """Step → itself if between two of its rounds only a state key and `until` are looked at."""
         self._stored: set[str] | None = None
         self._after_triggers: set[int] | None = None
         for index in flow.get("triggered", ()):
@@ -321,16 +332,19 @@ class Graph:
             and not (node.map or node.loop or node.lock or node.raises or node.reads)
             and not (node.output or node.set or node.emit or node.compensate >= 0)
         )
-        begins = (
-            following.action == "task"
-            and not (following.lock or following.timeout or following.secret)
-            and not (following.asks or following.environments or following.reads)
-            and (following.input is None or following.make_input is not None)
-            and following.args is None
-            and following.key is None
-        )
         may_repeat = self.bodies[following.body].repeats
-        return following if ends and begins and not may_repeat else None
+        return following if ends and following.bare and not may_repeat else None
+
+    def _round(self, index: int) -> Node | None:
+        node = self.nodes[index]
+        if node.loop is None or node.loop.keys() != {"until", "max"} or self.state_triggers:
+            return None
+        if index >= self.flows[0].steps[1]:
+            return None  # a subflow has state of its own
+        declared = self.flows[0].state
+        replaces = all(declared[key].get("reducer", "replace") == "replace" for key, _ in node.set)
+        more = node.map or node.raises or node.emit or node.compensate >= 0
+        return node if node.bare and replaces and len(node.set) < 2 and not more else None
 
     def _add_trigger(self, index: int, spec: TriggerSpec) -> None:
         for signal in spec.get("signals", ()):

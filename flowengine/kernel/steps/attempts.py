@@ -45,7 +45,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.records import Unit
+    from flowengine.kernel.state.records import Activation, Unit
+
+
+SUPERVISED = frozenset({"budget", "frames", "answers"})
+"""What a state has if an attempt may have to wait, or somebody has answered for it."""
+PREPARED = frozenset({"asks", "shown", "needs", "granted", "fallback", "args", "key", "secrets"})
+"""What a unit has if more than its input was prepared for its attempts."""
 
 
 def attempt(m: Machine, unit: Unit) -> None:
@@ -58,8 +64,14 @@ def attempt(m: Machine, unit: Unit) -> None:
     node = m.graph.nodes[act["step"]]
     if m.blame is not None:
         m.blame.forget(("unit", unit["id"]))
-    if (node.asks or node.approval or "asks" in unit) and not may_begin(m, unit):
-        return
+    if node.bare and SUPERVISED.isdisjoint(m.state) and PREPARED.isdisjoint(unit):
+        _run_bare(m, node, act, unit)
+    elif not (node.asks or node.approval or "asks" in unit) or may_begin(m, unit):
+        _begin(m, node, unit)
+
+
+def _begin(m: Machine, node: Node, unit: Unit) -> None:
+    """Begin an attempt that nobody has to permit any more, once budget and lock allow it."""
     refused: StepFailure | None = None
     # Before the lock: nobody has one while people think.
     if node.action == "task" and not budget_questions.BUDGETED.isdisjoint(m.state):
@@ -86,6 +98,29 @@ def attempt(m: Machine, unit: Unit) -> None:
             _act(m, node, unit)
     except (StepFailure, EvaluationError) as failure:
         m.agenda.append(entries.attempt_failed(unit["id"], failure))
+
+
+def _run_bare(m: Machine, node: Node, act: Activation, unit: Unit) -> None:
+    """Run an attempt that needs nothing but its input: what `_prepare` and `run` do for it."""
+    unit["attempt"] += 1
+    unit["tries"] += 1
+    if node.input is not None:
+        try:
+            make = node.make_input
+            assert make is not None
+            unit["input"] = node.input[1] if node.fixed else make(Names(m, act, unit))
+        except (StepFailure, EvaluationError) as failure:
+            m.agenda.append(entries.attempt_failed(unit["id"], failure))
+            return
+    move(unit, "run")
+    m.state["running"] += 1
+    m.begun.add(unit["id"])
+    if m.observe is not None:
+        m.note(act, "running", unit=unit)
+    given = unit.get("input")
+    m.commands.append(
+        Run(unit["id"], unit["attempt"], node.index, m.address(unit), None, given, None)
+    )
 
 
 def _has_lock(m: Machine, node: Node, unit: Unit) -> bool:
