@@ -36,7 +36,7 @@ from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps import attempt_outcomes, attempts, cancelling, maps, scopes
 from flowengine.kernel.steps.passing import go_straight
-from flowengine.kernel.steps.straight_rounds import go_round
+from flowengine.kernel.steps.rounds_and_items import go_again
 from flowengine.kernel.tokens import joins
 from flowengine.kernel.waiting import (
     approval_ownership,
@@ -104,7 +104,7 @@ def advance(
     if more is not None:  # it is applied again, on behalf of a retry or fork
         state["hold"] = added(state.get("hold"), more)
     if event["type"] == "succeeded" and observe is None and blame is None:
-        went = go_straight(graph, state, event) or go_round(graph, state, event)
+        went = go_straight(graph, state, event) or go_again(graph, state, event)
         if went is not None:
             return _settle(went, event) if isinstance(went, Machine) else went
     m = Machine(graph if after is None else after, state, observe, event, blame)

@@ -56,8 +56,8 @@ ITEMS = "steps:\n  - {id: each, call: nothing, map: '${{ inputs.count }}'}\n"
     [
         pytest.param(CHAIN, 33, id="chain of trivial steps"),
         pytest.param(CHANGING, 47, id="chain of steps that use the one before"),
-        pytest.param(LOOP, 61, id="round of a loop"),
-        pytest.param(ITEMS, 51, id="item of a map"),
+        pytest.param(LOOP, 63, id="round of a loop"),
+        pytest.param(ITEMS, 34, id="item of a map"),
     ],
 )
 def test_a_step_makes_few_calls(

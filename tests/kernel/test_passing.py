@@ -28,7 +28,7 @@ def stepwise(graph: Graph) -> Graph:
     other = copy(graph)
     other.followers = defaultdict(lambda: None)  # type: ignore[assignment]
     other.straight = defaultdict(lambda: None)  # type: ignore[assignment]
-    other.rounds = defaultdict(lambda: None)  # type: ignore[assignment]
+    other.again = defaultdict(lambda: None)  # type: ignore[assignment]
     other.nodes = _Linked(lambda index: supervised(graph.nodes[index]))
     return other
 
@@ -203,6 +203,9 @@ def test_written_flows(body: str, straight: bool) -> None:
 ROUND = "id: a, call: std.print"
 SET = "set: {x: '${{ state.x + 1 }}'}"
 GIVEN = "with: {text: '${{ string(state.x) }}'}"
+ITEM = "with: {text: '${{ string(item) }}'}"
+MAP = "map: {over: 9, concurrency: 3}"
+SUM = "set: {n: 1}"
 
 
 def until(condition: str, most: int = 9) -> str:
@@ -276,18 +279,44 @@ def until(condition: str, most: int = 9) -> str:
             id="timeout",
         ),
         pytest.param(
-            f"[{{{ROUND}, {GIVEN}, map: 2, {until('round.number > 2')}}}]", False, id="map"
+            f"[{{{ROUND}, {GIVEN}, map: 2, {until('round.number > 2')}}}]", False, id="both"
+        ),
+        pytest.param(f"[{{{ROUND}, {ITEM}, {MAP}}}]", True, id="items"),
+        pytest.param(f"[{{{ROUND}, {ITEM}, map: {{over: 9, concurrency: 1}}}}]", True, id="one"),
+        pytest.param(f"[{{{ROUND}, {ITEM}, map: 20}}, {{id: b, {CALL}}}]", True, id="eight places"),
+        pytest.param(
+            "[{id: b, set: {x: 2}}, {id: a, call: std.print,"
+            f" with: {{text: '${{{{ string([1, 2, 3, 4, 5][item]) }}}}'}}, {MAP},"
+            f" on_error: continue}}, {{id: c, {CALL}, {SET}}}]",
+            True,
+            id="items that cannot begin",
+        ),
+        pytest.param(
+            f"[{{{ROUND}, {ITEM}, {MAP}, retry: {{attempts: 9, delay: 1s}}}}]",
+            True,
+            id="items that are retried",
+        ),
+        pytest.param(
+            f"[{{{ROUND}, {ITEM}, map: {{over: 9, concurrency: 3, on_item_error: continue}}}}]",
+            True,
+            id="items that may fail",
+        ),
+        pytest.param(f"[{{{ROUND}, {ITEM}, {MAP}, {SUM}}}]", False, id="items that write"),
+        pytest.param(f"[{{{ROUND}, {ITEM}, {MAP}, lock: l}}]", False, id="items that lock"),
+        pytest.param(
+            f"[{{id: g, map: 2, group: [{{{ROUND}, {ITEM}, {MAP}}}]}}]", True, id="items of items"
         ),
     ],
 )
-def test_rounds(body: str, straight: bool) -> None:
+def test_rounds_and_items(body: str, straight: bool) -> None:
     text = (
         "flowengine: 1\nid: it\n"
-        "state: {x: {type: integer, default: 0}, l: {type: array, default: [0, 0]}}\n"
+        "state: {x: {type: integer, default: 0}, l: {type: array, default: [0, 0]},"
+        " n: {type: integer, default: 0, reducer: add}}\n"
         f"steps: {body}\n"
     )
     flow = compile_text(text).flow
     graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
     for seed in range(8):
         compared(graph, play(graph, seed).journal)
-    assert any(graph.rounds.values()) == straight
+    assert any(graph.again.values()) == straight

@@ -140,6 +140,21 @@ def holds_secret(value: list[Any]) -> bool:
     return bool(tag == "secret")
 
 
+def _has_plain_rounds(node: Node, flow: Flow) -> bool:
+    """Return whether a step of a flow only replaces a state key and tests `until` in a round."""
+    if node.map is not None or node.loop is None or node.loop.keys() != {"until", "max"}:
+        return False
+    reducers = [flow.state[key].get("reducer", "replace") for key, _ in node.set]
+    return reducers in ([], ["replace"])
+
+
+def _has_plain_items(node: Node) -> bool:
+    """Return whether an item of a step only gives its result to the map."""
+    if node.map is None or node.loop is not None or node.output is not None or node.set:
+        return False
+    return node.map.keys().isdisjoint({"need", "more", "each"})
+
+
 class Flow:
     """What one of the flows of a compiled flow declares: number 0 is the main one.
 
@@ -306,8 +321,8 @@ class Graph:
         """Step → the step to which its token always goes and that begins at once, or None."""
         self.straight = _Linked(self._straight)
         """Of these: tasks that, when they end, begin the task that follows and do nothing else."""
-        self.rounds = _Linked(self._round)
-        """Step → itself if between two of its rounds only a state key and `until` are looked at."""
+        self.again = _Linked(self._again)
+        """Step → itself if little has to be done between two of its rounds, or of its items."""
         self._stored: set[str] | None = None
         self._after_triggers: set[int] | None = None
         for index in flow.get("triggered", ()):
@@ -335,16 +350,13 @@ class Graph:
         may_repeat = self.bodies[following.body].repeats
         return following if ends and following.bare and not may_repeat else None
 
-    def _round(self, index: int) -> Node | None:
+    def _again(self, index: int) -> Node | None:
         node = self.nodes[index]
-        if node.loop is None or node.loop.keys() != {"until", "max"} or self.state_triggers:
-            return None
-        if index >= self.flows[0].steps[1]:
+        more = node.raises or node.emit or node.compensate >= 0 or self.regions
+        if not node.bare or more or index >= self.flows[0].steps[1]:
             return None  # a subflow has state of its own
-        declared = self.flows[0].state
-        replaces = all(declared[key].get("reducer", "replace") == "replace" for key, _ in node.set)
-        more = node.map or node.raises or node.emit or node.compensate >= 0
-        return node if node.bare and replaces and len(node.set) < 2 and not more else None
+        loops = _has_plain_rounds(node, self.flows[0]) and not self.state_triggers
+        return node if loops or _has_plain_items(node) else None
 
     def _add_trigger(self, index: int, spec: TriggerSpec) -> None:
         for signal in spec.get("signals", ()):
