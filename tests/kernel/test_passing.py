@@ -297,6 +297,11 @@ def until(condition: str, most: int = 9) -> str:
             id="items that are retried",
         ),
         pytest.param(
+            "[{id: a, call: acts, map: {over: 40, concurrency: 3, on_item_error: continue}}]",
+            True,
+            id="items that people are asked about after a crash",
+        ),
+        pytest.param(
             f"[{{{ROUND}, {ITEM}, map: {{over: 9, concurrency: 3, on_item_error: continue}}}}]",
             True,
             id="items that may fail",
@@ -311,6 +316,7 @@ def until(condition: str, most: int = 9) -> str:
 def test_rounds_and_items(body: str, straight: bool) -> None:
     text = (
         "flowengine: 1\nid: it\n"
+        "tools: {acts: {python: 'os:getcwd', args: {type: object}, effect: once}}\n"
         "state: {x: {type: integer, default: 0}, l: {type: array, default: [0, 0]},"
         " n: {type: integer, default: 0, reducer: add}}\n"
         f"steps: {body}\n"
