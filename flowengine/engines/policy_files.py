@@ -125,26 +125,32 @@ def _load(store: Store | None, path: str, mark: tuple[int, ...]) -> _Read:
 
 
 def _kept(store: Store | None, path: str) -> HostRules | None:
-    """Return the rules of a file as a store keeps them; None: not, or of another content."""
+    """Return the rules of a file as a store keeps them; None: not, or of another content.
+
+    A store lies in a project, the host's rules do not: what this user has not signed is not
+    believed.
+    """
     if store is None:
         return None
     from flowengine.engines.host_rules import HostRules
+    from flowengine.execution_environment.registry.signatures import is_signed
     from flowengine.journal.encoding import unpack
 
     try:
         found = store.find_source(_key(path))
         if found is None:
             return None
-        kind, [(_, digest)], packed = found
-        if kind != _KIND or digest != source_digest(path):
+        kept = unpack(found[2])
+        if not is_signed(_key(path), kept) or kept["digest"] != source_digest(path):
             return None
-        return HostRules(path, unpack(packed))
-    except (FlowEngineError, TypeError, ValueError, LookupError):
+        return HostRules(path, unpack(bytes.fromhex(kept["compiled"])))
+    except (FlowEngineError, AttributeError, TypeError, ValueError, LookupError):
         return None  # it is damaged, or cannot be read: nobody needs it
 
 
 def _compiled(store: Store | None, path: str) -> HostRules:
     from flowengine.engines.host_rules import HostRules
+    from flowengine.execution_environment.registry.signatures import signed
     from flowengine.flow.compile.host_policies import compile_host_policies
     from flowengine.journal.encoding import pack
 
@@ -153,7 +159,8 @@ def _compiled(store: Store | None, path: str) -> HostRules:
     # If the file has changed meanwhile, nobody knows which content was compiled.
     if store is not None and digest is not None and digest == source_digest(path):
         with suppress(FlowEngineError):  # it only spares time
-            store.remember_source(_key(path), _KIND, [(path, digest)], pack(compiled))
+            kept = signed(_key(path), {"digest": digest, "compiled": pack(compiled).hex()})
+            store.remember_source(_key(path), _KIND, [(path, digest)], pack(kept))
     return HostRules(path, compiled)
 
 

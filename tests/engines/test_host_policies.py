@@ -13,6 +13,7 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.results import Result
 from flowengine.errors import FlowFileError
+from flowengine.journal.encoding import pack, unpack
 
 FUNCTIONS = """
 import flowengine
@@ -409,16 +410,32 @@ def test_unchanged_rules_are_not_compiled_again() -> None:
 def test_damaged_rules_in_the_store_are_compiled_again(kept: bytes) -> None:
     host('{deny: "get"}')
     assert outcome(run()) == "deny"
+    _keep(kept)
+
+    assert outcome(run()) == "deny"
+    assert acted() == ""
+    assert _kept() != kept
+
+
+def test_rules_that_somebody_else_put_into_the_store_are_not_believed() -> None:
+    host('{deny: "get"}')
+    assert outcome(run()) == "deny"
+    kept = unpack(_kept())
+    none = pack({"rules": [], "expressions": []}).hex()
+    _keep(pack({**kept, "compiled": none}))
+
+    assert outcome(run()) == "deny"
+    assert acted() == ""
+    assert unpack(_kept()) == kept
+
+
+def _keep(kept: bytes) -> None:
     with sqlite3.connect("store/flowengine.db") as database:
         changed = database.execute(
             "UPDATE sources SET extra = ? WHERE hash = 'policies'", (kept,)
         ).rowcount
     database.close()
     assert changed == 1
-
-    assert outcome(run()) == "deny"
-    assert acted() == ""
-    assert _kept() != kept
 
 
 def _kept() -> bytes:
