@@ -117,7 +117,8 @@ UNITS: States[Phase] = States(
         "run": {
             "ready": (
                 "the attempt has ended, or is stopped",
-                "steps/attempt_outcomes.py, advance.py, recovery/interrupted.py, "
+                "steps/attempt_outcomes.py, steps/rounds_and_items.py, advance.py, "
+                "recovery/interrupted.py, "
                 "steps/attempts.py; stopped: ending/closing.py",
             ),
             "ask": (
