@@ -6,6 +6,7 @@ import errno
 import os
 import platform
 import resource
+import shutil
 import socket
 import threading
 import uuid
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import background
 from flowengine_envs.bash import Bash, BashProvider
 from flowengine_envs.node import NodeProvider
@@ -300,6 +301,53 @@ def test_a_kernel_that_forbids_namespaces_is_told_with_the_remedy(
 
 
 # For whom it works
+
+
+def fails_at_first(tmp_path: Path, times: int, message: str) -> str:
+    """Return a bubblewrap that ends with a message at first."""
+    stand_in = tmp_path / "bwrap"
+    stand_in.write_text(
+        f"""#!/bin/sh
+failed=$(wc -l < {tmp_path}/failed)
+[ $failed -ge {times} ] && exec {shutil.which("bwrap")} "$@"
+echo >> {tmp_path}/failed
+echo 'bwrap: {message}' >&2
+exit 1
+"""
+    )
+    stand_in.chmod(0o755)
+    (tmp_path / "failed").touch()
+    (tmp_path / "work").mkdir()
+    return str(stand_in)
+
+
+def test_it_starts_while_mounts_of_the_machine_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = "cannot bind / on /newroot/: Unable to apply mount flags: remount"
+    bwrap = fails_at_first(tmp_path, 2, message)
+    monkeypatch.setattr(namespace, "_bwrap", lambda: bwrap)
+    monkeypatch.setitem(namespace._works, (bwrap, os.getuid(), False), True)  # was tried before
+
+    with opened(BashProvider(), Namespace, tmp_path / "work") as bash:
+        assert bash.run("echo $HOME; cat /etc/hosts").stdout.startswith("/home/flow\n127.0.0.1")
+
+
+@pytest.mark.parametrize("message", ["Unable to apply mount flags: x", "No such file: y"])
+def test_one_that_does_not_start_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
+    bwrap = fails_at_first(tmp_path, 99, message)
+    monkeypatch.setattr(namespace, "_bwrap", lambda: bwrap)
+    monkeypatch.setitem(namespace._works, (bwrap, os.getuid(), False), True)  # was tried before
+
+    with (
+        pytest.raises(EnvironmentStartFailed, match=f"bubblewrap did not start: bwrap: {message}"),
+        opened(BashProvider(), Namespace, tmp_path / "work"),
+    ):
+        pass
+    tries = (tmp_path / "failed").read_text().count("\n")
+    assert tries == (5 if "flags" in message else 1)
 
 
 def everything(folder: Path) -> dict[str, Any]:

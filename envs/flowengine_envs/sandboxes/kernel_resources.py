@@ -21,7 +21,7 @@ _COUNTED = {
 
 SCRIPT = """\
 import ctypes, json, os, resource, sys
-settings, part = json.loads(sys.argv[1]), int(sys.argv[2])
+settings, part, ready = json.loads(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 for name, value in settings.items():
     try:
         with open("/proc/sys/" + name, "w") as setting:
@@ -34,18 +34,22 @@ for which in (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE):
     if soft != resource.RLIM_INFINITY:
         resource.setrlimit(which, (soft // part, soft // part))
 ctypes.CDLL(None).prctl(47, 4, 0, 0, 0)  # PR_CAP_AMBIENT_CLEAR_ALL: what follows has no rights
-os.execv(sys.argv[3], sys.argv[3:])
+if ready >= 0:
+    os.write(ready, b"1")
+    os.close(ready)
+os.execv(sys.argv[4], sys.argv[4:])
 """
 """Makes the settings of the namespaces that it is in, and becomes the program after them."""
 
 
-def arguments(more: Mapping[str, str]) -> list[str]:
-    """Return what the script is told.
+def arguments(more: Mapping[str, str], ready: int = -1) -> list[str]:
+    """Return the arguments of the script.
 
     Args:
         more: Further settings, below `/proc/sys`.
+        ready: A descriptor to which it writes a byte when it is done; -1: none.
     """
-    return [json.dumps({**_parts(), **more}), str(PART)]
+    return [json.dumps({**_parts(), **more}), str(PART), str(ready)]
 
 
 def _parts() -> dict[str, str]:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
 from flowengine_envs.call_limits import MEMORY, PROCESSES
 from flowengine_envs.egress import INSIDE, Egress, Place, places
@@ -183,7 +183,7 @@ class Namespace(Processes):
             raise EnvironmentUnavailable(f"{self.request.spec}: bubblewrap is gone")
         written = _written(self.home, self._egress.hosts)
         files = {path: _readable(text.encode()) for path, text in written.items()}
-        options = [*_begin(bwrap, self.request.policy.network, self._egress.places), *_system()]
+        options = [*_unshared(self._shares_network), *_system()]
         for path, fd in files.items():
             options += ["--ro-bind-data", str(fd), path]
         own = [*files.values(), *_filter()]
@@ -197,10 +197,47 @@ class Namespace(Processes):
         options += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
         options += ["--chdir", self.workdir, "--", *argv]
         try:
-            return await self._spawn(options, {"PATH": PATH}, "/", group, [*own, *fds])
+            return await self._prepare(bwrap, options, group, [*own, *fds])
         finally:
             for fd in own:
                 os.close(fd)
+
+    @property
+    def _shares_network(self) -> bool:
+        """Whether the sandbox is in the network of the namespace around it."""
+        return self.request.policy.network == "any" or _low(self._egress.places)
+
+    async def _prepare(
+        self, bwrap: str, inner: Sequence[str], group: Group | None, fds: Sequence[int]
+    ) -> asyncio.subprocess.Process:
+        """Start the namespace around a sandbox; try again if mounts change meanwhile.
+
+        Raises:
+            EnvironmentStartFailed: It cannot be made.
+        """
+        said = ""
+        for _ in range(_TRIALS):
+            source, sink = os.pipe()
+            try:
+                argv = [*self._around(bwrap, sink), *inner]
+                try:
+                    program = await self._spawn(argv, {"PATH": PATH}, "/", group, [sink, *fds])
+                finally:
+                    os.close(sink)
+                if await _is_ready(source):
+                    return program
+            finally:
+                os.close(source)
+            said = await _all_said(program)
+            self._programs.remove(program)
+            if _MOUNTS_CHANGED not in said:
+                break
+        raise EnvironmentStartFailed(f"{self.request.spec}: bubblewrap did not start: {said}")
+
+    def _around(self, bwrap: str, ready: int) -> list[str]:
+        """Return the beginning of a command that makes the namespace around the sandbox."""
+        shared = self.request.policy.network == "any"
+        return _prepared(bwrap, ports=_low(self._egress.places), shared=shared, ready=ready)
 
     def _folders(self) -> list[str]:
         """Return what may be written."""
@@ -236,10 +273,27 @@ class Namespace(Processes):
         return held
 
 
-def _begin(bwrap: str, network: Any = None, reached: Sequence[Place] = ()) -> list[str]:
-    """Return the beginning of a command that takes everything away."""
-    low, shared = _low(reached), network == "any"
-    return [*_prepared(bwrap, ports=low, shared=shared), *_unshared(low or shared)]
+async def _is_ready(source: int) -> bool:
+    """Wait until the namespace around a sandbox is made; False: that failed."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(source, readable.set)
+    try:
+        async with asyncio.timeout(_TRIAL):
+            await readable.wait()
+    except TimeoutError:
+        return True  # what waits for the program to answer says so in the end
+    finally:
+        loop.remove_reader(source)
+    return bool(os.read(source, 1))
+
+
+async def _all_said(program: asyncio.subprocess.Process) -> str:
+    """Wait for the end of a program; return what it said on its standard error."""
+    assert program.stderr is not None
+    said = await program.stderr.read()
+    await program.wait()
+    return said.decode(errors="replace").strip()
 
 
 def _low(reached: Sequence[Place]) -> bool:
@@ -247,18 +301,18 @@ def _low(reached: Sequence[Place]) -> bool:
     return any(place.port < _UNPRIVILEGED for place in reached)
 
 
-def _prepared(bwrap: str, *, ports: bool, shared: bool) -> list[str]:
+def _prepared(bwrap: str, *, ports: bool, shared: bool = False, ready: int = -1) -> list[str]:
     """Return the beginning of a command that makes a namespace around that of the sandbox.
 
     It is held to a part of what the kernel counts by user. With `ports` it has a network in which
     all of them may be used, and takes the sandbox into it. If the machine's is `shared`, its
-    abstract sockets are kept from the sandbox.
+    abstract sockets are kept from the sandbox. A byte on `ready` says that it is made.
     """
     options = ["--unshare-user", "--uid", str(USER), "--gid", str(USER), "--die-with-parent"]
     options += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_RESOURCE"]
     options += ["--unshare-net", "--cap-add", "CAP_NET_ADMIN"] if ports else []
     python = shutil.which("python3", path=PATH) or "python3"
-    settings = kernel_resources.arguments(_OPEN_PORTS if ports else {})
+    settings = kernel_resources.arguments(_OPEN_PORTS if ports else {}, ready)
     before = landlock.SCRIPT if shared and landlock.keeps_sockets_apart() else ""
     script = [python, "-ISc", before + kernel_resources.SCRIPT, *settings]
     return [bwrap, *options, "--dev-bind", "/", "/", "--", *script, bwrap]
@@ -356,7 +410,8 @@ async def _trial(bwrap: str, reached: Sequence[Place]) -> str | None:
         return None
     await asyncio.to_thread(_forbids_namespaces)
     argv = [
-        *_begin(bwrap, reached=reached),
+        *_prepared(bwrap, ports=_low(reached)),
+        *_unshared(_low(reached)),
         *_system(),
         "--tmpfs",
         "/tmp",

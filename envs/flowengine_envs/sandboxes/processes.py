@@ -126,7 +126,7 @@ class Processes(Sandbox):
         cwd: str,
         group: cgroups.Group | None,
         fds: Sequence[int],
-    ) -> Program:
+    ) -> asyncio.subprocess.Process:
         """Start a process of this machine, in a control group and in a session of its own."""
         if not self._open:
             raise EnvironmentLost(f"{self.request.spec}: its sandbox has ended")
