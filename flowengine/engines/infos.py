@@ -19,6 +19,15 @@ work to do, but no process is running it, for example because its process died; 
 it."""
 
 
+class FoundInfo(TypedDict):
+    """What an attempt found that it would do."""
+
+    action: str
+    """What, in a few words."""
+    target: dict[str, Any]
+    """To what."""
+
+
 class WaitInfo(TypedDict, total=False):
     """An open or closed wait. Keys that do not apply are absent."""
 
@@ -51,8 +60,8 @@ class WaitInfo(TypedDict, total=False):
     """Which policy wants it to be asked about."""
     difference: str
     """What has changed of the tool since the call was approved: a unified diff."""
-    found: dict[str, Any]
-    """What the call would do, as it found out right before it did: `action` and `target`."""
+    found: FoundInfo
+    """What the call would do, as it found out right before it did."""
     preview: str
     """What the call would do, as its tool says: text of others, secrets masked."""
     note: str

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.agents import Agent
+from flowengine.agents import Agent, Response
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.metachain import MetaChain
+from flowengine.metachain.work import Work
 from flowengine.tool_environment import (
     ApprovalResponse,
     Client,
@@ -175,14 +176,14 @@ def test_a_task_runs_with_tools_in_its_folder(
         asked.append((name, call_id, args))
         return ApprovalResponse(approved=True)
 
-    original = Engine.run_async
+    original = Work.run_async
 
-    async def watched(self: Engine, *given: Any, **named: Any) -> Any:
-        result = await original(self, *given, **named)
-        kept.append(list(self.events(result.execution)))
-        return result
+    async def watched(self: Work, engine: Engine) -> Response:
+        response = await original(self, engine)
+        kept.append(list(engine.events(self.id)))
+        return response
 
-    monkeypatch.setattr(Engine, "run_async", watched)
+    monkeypatch.setattr(Work, "run_async", watched)
     command = "ls; cat hello.txt; echo new > made.txt"
     model = ScriptedModel([calls(("execute_command", {"command": command})), {"text": "done"}])
 
