@@ -181,7 +181,11 @@ async def _fill(acting: Acting, element: Locator, text: str, submit: bool = Fals
 
 
 async def _type(acting: Acting, element: Locator, text: str, submit: bool = False) -> None:
-    await element.press_sequentially(text, timeout=acting.milliseconds)
+    for number, line in enumerate(text.split("\n")):
+        if number:  # a press waits for the page that it may lead to, typing does not
+            await element.press("Enter", timeout=acting.milliseconds)
+        if line:
+            await element.press_sequentially(line, timeout=acting.milliseconds)
     if submit:
         await element.press("Enter", timeout=acting.milliseconds)
 
