@@ -13,7 +13,6 @@ from flowengine.agents.endings import CASE_TOOLS, REPEATS
 from flowengine.agents.generated_checks import GIVEN, Check
 from flowengine.agents.generated_flow import agent_flow
 from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
-from flowengine.agents.literal_text import literal_text, plain_text
 from flowengine.agents.models.wire_names import clash
 from flowengine.agents.opening import VARIABLE
 from flowengine.agents.skill_tools import TOOLS as SKILL_TOOLS
@@ -31,6 +30,7 @@ from flowengine.sdk.generated_flows import (
     Given,
     Loc,
 )
+from flowengine.sdk.literal_text import literal_text, plain_text
 
 CHOICES = ("auto", "none", "required")
 _ENVIRONMENTS = "_environments"

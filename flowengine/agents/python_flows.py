@@ -12,11 +12,11 @@ from flowengine.agents.generated_checks import Check
 from flowengine.agents.generated_flow import agent_flow
 from flowengine.agents.generated_reductions import Reducer
 from flowengine.agents.generated_state import ANSWER
-from flowengine.agents.literal_text import plain_text
 from flowengine.agents.skill_tools import content_of, offered, skill_tools
 from flowengine.agents.skills import Skill
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Declarations, GeneratedFlow, Given
+from flowengine.sdk.literal_text import plain_text
 
 NAME = "agents"
 SECRET = "secret:"

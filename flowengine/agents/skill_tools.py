@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowengine.agents.agent_tool import AgentTool
-from flowengine.agents.literal_text import literal_text, plain_text
 from flowengine.agents.skills import SKILL, Skill
 from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.generated_flows import Declared
+from flowengine.sdk.literal_text import literal_text, plain_text
 
 SHOWN = 100_000
 """Characters of a file that a model is shown at once."""

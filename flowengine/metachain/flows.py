@@ -8,13 +8,13 @@ from json import dumps
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.described import Described, describe
-from flowengine.agents.literal_text import literal_text
 from flowengine.agents.python_flows import declared
 from flowengine.errors import UsageError
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.references import folder_of, reference
 from flowengine.flow.models.types import in_generated
 from flowengine.python_modules import import_function
+from flowengine.sdk.literal_text import literal_text
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Agent

@@ -106,7 +106,7 @@ class PythonTurn(Turn):
     ) -> tuple[Mapping[str, Plain], Mapping[str, Plain]]:
         """Return task and input with the instructions as text."""
         from flowengine.agents.agent import instructions_of
-        from flowengine.agents.literal_text import plain_text
+        from flowengine.sdk.literal_text import plain_text
 
         agent = plain_text(task["agent"])
         said = agent["instructions"]

@@ -39,8 +39,9 @@ from flowengine.flow.compile.views import View
 from flowengine.flow.expressions import EVALUATOR
 from flowengine.flow.loading.files import Definition, File
 from flowengine.flow.models import Budget, Concurrency, Loc, Start
-from flowengine.flow.models.types import has_expression, literal
+from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.sdk.literal_text import plain_text
 
 FORMAT = 1
 """Version of the compiled form."""
@@ -100,7 +101,7 @@ class Compiler:
         flow["evaluator"] = EVALUATOR
         flow["id"], flow["version"] = model.id, model.version
         if model.title is not None:
-            flow["title"] = literal(model.title)
+            flow["title"] = plain_text(model.title)
         flow["inputs"] = dict(model.inputs)
         self._input_defaults()
         flow["state"] = {name: self._state(name, schema) for name, schema in model.state.items()}

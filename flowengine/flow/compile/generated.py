@@ -30,9 +30,9 @@ from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
-from flowengine.flow.models.types import literal
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.sdk.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
+from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.read_folders import (
     UnreadableFolder,
     find_folders,
@@ -151,7 +151,7 @@ class FileDeclarations:
         self.program.tools_of(self.file).used.add(name)
         content = model.model_dump(by_alias=True, exclude_unset=True)
         tools = ServerTools(name, tool, server.include, server.exclude)
-        return [DeclaredTool(pattern, literal(model.description or ""), None, content, tools)]
+        return [DeclaredTool(pattern, plain_text(model.description or ""), None, content, tools)]
 
     def _model(self, name: str) -> Tool | None:
         owner = self.program.files.owner(self.file, "tools", name, ())
@@ -181,7 +181,7 @@ class FileDeclarations:
             modifiers = taken(tools.environments, callee, model, offered)
         args: dict[str, Any] = callee.args or {"type": "object"}
         if model.args is not None:
-            args = literal(args)
+            args = plain_text(args)
         bound = {*(callee.bind or {}), *modifiers.get("environments", {})}
         properties = {k: v for k, v in args.get("properties", {}).items() if k not in bound}
         required = [one for one in args.get("required", ()) if one not in bound]
@@ -192,7 +192,7 @@ class FileDeclarations:
         given = next(iter(model.kinds.values()), None)
         says_where = isinstance(given, dict) and "in" in given
         on_host = callee.task.get("in") == HOST and not says_where and "in" not in modifiers
-        about = literal(model.description) or callee.description
+        about = plain_text(model.description) or callee.description
         return DeclaredTool(
             name, about, seen, content, by_default_on_host=on_host, modifiers=modifiers
         )

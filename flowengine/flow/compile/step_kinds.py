@@ -21,10 +21,11 @@ from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema
 from flowengine.flow.compile.views import View
 from flowengine.flow.models import Loc
 from flowengine.flow.models.kinds import generates
-from flowengine.flow.models.types import has_expression, is_expression, literal
+from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.declared_numbers import floats
 from flowengine.sdk.generated_flows import Given
+from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.step_kind import CallSignature, SignatureError, StepKind
 
 INTERPRETERS = {
@@ -233,7 +234,7 @@ class StepKinds:
                 if has_expression(text):
                     message = f"an expression is not allowed in {key!r}"
                     self.report.at("E306", message, place, found.step_kind.constants_hint)
-        found.task = literal(found.task)
+        found.task = plain_text(found.task)
 
     def _check_command(self, argv: Any, loc: Loc) -> None:
         """Refuse a command on the host that a value decides (E407)."""

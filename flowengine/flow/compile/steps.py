@@ -46,11 +46,12 @@ from flowengine.flow.compile.types import (
 )
 from flowengine.flow.compile.views import View
 from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
-from flowengine.flow.models.types import has_expression, literal
+from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.compiled import OPENING, Value
 from flowengine.kernel.graph.specs import HandlerSpec, LockSpec, LoopSpec, MapSpec, StepSpec
+from flowengine.sdk.literal_text import plain_text
 
 KEY: Schema = {"type": ["string", "integer"]}
 """What a lock is named by."""
@@ -232,7 +233,7 @@ class Steps:
                 message = "the title of a step cannot contain an expression"
                 hint = "a title is the same for every execution"
                 self.report.at("E306", message, (*info.loc, "title"), hint)
-            spec["title"] = literal(model.title)
+            spec["title"] = plain_text(model.title)
         if model.when is not None:
             spec["when"] = self.expressions.condition(model.when, (*info.loc, "when"), view)
         if model.trigger is not None:

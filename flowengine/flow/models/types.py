@@ -108,15 +108,6 @@ def has_expression(value: Any) -> bool:
     return isinstance(value, str) and OPEN.search(value) is not None
 
 
-def literal(value: Any) -> Any:
-    """Return what a constant means: `$${{` in a text stands for `${{`, as in a template."""
-    if isinstance(value, str):
-        return value.replace("$${{", "${{")
-    if isinstance(value, dict):
-        return {key: literal(one) for key, one in value.items()}
-    return [literal(one) for one in value] if isinstance(value, list) else value
-
-
 def wrong(expected: str, value: Any, hint: str | None = None) -> NoReturn:
     """Refuse a value of the wrong type or form (`E103`)."""
     fail("E103", f"expected {expected}, got {shown(value)}", hint)
