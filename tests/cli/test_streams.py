@@ -143,3 +143,10 @@ def test_inputs_can_be_a_yaml_file(flowengine: CommandLine, hello: Path) -> None
     assert flowengine("run", hello, "-i", "@in.json").out == "message: Hello, Ben!\n"
     assert "twice.yaml:2:1: error" in flowengine("run", hello, "-i", "@twice.yaml", code=3).err
     assert "must be a map" in flowengine("run", hello, "-i", "@list.yml", code=3).err
+
+
+def test_a_log_of_both_streams_has_them_in_order(flowengine: CommandLine) -> None:
+    lines = shell(flowengine.folder, "F init 2>&1").stdout.splitlines()
+
+    assert [line.split()[0] for line in lines[:2]] == ["created", "created"]
+    assert lines[-1].startswith("next: ")

@@ -115,8 +115,11 @@ def as_json(value: Any) -> str:
 def err(text: str = "") -> None:
     """Write a line that is not a result: progress, a hint, an error.
 
-    It may be lost: no command fails because nobody reads this.
+    It may be lost: no command fails because nobody reads this. Results before it are written
+    first, so that a log of both streams has them in order.
     """
+    with suppress(OSError, ValueError):  # told when the results end
+        results().flush()
     try:
         sys.stderr.write(f"{rendered(text)}\n")
         sys.stderr.flush()
