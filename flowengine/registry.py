@@ -7,6 +7,7 @@ the class. Packages from elsewhere are found as the built-in ones are.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.errors import FlowEngineError
@@ -83,14 +84,25 @@ def environment_names() -> list[str]:
     return sorted({*registered_providers, *_entry_points(ENVIRONMENTS)})
 
 
-def kinds_from(package: str) -> list[str]:
-    """Return the kinds of environment that a top-level package brings, sorted."""
-    points = _entry_points(ENVIRONMENTS).values()
-    brought = {point.name for point in points if point.module.partition(".")[0] == package}
-    for kind, provider in registered_providers.items():
-        if type(provider).__module__.partition(".")[0] == package:
-            brought.add(kind)
-    return sorted(brought - {"host"})
+def kinds_from(module: str) -> list[str]:
+    """Return the kinds of environment that the package of a module brings, the nearest first.
+
+    To ask a kind what it opens, it has to be loaded, and some take a while.
+
+    Args:
+        module: A module, or a package; kinds that lie in its own folders come before others.
+    """
+    modules = {point.name: point.module for point in _entry_points(ENVIRONMENTS).values()}
+    modules |= {kind: type(one).__module__ for kind, one in registered_providers.items()}
+    shared = {kind: _shared_packages(module, one) for kind, one in modules.items()}
+    brought = [kind for kind, depth in shared.items() if depth and kind != "host"]
+    return sorted(brought, key=lambda kind: (-shared[kind], kind))
+
+
+def _shared_packages(one: str, other: str) -> int:
+    """Return how many packages around two modules are the same, themselves included."""
+    pairs = zip(one.split("."), other.split("."), strict=False)
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def kind_class(name: str) -> type[StepKind]:

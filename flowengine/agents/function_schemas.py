@@ -86,7 +86,7 @@ def check_name(name: str) -> None:
 
 def _is_environment(cls: type) -> bool:
     """Return whether an installed kind opens environments of a class, or of one derived from it."""
-    for kind in registry.kinds_from(cls.__module__.partition(".")[0]):
+    for kind in registry.kinds_from(cls.__module__):
         try:
             opened = registry.provider(kind).resource_types()
         except FlowEngineError:

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+from flowengine import registry
+
 PROGRAM = """
 import json, sys
 from flowengine import registry
@@ -21,3 +23,9 @@ def test_looking_at_them_loads_no_package_of_an_extra() -> None:
     loaded = set(json.loads(shown.stdout))
     assert "flowengine_envs" in loaded
     assert not loaded & {"playwright", "docker", "mcp", "litellm", "pypdf", "docx", "pptx", "lxml"}
+
+
+def test_a_class_is_asked_of_the_kind_of_its_own_module_first() -> None:
+    assert registry.kinds_from("flowengine_envs.files")[0] == "files"
+    assert registry.kinds_from("flowengine_envs.documents.reader")[0] == "documents"
+    assert registry.kinds_from("json") == []

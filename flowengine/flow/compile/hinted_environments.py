@@ -113,7 +113,9 @@ def _report(
 
 def _may_fit(classes: list[str]) -> bool:
     """Return whether any kind that is installed opens one of these."""
-    return bool(_kinds_of(classes))
+    return any(
+        fits(kind, [one]) for one in classes for kind in registry.kinds_from(one.rpartition(".")[0])
+    )
 
 
 def _kinds_of(classes: list[str]) -> list[str]:
