@@ -14,6 +14,9 @@ from flowengine.store_folder import find_store
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
 
+NEWEST = "its id, or any unambiguous beginning; default: the newest execution"
+"""The help of an argument for `Session.execution`."""
+
 
 class Session:
     """The engine of one command line, and its options.
@@ -58,6 +61,19 @@ class Session:
             self.engine.leave()
         else:
             self.engine.close()
+
+    def execution(self, named: str | None) -> str:
+        """Return the full id of the execution that the command line names; None: the newest one.
+
+        Raises:
+            NotFound: There is none, or the store is empty.
+        """
+        if named is not None:
+            return self.engine.find(named)
+        newest = self.engine.executions(limit=1).items
+        if not newest:
+            raise NotFound(f"no execution has run yet in {self.place}")
+        return newest[0]["execution"]
 
     def command(self, *words: str) -> str:
         """Return a command line that works when pasted here."""

@@ -113,6 +113,17 @@ def test_all_about_an_execution_is_shown(flowengine: CommandLine, failed: str) -
     )
 
 
+@pytest.mark.parametrize("command", ["show", "why", "events"])
+def test_without_an_id_the_newest_execution_is_meant(
+    flowengine: CommandLine, hello: Path, failed: str, command: str
+) -> None:
+    before = flowengine(command, failed)
+    assert flowengine(command).out == before.out
+
+    flowengine("run", hello)
+    assert flowengine(command).out != before.out
+
+
 def test_one_step_is_shown_with_input_and_attempts(flowengine: CommandLine, failed: str) -> None:
     shown = steady(flowengine("show", failed, "--step", "second").out)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import NEWEST, Session
 from flowengine.cli.terminal.output import clean, flush, one_line, out, out_json_line
 from flowengine.cli.views.yaml_text import inline
 
@@ -31,7 +31,7 @@ SHOWN = (
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous beginning")
+    parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
     parser.add_argument(
         "--follow", action="store_true", help="keep printing new events until the execution ends"
     )
@@ -48,7 +48,7 @@ def run(arguments: Namespace) -> int:
     """
     with Session(arguments) as session:
         entries = session.engine.events(
-            arguments.execution, since=arguments.since, follow=arguments.follow
+            session.execution(arguments.execution), since=arguments.since, follow=arguments.follow
         )
         for entry in entries:
             if arguments.json:

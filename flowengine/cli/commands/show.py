@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import NEWEST, Session
 from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
     clean,
@@ -34,7 +34,7 @@ flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read"""
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous beginning")
+    parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
     parser.add_argument(
         "--step", metavar="ADDRESS", help="only this step, with its input and each attempt"
     )
@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> int:
     """
     with Session(arguments) as session:
         found = session.engine.show(
-            arguments.execution, step=arguments.step, plumbing=arguments.all
+            session.execution(arguments.execution), step=arguments.step, plumbing=arguments.all
         )
         session.make_pasted(found)
         if arguments.json:

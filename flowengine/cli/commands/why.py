@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.session import Session
+from flowengine.cli.session import NEWEST, Session
 from flowengine.cli.terminal.output import out, out_json, when
 from flowengine.cli.views.waits import is_overdue
 
@@ -14,7 +14,7 @@ EXAMPLE = "flowengine why 01k8xq7mf4jb"
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous beginning")
+    parser.add_argument("execution", metavar="ID", nargs="?", help=NEWEST)
 
 
 def run(arguments: Namespace) -> int:
@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with Session(arguments) as session:
-        execution = session.engine.find(arguments.execution)
+        execution = session.execution(arguments.execution)
         reasons = session.engine.why(execution)
         for reason in reasons:
             session.make_pasted(reason)
