@@ -31,6 +31,7 @@ from flowengine.flow.cases.loading import as_data
 from flowengine.flow.models.cases import Reply
 from flowengine.journal.encoding import pack
 from flowengine.journal.memory.store import MemoryStore
+from flowengine.kernel import running
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.sdk import StepError
@@ -312,8 +313,8 @@ class Player(Driver):
 
     def _crash(self, execution: Execution) -> None:
         """Lose the process: all that runs is cut off, as recovery does it."""
-        cut, self._open = self._open, {}
-        for unit, attempt in cut.values():
+        self._open.clear()
+        for unit, attempt in running(execution.state):
             event: Event = {"type": "cut", "at": self.clock.time, "unit": unit, "attempt": attempt}
             self.post(execution, event)
 

@@ -78,10 +78,28 @@ def record(engine: Engine, execution: str, name: str) -> Recorded:
     events = _without_failures(line(journal, len(journal) - 1))
     if forms(events):
         events = _as_if_never_moved(engine._host.flows, kept.hash, events, execution)
-    mask = Secrets(linked.compiled.get("secrets", {})).mask
+    return recorded(flow, linked.graph, events, execution, name)
+
+
+def recorded(
+    flow: LoadedFlow, graph: Graph, events: Sequence[Any], execution: str, name: str
+) -> Recorded:
+    """Make a case of a history.
+
+    Args:
+        flow: The flow.
+        graph: Its graph.
+        events: The history, without what was gone back over.
+        execution: Its full id.
+        name: Of the case.
+
+    Returns:
+        The case, in its simplest form that gives the same history.
+    """
+    mask = Secrets(flow.compiled.get("secrets", {})).mask
     found: list[Recorded] = []
     for timed, apart in ((False, 0), (False, 1), (True, 0), (True, 1)):
-        tape = _Tape(linked.graph, events, execution, apart)
+        tape = _Tape(graph, events, execution, apart)
         case = mask(tape.case(name, timed=timed))
         found.append(Recorded(case, tape.lost or _apart(flow, events, case)))
         if not found[-1].differences:
@@ -167,7 +185,8 @@ class _Tape:
         events: The journal, without what was gone back over.
         execution: Full id.
         apart: Milliseconds that lie between two things that came from outside, at least. One keeps
-            the order of those that came in the same millisecond.
+            the order of those that came in the same millisecond; a crash is one thing, whatever it
+            cut off.
     """
 
     def __init__(self, graph: Graph, events: Sequence[Any], execution: str, apart: int) -> None:
@@ -183,6 +202,10 @@ class _Tape:
         self._timers: dict[int, int] = {}
         self._late = 0
         """Time that has passed since the last event beyond what virtual time says."""
+        self._ahead = 0
+        """How far virtual time is ahead, since some things have been put apart."""
+        self._crashed = 0
+        """Number of the event with which the last crash began."""
         self._calls: dict[tuple[int, int], _Call] = {}
         self._asked = Asked()
         self._ends: dict[tuple[int, int], _Ended] = {}
@@ -198,7 +221,9 @@ class _Tape:
     # Reading
 
     def _take(self, number: int, event: Any) -> None:
-        self.times.append(self._time(event))
+        if event["type"] == "cut" and not self._is_same_crash(number, event):
+            self._crashed = number
+        self.times.append(self._time(number, event))
         self._outside(number, event)
         commands = advance(self.graph, self.state, event, self.observations)
         for command in commands:
@@ -222,19 +247,31 @@ class _Tape:
             return _Call(run, number, rehearsal, None)
         return _Call(run, number, rehearsal, in_file(self._asked.new(run, rehearsal.asked)))
 
-    def _time(self, event: Any) -> int:
+    def _is_same_crash(self, number: int, event: Any) -> bool:
+        """Return whether an attempt was cut off by the crash that the event before tells of."""
+        if self.events[number - 1]["type"] != "cut":
+            return False
+        call = self._calls.get((event["unit"], event["attempt"]))
+        return call is None or call.event < self._crashed
+
+    def _time(self, number: int, event: Any) -> int:
         """Return the virtual time of an event (ms)."""
-        if not self.times:
+        if not number:
             return int(event["at"])
-        passed = max(0, event["at"] - self.events[len(self.times) - 1]["at"]) + self._late
+        before = self.times[-1]
+        passed = max(0, event["at"] - self.events[number - 1]["at"]) + self._late
         self._late = 0
         if event["type"] == "timer" and event["timer"] in self._timers:
-            due = max(self.times[-1], self._timers[event["timer"]])
+            time = max(before, self._timers[event["timer"]])
             timer = self.state["timers"].get(event["timer"])
             if timer is None or timer["why"] in ("remind", "escalate"):  # nobody waited for it
-                self._late = max(0, passed - (due - self.times[-1]))
-            return due
-        return int(self.times[-1] + max(passed, self.apart))
+                self._late = max(0, passed - (time - before))
+        elif event["type"] == "cut" and self._crashed < number:
+            time = before
+        else:
+            time = before + max(passed - self._ahead, self.apart)
+        self._ahead = max(0, self._ahead + time - before - passed)
+        return int(time)
 
     def _outside(self, number: int, event: Any) -> None:
         """Note what an event says of the outside."""
@@ -261,8 +298,7 @@ class _Tape:
             return self._given(event["value"], call)
         if event["type"] == "failed":
             return {"raise": _raised(event["error"])}
-        again = number and self.events[number - 1]["type"] == "cut"
-        return {"never": True} if again else {"crash": True}
+        return {"crash": True} if number == self._crashed else {"never": True}
 
     def _given(self, value: Any, call: _Call) -> dict[str, Any]:
         """Return what an attempt gave: the reply from which it came, where that gives the same."""

@@ -13,8 +13,9 @@ from flowengine import Engine
 from flowengine.engines.flows import load
 from flowengine.errors import Conflict, NotFound
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
-from flowengine.testing.recording import Recorded, record, text_of
-from flowengine.testing.simulator import Fails
+from flowengine.testing.outside import deciding
+from flowengine.testing.recording import Recorded, record, recorded, text_of
+from flowengine.testing.simulator import Fails, Simulator
 from flowengine.testing.suite import run_file
 from tests.engines import flows, world
 from tests.language.stage import Call, Stage
@@ -59,6 +60,26 @@ def test_flows_that_were_killed_at_any_write_become_cases(name: str, tmp_path: P
                 same(engine, "it")  # as the killed process has left it
             world.finish(engine, file, "it", flow=flow)
             same(engine, "it")
+
+
+def test_what_comes_in_the_same_millisecond_keeps_its_order(tmp_path: Path) -> None:
+    """No time passes at all, while the process dies again and again with several calls at work."""
+    flow = load(world.make(tmp_path, flows.ITEMS))
+    script = {"once_look": 1, "book": 2}
+    for seed in range(6):
+        played = Simulator(flow, script, seed=seed, outside=[deciding("sign", "approve")]).start()
+        while played.status != "succeeded":
+            if played.random.random() < 0.15:
+                played.crash()
+            for wait in played.waits():
+                if wait["kind"] == "question":
+                    played.decide(wait["address"], "retry")
+            played.step()
+        assert {event["at"] for event in played.journal} == {played.now}
+
+        made = recorded(flow, played.graph, played.journal, "simulated", "recorded")
+
+        assert made.differences == [], text_of(made.case)
 
 
 @pytest.mark.parametrize("wild", [False, True])
