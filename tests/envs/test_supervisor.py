@@ -123,11 +123,13 @@ def test_a_program_that_stopped_its_keeper_ends_with_the_supervisor_too(
     script = "kill -STOP $PPID; setsid sleep 1000 & echo $$ $! $PPID > new; mv new pids; sleep 1000"
     supervisor.run(["bash", "-c", script])
     wait_for((tmp_path / "pids").exists)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    wait_for(lambda: state(pids[-1]) == "T")  # a signal that was sent has not stopped it yet
 
     supervisor.process.kill()
 
-    for pid in (tmp_path / "pids").read_text().split():
-        wait_for(lambda pid=int(pid): not alive(pid))
+    for pid in pids:
+        wait_for(lambda pid=pid: not alive(pid))
 
 
 def test_a_ping_is_answered_whatever_runs_and_a_call_can_be_cancelled(supervisor: Raw) -> None:
@@ -243,12 +245,16 @@ def test_modules_of_the_supervisor_parse_on_python_3_9() -> None:
         ast.parse(path.read_text(), feature_version=(3, 9))
 
 
-def alive(pid: int) -> bool:
+def state(pid: int) -> str:
+    """Return the letter of the state of a process; `X` if there is none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] not in {b"Z", b"X"}
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return "X"
+
+
+def alive(pid: int) -> bool:
+    return state(pid) not in {"Z", "X"}
 
 
 def wait_for(condition: object, seconds: float = 60) -> None:
