@@ -201,6 +201,8 @@ class ToolResult(Data):
     feedback_images: list[Image] = Field(default_factory=list)
     message: str | None = None
     """What went wrong."""
+    written_by: str | None = None
+    """Who wrote `content` and `message`, if it is not to be trusted; see `Tool.written_by`."""
     replayed: bool = False
     """It comes from the ledger: the tool did not run again."""
 

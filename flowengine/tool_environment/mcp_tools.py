@@ -26,6 +26,7 @@ class McpTool(Tool):
         self.description = str(listed.get("description") or "")
         self.parameters = {"type": "object", **(listed.get("inputSchema") or {})}
         self.resources = {server: None}
+        self.written_by = self.name
 
     async def execute(self, ctx: ToolContext, **args: Any) -> Any:
         """Call the tool on its server."""

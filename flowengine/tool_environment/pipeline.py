@@ -92,6 +92,8 @@ class Pipeline:
         result = await execute(host, call, ticket)
         result = _with_feedback(result, ticket.decision)
         ran = result.ran != "no"
+        if ran:
+            result = result.model_copy(update={"written_by": definition.options.written_by})
         host.note(call.id, call.tool, digest, result, observed=not ran)
         if ran:
             result = await self.observe(call, result)

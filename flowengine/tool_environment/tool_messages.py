@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from flowengine.sdk.tool_calls import EnvironmentResponse, Image, ToolCall, ToolResult
+from flowengine.sdk.untrusted import marked, marked_failure
 
 _NOT_RUN = {
     "rejected": "The call was rejected. Nothing was done.",
@@ -46,7 +47,9 @@ def _what_happened(response: EnvironmentResponse) -> str:
     result = response.tool_result
     if result is None:
         return f"Error: {response.error.message}" if response.error is not None else ""
-    content = _text(result.content)
+    content, writer = _text(result.content), result.written_by
+    if content and writer is not None:
+        content = marked(content, writer)
     if result.success:
         return content
     if result.status in _NOT_RUN:
@@ -55,8 +58,9 @@ def _what_happened(response: EnvironmentResponse) -> str:
         return f"{told} {why}" if result.status == "invalid" else told
     if result.status == "aborted" and result.ran == "no":
         return "The call was aborted before it began. Nothing was done."
+    why = result.message or ""
     told = {
-        "error": f"Error: {result.message}",
+        "error": f"Error: {why}" if writer is None else marked_failure(why, writer),
         "aborted": "The call was aborted while it ran; it may have acted in part.",
         "timed_out": "The call ran into its time limit and was stopped; it may have acted in part.",
         "uncertain": "The process ended during the call: nobody knows whether it acted.",

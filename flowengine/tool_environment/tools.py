@@ -40,6 +40,7 @@ class Options:
     max_running: int | None = None
     resources: Mapping[str, Mapping[str, Any] | None] | None = None
     limits: Mapping[str, Any] | None = None
+    written_by: str | None = None
     preview: Callable[[dict[str, Any]], Any] | None = None
     """Of a function: takes the arguments; a class has a method of this name."""
 
@@ -70,6 +71,9 @@ class Tool:
     """Managed environments that it needs: name → spec; None: as the environment declares it."""
     limits: Mapping[str, Any] | None = None
     """`{"output": "64KiB"}`: how much of a result the model is sent. A file has all of it."""
+    written_by: str | None = None
+    """Who writes what it returns, as an address or a name, if it is not to be trusted: a model is
+    shown its results, and why it failed, in a marked block."""
     environment: Any = None
     """The environment that the instance belongs to."""
 
@@ -115,6 +119,7 @@ def tool(
     max_running: int | None = None,
     resources: Mapping[str, Mapping[str, Any] | None] | None = None,
     limits: Mapping[str, Any] | None = None,
+    written_by: str | None = None,
     preview: Callable[[dict[str, Any]], Any] | None = None,
 ) -> Callable[[_Function], _Function]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
@@ -315,6 +320,8 @@ def _check(name: str, options: Options) -> None:
         wrong = f"resources {options.resources!r}: it is a map from names to specs"
     elif options.preview is not None and not callable(options.preview):
         wrong = f"preview {options.preview!r}: it is a function that takes the arguments"
+    elif options.written_by is not None and not isinstance(options.written_by, str):
+        wrong = f"written_by {options.written_by!r}: it is a text"
     else:
         try:
             largest_result(options.limits)
