@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from flowengine import Engine
 from flowengine.agents.models.port import ModelFacts
 from flowengine.testing.recording import record, text_of
 from flowengine.testing.suite import run_file
@@ -379,3 +380,19 @@ def test_a_run_with_a_server_becomes_a_case(tmp_path: Path) -> None:
 
     assert {"github.get_issue", "github"} <= found["tools"].keys()
     assert played(tmp_path, f"cases:\n{text_of(found)}") == []
+
+
+def test_a_script_in_a_file_is_named_as_the_flow_names_it(tmp_path: Path) -> None:
+    """A case holds on every machine: no path of the one that recorded it is in it."""
+    (tmp_path / "replies.yaml").write_text("- {text: Hello.}\n")
+    agents = "agents: {a: {model: MODEL, instructions: Greet.}}"
+    steps = "steps: [{id: s, agent: a, with: {prompt: Hi.}}]"
+    for model in ("scripted/replies.yaml", f"scripted/{tmp_path}/replies.yaml"):
+        text = f"flowengine: 1\nid: flow\n{agents.replace('MODEL', model)}\n{steps}\n"
+        (tmp_path / "flow.yaml").write_text(text)
+        with Engine(None, workdir=tmp_path) as engine:
+            made = record(engine, engine.run(tmp_path / "flow.yaml").execution, "recorded")
+
+        assert made.differences == []
+        assert "script: replies.yaml" in text_of(made.case)
+        assert str(tmp_path) not in text_of(made.case)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from json import dumps
@@ -190,13 +191,14 @@ class ScriptedModel:
         entry = answer if isinstance(answer, Scripted) else _entry(answer, self.name)
         calling = function_calling(request.model, agent=request.function_calling)
         teller = Teller(listen, request, calling)
-        sent = _sent(entry, self.name)
+        name = _told(self.name, request.model)
+        sent = _sent(entry, name)
         if entry.raises is None or entry.cut:
             _tell(teller, sent)
         if entry.raises is not None:
             teller.broke_off()
             raise _error(entry)
-        note = _note(request, self.name)
+        note = _note(request, name)
         reply = read_sent(sent, request, calling, events=[note], scripted=True)
         teller.end(sent.ended)
         return reply
@@ -241,6 +243,14 @@ class ScriptedModel:
 
 def _replies(message: Message) -> int:
     return int(message.get("role") == "assistant")
+
+
+def _told(script: str, model: str) -> str:
+    """Return the name that replies tell: of a file as the flow names it, in whatever folder."""
+    if not os.path.isabs(script):
+        return script
+    named = model.partition("/")[2]
+    return os.path.basename(named) if os.path.isabs(named) else named
 
 
 def _note(request: ModelRequest, script: str) -> Mapping[str, Any]:
