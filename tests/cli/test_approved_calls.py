@@ -61,10 +61,27 @@ def test_an_edit_is_checked_and_runs(pay: CommandLine) -> None:
     assert pay("approve", short, "--edit", "text=bye").out == "said: BYE\n"
 
 
+def test_a_wrong_response_is_refused_with_the_approval_the_key_and_what_to_type(
+    pay: CommandLine,
+) -> None:
+    returns = "{type: object, properties: {size: {type: integer}}, required: [size]}"
+    returning = FLOW.replace("    approval:", f"    returns: {returns}\n    approval:")
+    pay.write("pay.yaml", returning.replace("TEXT", "hello"))
+    [short] = pay("run", "pay.yaml", code=4).ids
+    respond = ("approvals", "decide", short, "--choice", "respond")
+
+    assert pay(*respond, "--value", '{"sise": 1}', code=3).err == (
+        f"error: {short}: the result of 'send': is missing 'size'\n"
+        """  give what the tool returns: --value '{"size": INTEGER}'\n"""
+    )
+    assert pay(*respond, "--value", '{"size": 1}').out == "said: {size: 1}\n"
+
+
 def test_show_why_and_graph_tell_of_it(pay: CommandLine) -> None:
     [short] = pay("run", "pay.yaml", code=4).ids
     shown = pay("approvals", "show", short).out
     assert "  text        hello  (may be edited)\n" in shown
+    assert f"  edit        flowengine approve {short} --edit text=VALUE\n" in shown
     assert re.search(r"^  call        send, sha256 [0-9a-f]{16}$", shown, re.M)
     assert "Call 'send'?" in pay("approvals", "list").out
     assert "Call 'send'?" in pay("why", pay.newest()).out

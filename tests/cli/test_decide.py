@@ -89,13 +89,21 @@ def test_each_hint_works_when_it_is_pasted(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["approve"], 3, "error: the form needs 'cost_center'\n  add --form cost_center=VALUE\n"),
+        (
+            ["approve"],
+            3,
+            "error: WAIT: the form needs 'cost_center'\n  add --form cost_center=VALUE\n",
+        ),
         (["approve", "--form", "cost_center=x"], 3, "cost_center"),
-        (["approve", "--form", "cost_centre=1"], 3, "error: the form has no field 'cost_centre'"),
+        (
+            ["approve", "--form", "cost_centre=1"],
+            3,
+            "error: WAIT: the form has no field 'cost_centre'",
+        ),
         (["approve", *APPROVE, "--edit", "amount=much"], 3, "'amount' must be a number, not 'much"),
         (["approve", *APPROVE, "--edit", "account=x"], 3, "'account' may not be edited"),
         (["approve", *APPROVE, "--form", "cost_center=1"], 2, "'cost_center' is given twice"),
-        (["reject"], 3, "error: 'reject' needs a comment\n  add --comment TEXT\n"),
+        (["reject"], 3, "error: WAIT: 'reject' needs a comment\n  add --comment TEXT\n"),
         (["approve", *APPROVE, "--attach", "none.png"], 3, "attachment none.png: there is no"),
         (
             ["approve", *APPROVE, "--attach", "fake.png"],
@@ -111,7 +119,7 @@ def test_an_answer_that_does_not_fit_names_the_field_and_leaves_the_question_ope
 
     done = flowengine(words[0], wait, *words[1:], code=code)
 
-    assert said in done.err
+    assert said.replace("WAIT", wait) in done.err
     assert len(flowengine("--json", "approvals", "list").json()) == 1
 
 
@@ -136,8 +144,9 @@ def test_only_assignees_decide_and_those_of_a_group_are_named_by_the_settings(
 
     refused = flowengine("approve", wait, *APPROVE, code=8)
 
-    assert "error: user:ana may not decide on 'Refund 80 EUR?': assignees are group:it" in (
-        refused.err
+    assert (
+        f"error: {wait}: user:ana may not decide on 'Refund 80 EUR?': assignees are group:it"
+        in (refused.err)
     )
     assert flowengine("approvals", "list", "--mine").out == ""
     assert flowengine("approve", wait, *APPROVE, "--as", "ben").out == "paid: 80\n"
@@ -285,6 +294,7 @@ def test_all_about_an_approval_is_shown_with_ways_to_answer(
         "  approve     flowengine approve WAIT --form cost_center=VALUE\n"
         "  reject      flowengine reject WAIT --comment TEXT\n"
         "  later       flowengine approvals decide WAIT --choice later\n"
+        "  edit        flowengine approve WAIT --form cost_center=VALUE --edit amount=VALUE\n"
     )
 
 

@@ -259,8 +259,10 @@ def _grant(arguments: Namespace) -> dict[str, Any] | None:
 
 
 def _readable(session: Session, wait: WaitInfo, message: str) -> str:
-    """Return an error with the short id of the wait, and times in a readable form."""
-    return when(message.replace(wait["id"], session.short_wait(wait["id"])))
+    """Return an error that names the wait by its short id, with times in a readable form."""
+    short = session.short_wait(wait["id"])
+    told = message.replace(wait["id"], short)
+    return when(told if short in told else f"{short}: {told}")
 
 
 def _as_dict(decision: Decision) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import clean, one_line, paint, table, when
-from flowengine.cli.views.waits import arguments, is_overdue, times
+from flowengine.cli.views.waits import answering, arguments, is_overdue, times
 from flowengine.cli.views.yaml_text import inline
 
 if TYPE_CHECKING:
@@ -119,6 +119,24 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
         yield from _choices(wait)
 
 
+def edits(wait: WaitInfo, short: str) -> Iterator[list[str]]:
+    """Yield the command that approves with an edit, if a field of the subject may be edited.
+
+    Args:
+        wait: What is asked.
+        short: Its id, as short as it can be.
+
+    Yields:
+        The words after `flowengine`.
+    """
+    late = "due" in wait and is_overdue(wait["due"])
+    names = [] if late else _editable(wait)
+    for choice in wait.get("choices", []):
+        if names and choice.get("counts_as") == "approve":
+            yield [*answering(wait, choice, short), "--edit", f"{names[0]}=VALUE"]
+            return
+
+
 def link_text(link: Mapping[str, Any]) -> str:
     """Return one link of the ownership chain of an approval in readable form."""
     if link["do"] == "escalated":
@@ -167,15 +185,22 @@ def _subject(wait: WaitInfo) -> Iterator[str]:
         yield _fact("call", wait["tool"])
     if "subject" not in wait:
         return
-    subject, edit = wait["subject"], wait.get("edit") or []
+    subject, may_be = wait["subject"], _editable(wait)
     if not isinstance(subject, dict):
         yield _fact("subject", _shown(subject))
         return
     bound = wait.get("bound", ())
     for name, value in subject.items():
-        may = "  (may be edited)" if edit is True or name in edit else ""
+        may = "  (may be edited)" if name in may_be else ""
         may = "  (fixed by the flow)" if name in bound else may
         yield _fact(name, f"{_shown(value)}{may}")
+
+
+def _editable(wait: WaitInfo) -> list[str]:
+    """Return the fields of the subject, as dotted paths, that a decision may change."""
+    subject, edit, bound = wait.get("subject"), wait.get("edit") or [], wait.get("bound", ())
+    fields = subject if isinstance(subject, dict) else {}
+    return [name for name in (fields if edit is True else edit) if name not in bound]
 
 
 def _preview(wait: WaitInfo) -> Iterator[str]:

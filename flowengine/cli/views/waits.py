@@ -116,7 +116,7 @@ def answers(session: Session, wait: WaitInfo, short: str) -> Iterator[tuple[str,
         for choice in wait.get("choices", []):
             if choice["id"] == "retry" and wait.get("ran") == "no":
                 continue  # resuming does that
-            yield str(choice["id"]), [*_deciding(wait, choice, short), *_filled(wait, choice)]
+            yield str(choice["id"]), answering(wait, choice, short)
     elif kind == "signal":
         with_data = _signals_with_data(session, wait["execution"])
         for one in wait.get("signals", []):
@@ -139,6 +139,11 @@ def undelivered(sent: dict[str, Any]) -> str:
     to = {"all": "all", "parent": "its parent"}.get(sent["to"], f"execution {sent['to']}")
     key = "" if sent["key"] is None else f" with key {sent['key']}"
     return one_line(f"signal {sent['signal']}{key} to {to}: {sent['why']}", 500)
+
+
+def answering(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:
+    """Return the words after `flowengine` that make a choice, with what it requires."""
+    return [*_deciding(wait, choice, short), *_filled(wait, choice)]
 
 
 def _deciding(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:

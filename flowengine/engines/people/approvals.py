@@ -337,9 +337,30 @@ def _response(wait: Mapping[str, Any], value: Any) -> Any:
     Raises:
         InputError: It is not what the tool returns.
     """
-    check_numbers(value, "the result")
-    schema = wait.get("returns")
-    return value if schema is None else validate(schema, value, "the result")
+    what, schema = f"the result of '{wait['tool']}'", wait.get("returns")
+    check_numbers(value, what)
+    if schema is None:
+        return value
+    try:
+        return validate(schema, value, what)
+    except InputError as error:
+        error.hint = error.hint or f"give what the tool returns: --value '{_outline(schema)}'"
+        raise
+
+
+def _outline(schema: Mapping[str, Any]) -> str:
+    """Return a value of a schema as one would type it, with types in place of values."""
+    types = schema.get("type", "json")
+    if types == "array":
+        return "[…]"
+    if types != "object":
+        return str(types).upper() if isinstance(types, str) else "JSON"
+    fields = schema.get("properties", {})
+    required = [(name, fields.get(name)) for name in schema.get("required", fields)]
+    parts = [
+        f'"{name}": {_outline(one) if isinstance(one, dict) else "JSON"}' for name, one in required
+    ]
+    return f"{{{', '.join(parts)}}}"
 
 
 def _edits(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
