@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flowengine.journal.store import Durability, Store
     from flowengine.kernel.commands import Run
     from flowengine.kernel.graph.specs import CompiledFlow
-    from flowengine.sdk import File
+    from flowengine.sdk import File, StepError
     from flowengine.settings import Settings
 
 
@@ -144,11 +144,18 @@ class Host:
             folder,
             self._may_go_on,
             self._tell_not_released,
+            self._tell_opened_ahead,
             [] if own is None else [own],
         )
 
     def _tell_not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
         self.on_not_released(execution, failed)
+
+    def _tell_opened_ahead(self, execution: str, name: str, error: StepError | None) -> None:
+        told: dict[str, Any] = {"name": name, "state": "ready" if error is None else "failed"}
+        if error is not None:
+            told["error"] = {"type": error.name or type(error).__name__, "message": error.message}
+        self.tell(Update(execution, "environment", told))
 
     def _may_go_on(self, execution: str) -> bool:
         """Return whether an execution exists and is open; its workspaces are then kept.

@@ -89,7 +89,7 @@ class Update(NamedTuple):
     execution: str
     kind: Literal[
         "event", "step", "wait", "text", "output", "part", "missed", "warning", "notify",
-        "undelivered", "end",
+        "undelivered", "environment", "end",
     ]  # fmt: skip
     data: Any
     """`event`: the journal entry as in `Engine.events`; `wait`: a `WaitInfo` that opened, changed
@@ -97,6 +97,7 @@ class Update(NamedTuple):
     lines of a step's program; `part`: `{address, part, text?, ...}`, of a reply that arrives;
     `missed`: `{count}`, how many of those a slow subscriber did not get; `warning`: `{text,
     address, left, ended}`, of a step that left something running; `notify`: `{wait, why, to}`;
-    `end`: the `Result`."""
+    `environment`: `{name, state, error?}`, of one that was opened in the background: it is `ready`,
+    or `failed`; `end`: the `Result`."""
     step: Observation | None = None
     """`step`: what happened to an activation."""

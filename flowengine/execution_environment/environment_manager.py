@@ -212,6 +212,28 @@ class EnvironmentManager:
             return [await self.async_ensure(specs[0], holder=holder)]
         return await background().wait(self._ensure_all(specs, holder))
 
+    def open_ahead(self, spec: Given) -> Future[None]:
+        """Begin to open an environment that will be needed, and return at once.
+
+        Whoever ensures it meanwhile waits for this opening. Nobody holds it before that: it stays
+        open until its owner is released or suspended, its `idle` is over, or its place is needed.
+
+        Args:
+            spec: A spec or its id.
+
+        Returns:
+            Done when it is open; it cannot be cancelled. Its error is the one that `ensure` would
+            raise, or `EnvironmentClosed` if it was released before it was open.
+
+        Raises:
+            EnvironmentClosed: The manager was closed, or belongs to another process.
+            SpecInvalid: It is invalid.
+        """
+        opening = self._acquisition.begin_ahead(self._books.record(spec))
+        if not self._swept:
+            self._sweep_once()
+        return opening
+
     def use(self, spec: Given, *, holder: str | None = None) -> Use:
         """Return a sync and async context manager that provides the resource and releases it.
 

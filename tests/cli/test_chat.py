@@ -210,12 +210,20 @@ def test_without_a_file_the_assistant_answers(crew: Path, flowengine: CommandLin
 
     assert done.code == 0
     assert done.out == "What can I do for you?\nIt is 42.\nIt is 43.\n"
-    opened = [line.split() for line in done.err.splitlines() if line.endswith("ready")]
-    assert sorted(opened) == [["code_env", "ready"], ["file_env", "ready"], ["workspace", "ready"]]
     assert '"value": 43' in done.err  # names last from message to message
     assert (crew / "n.txt").read_text() == "43"
     record = flowengine("--json", "show", flowengine.newest()).json()
     assert (record["flow"], record["labels"]) == ("assistant", {"model": "scripted/crew.yaml"})
+
+
+def states(done: Done) -> set[tuple[str, str]]:
+    """Return what was printed of environments that are opened at the start."""
+    lines = [line.strip().split("  ", 1) for line in done.err.splitlines()]
+    told = ("ready", "opens in the background")
+    return {(line[0], line[1]) for line in lines if line[-1] in told}
+
+
+AT_ONCE = {("code_env", "ready"), ("file_env", "ready"), ("workspace", "ready")}
 
 
 def test_environments_of_the_assistant_are_one_object_each(crew: Path) -> None:
@@ -243,6 +251,34 @@ def test_environments_of_the_assistant_are_one_object_each(crew: Path) -> None:
     first, second = [line for line in done.err.splitlines() if "PythonSandbox" in line]
     assert first.partition("[")[2] == second.partition("[")[2]
     assert all(kind in first for kind in ("Documents", "Browser", "Folder"))
+    background = {("web_env", "opens in the background"), ("web_env", "ready")}
+    assert states(done) == AT_ONCE | background
+
+
+def test_lazily_nothing_is_opened_before_it_is_used(crew: Path, flowengine: CommandLine) -> None:
+    done = chat(crew, "", "--lazy", "--model", "scripted/crew.yaml")
+
+    assert states(done) == set()
+    record = flowengine("--json", "show", flowengine.newest(), "--all").json()
+    assert "environments" not in {step["address"] for step in record["steps"]}
+
+
+def test_the_person_is_asked_while_a_browser_is_on_its_way(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A program that never becomes a browser keeps nobody from talking, nor from leaving."""
+    never = tmp_path_factory.mktemp("programs") / "never"
+    never.write_text("#!/bin/sh\nexec sleep infinity\n")
+    never.chmod(0o755)
+    with serving() as web:
+        on_the_web(tmp_path, web, f"{{program: {never}}}")
+    (tmp_path / "crew.yaml").write_text(CREW)
+
+    done = chat(tmp_path, "6 times 7?\n", "web.yaml", "--model", "scripted/crew.yaml")
+
+    assert (done.code, done.out) == (0, "What can I do for you?\nIt is 42.\n")
+    assert states(done) == AT_ONCE | {("web_env", "opens in the background")}
+    assert "web_env' is not open" not in done.err
 
 
 def on_the_web(folder: Path, web: Web, config: str = "{}") -> None:
@@ -299,7 +335,6 @@ def test_an_address_that_is_refused_is_not_opened(tmp_path: Path) -> None:
 
         assert done.out == "What can I do for you?\nFrom nine.\n"
         assert web.asked == []
-        assert "web_env" not in done.err
 
 
 def test_without_a_browser_the_assistant_is_told_why_and_works_on(
@@ -314,6 +349,9 @@ def test_without_a_browser_the_assistant_is_told_why_and_works_on(
     visited, opened, _ = told_of_calls(flowengine)
     assert "Open from nine." in visited
     assert "apt-get install chromium" in opened
+    [told] = [line for line in done.err.splitlines() if "is not open" in line]
+    assert told.startswith("warning: 'web_env' is not open, and is tried again when it is used: ")
+    assert "apt-get install chromium" in told
 
 
 @pytest.mark.parametrize(

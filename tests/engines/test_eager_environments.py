@@ -1,4 +1,6 @@
-"""Environments with `eager: true`: open before the first step, given back on every way out."""
+"""Environments with `eager`: opened before the first step or while the steps begin, and given back
+on every way out.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine
+from flowengine import Engine, Update
 from flowengine.errors import FlowFileError
 from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.sdk import EnvironmentStartFailed
-from tests.execution_environment.toy import Thing, Toy
+from tests.execution_environment.toy import Gate, Thing, Toy, until
 
 FUNCTIONS = """
 def use(toy):
@@ -198,6 +200,176 @@ steps: [{id: a, call: use}, {id: b, call: use}]
     assert (toy.opens, toy.releases) == (1, 1)
 
 
+# In the background
+
+BACKGROUND = "environments: {toy: {kind: toy, eager: background, on_wait: keep}}\n"
+PLAIN_THEN_USED = """
+steps:
+  - {id: a, python: "things:plain"}
+  - {id: b, python: "things:use", environments: [toy]}
+"""
+ASKED_THEN_USED = """
+steps:
+  - {id: a, approval: Go on?}
+  - {id: b, python: "things:use", environments: [toy]}
+"""
+
+
+async def fails(_request: object) -> Thing:
+    raise EnvironmentStartFailed("there is no such machine")
+
+
+def told(updates: list[Update]) -> list[tuple[str, str]]:
+    """Return what subscribers were told of environments in the background."""
+    return [
+        (one.data["name"], one.data.get("error", {}).get("message", one.data["state"]))
+        for one in updates
+        if one.kind == "environment"
+    ]
+
+
+def test_steps_begin_while_it_opens_and_the_first_that_uses_it_waits(toy: Toy) -> None:
+    gate = toy.open = Gate()
+    seen: list[Update] = []
+
+    def note(update: Update) -> None:
+        seen.append(update)
+        step = update.step
+        if step is not None and (step.address, step.status) == ("b", "running"):
+            assert toy.opens == 0
+            gate.open()
+
+    with Engine("store") as engine:
+        engine.subscribe(note)
+        result = engine.run(write(BACKGROUND + PLAIN_THEN_USED))
+
+    assert result.status == "succeeded"
+    assert (toy.opens, toy.releases) == (1, 1)
+    assert told(seen) == [("toy", "ready")]
+
+
+def test_what_cannot_be_opened_is_told_at_once_and_when_it_is_used(toy: Toy) -> None:
+    toy.open = fails
+    seen: list[Update] = []
+    with Engine("store") as engine:
+        engine.subscribe(seen.append)
+        result = engine.run(write(BACKGROUND + ASKED_THEN_USED))
+        until(lambda: told(seen))
+        last = engine.approve(result.waits[0]["id"]).result
+
+    assert told(seen) == [("toy", "there is no such machine")]
+    assert (result.status, toy.tries) == ("waiting", 2)
+    assert last is not None
+    assert last.error is not None
+    assert (last.error["step"], last.error["message"]) == ("b", "there is no such machine")
+
+
+def test_what_came_up_meanwhile_is_opened_by_the_step_that_uses_it(toy: Toy) -> None:
+    toy.open = fails
+    seen: list[Update] = []
+    with Engine("store") as engine:
+        engine.subscribe(seen.append)
+        [wait] = engine.run(write(BACKGROUND + ASKED_THEN_USED)).waits
+        until(lambda: told(seen))
+        toy.behave()
+        last = engine.approve(wait["id"]).result
+
+    assert last is not None
+    assert (last.status, toy.tries, toy.opens, toy.releases) == ("succeeded", 2, 1, 1)
+
+
+def test_one_that_has_to_be_open_comes_first(toy: Toy) -> None:
+    other = Toy("other")
+    other.open = fails
+    register_provider(other)
+    try:
+        with Engine("store") as engine:
+            result = engine.run(write(TWO.replace("toy, eager: true", "toy, eager: background")))
+    finally:
+        unregister_provider("other")
+
+    assert (result.status, toy.tries) == ("failed", 0)
+
+
+def test_people_are_asked_before_it_is_opened_in_the_background(toy: Toy) -> None:
+    asks = "environments: {toy: {kind: toy, eager: background, approval: required}}\n"
+    with Engine("store") as engine:
+        [wait] = engine.run(write(asks + PLAIN_THEN_USED)).waits
+        assert (wait["address"], toy.tries) == ("environments", 0)
+        last = engine.approve(wait["id"]).result
+
+    assert last is not None
+    assert (last.status, toy.opens, toy.releases) == ("succeeded", 1, 1)
+
+
+@pytest.mark.parametrize("how", ["end", "fail", "cancel", "close"])
+def test_it_is_not_opened_any_more_when_nobody_can_use_it(toy: Toy, how: str) -> None:
+    gate = toy.open = Gate()
+    seen: list[Update] = []
+    steps = {
+        "end": "{id: a, python: 'things:plain'}",
+        "fail": "{id: a, python: 'things:fail'}",
+        "cancel": "{id: a, approval: Go on?}",
+        "close": "{id: a, approval: Go on?}",
+    }
+    flow = f"""
+steps:
+  - {steps[how]}
+  - {{id: b, python: "things:use", environments: [toy], when: "${{{{ 1 > 2 }}}}"}}
+"""
+    with Engine("store") as engine:
+        engine.subscribe(seen.append)
+        result = engine.run(write(BACKGROUND + flow))
+        if how == "cancel":
+            assert gate.reached.wait(60)
+            engine.cancel(result.execution)
+        if how != "close":
+            assert engine.environments.list(scope="execution") == []
+
+    assert (toy.opens, told(seen)) == (0, [])
+
+
+@pytest.mark.parametrize("on_wait", ["keep", "release"])
+def test_while_the_execution_waits_it_goes_on_opening_only_if_it_is_kept(
+    toy: Toy, on_wait: str
+) -> None:
+    gate = toy.open = Gate()
+    flow = write(BACKGROUND.replace("keep", on_wait) + ASKED_THEN_USED)
+    with Engine("store") as engine:
+        [wait] = engine.run(flow).waits
+        opening = [one["state"] for one in engine.environments.list(scope="execution")]
+        assert opening == (["ensuring"] if on_wait == "keep" else ["declared"])
+        if on_wait == "keep":
+            gate.open()
+            until(lambda: engine.environments.list(scope="execution")[0]["state"] == "ready")
+        else:
+            toy.behave()
+        last = engine.approve(wait["id"]).result
+
+    assert last is not None
+    assert (last.status, toy.opens, toy.releases) == ("succeeded", 1, 1)
+    assert toy.tries == (1 if on_wait == "keep" else 2)
+
+
+def test_executions_of_a_session_share_it_while_it_opens(toy: Toy) -> None:
+    gate = toy.open = Gate()
+    session = BACKGROUND.replace("on_wait: keep", "scope: session, key: k")
+    with Engine("store") as engine:
+        waits = [
+            engine.run(write(session + ASKED_THEN_USED)).waits[0]["id"],
+            engine.run(write(session + ASKED_THEN_USED)).waits[0]["id"],
+        ]
+        gate.open()
+        for wait in waits:
+            last = engine.approve(wait).result
+            assert last is not None
+            assert last.status == "succeeded"
+        assert (toy.opens, toy.releases) == (1, 0)
+
+    assert (toy.opens, toy.releases) == (1, 1)
+
+
+@pytest.mark.parametrize("eager", ["true", "background"])
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -206,8 +378,10 @@ steps: [{id: a, call: use}, {id: b, call: use}]
         ("args: {type: object}", "'args' cannot be opened at the start"),
     ],
 )
-def test_what_cannot_be_opened_at_the_start_is_refused(toy: Toy, more: str, message: str) -> None:
-    flow = f"environments: {{toy: {{kind: toy, eager: true, {more}}}}}\n{AVOIDED}"
+def test_what_cannot_be_opened_at_the_start_is_refused(
+    toy: Toy, eager: str, more: str, message: str
+) -> None:
+    flow = f"environments: {{toy: {{kind: toy, eager: {eager}, {more}}}}}\n{AVOIDED}"
 
     with Engine("store") as engine, pytest.raises(FlowFileError, match=message):
         engine.load(write(flow))

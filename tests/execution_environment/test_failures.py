@@ -19,25 +19,9 @@ from flowengine.sdk import (
     EnvironmentUnavailable,
 )
 from flowengine.sdk.environments import Request, background
-from tests.execution_environment.toy import SPEC, FakeClock, Heard, Thing, Toy, until
+from tests.execution_environment.toy import SPEC, FakeClock, Gate, Heard, Thing, Toy, until
 
 Make = Callable[..., EnvironmentManager]
-
-
-class Gate:
-    """Holds up opening until it is let go; both ends are on the background loop."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-        self._go = asyncio.Event()
-
-    def open(self) -> None:
-        background().loop.call_soon_threadsafe(self._go.set)
-
-    async def __call__(self, request: Request) -> Thing:
-        self.reached.set()
-        await self._go.wait()
-        return Thing(request)
 
 
 def test_any_number_at_once_make_one(manager: EnvironmentManager, toy: Toy) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from concurrent.futures import wait
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -68,6 +69,14 @@ class Schedules(RuleBasedStateMachine):
         self.held[handle.number] = handle
         return handle
 
+    @rule(spec=st.sampled_from(SPECS))
+    def open_ahead(self, spec: dict[str, Any]) -> None:
+        opening = self.manager.open_ahead(spec)
+        while not opening.done():  # as in `ensure`
+            wait([opening], timeout=0.02)
+            if self.manager._books.places.waiting:
+                self.clock.advance(5)
+
     @rule(handle=consumes(handles), times=st.integers(1, 2))
     def release(self, handle: Handle | None, times: int) -> None:
         for _ in range(times if handle else 0):
@@ -85,7 +94,7 @@ class Schedules(RuleBasedStateMachine):
             assert handle.given_back
 
     @rule(seconds=st.sampled_from([1, 9, 30, 60, 100]))
-    def wait(self, seconds: float) -> None:
+    def let_pass(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
     @rule(spec=st.sampled_from(SPECS))

@@ -140,6 +140,22 @@ class Toy(Provider[Any]):
         await self.release(resource)
 
 
+class Gate:
+    """Holds up opening until it is let go; both ends are on the background loop."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self._go = asyncio.Event()
+
+    def open(self) -> None:
+        background().loop.call_soon_threadsafe(self._go.set)
+
+    async def __call__(self, request: Request) -> Thing:
+        self.reached.set()
+        await self._go.wait()
+        return Thing(request)
+
+
 class FakeClock:
     """Time that moves only when it is told to."""
 

@@ -25,6 +25,7 @@ VARIABLE = "FLOWENGINE_MODEL"
 HELP = "talk with an agent of a flow file, or with the built-in assistant; the conversation is kept"
 EXAMPLE = """\
 flowengine chat
+flowengine chat --lazy
 flowengine chat support.yaml
 flowengine chat support.yaml --agent billing --model openai/gpt-4o
 flowengine chat --resume 01k8xq7mf4jb"""
@@ -40,6 +41,11 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--agent", metavar="NAME", help="which of its agents")
     parser.add_argument("--resume", metavar="ID", help="an earlier conversation")
+    parser.add_argument(
+        "--lazy",
+        action="store_true",
+        help="open no environment at the start, whatever the file says, but when it is used",
+    )
     read.add_model(parser)
     parser.add_argument(
         "-i",
@@ -76,7 +82,11 @@ def run(arguments: Namespace) -> int:
 
         talk = Talk(session)
         call = _resumed(session) if arguments.file is None else _begun(session, labels)
-        result = drive_and_ask(session, call, Chat(session, talk), talk)
+        end = session.engine.subscribe(talk.came)
+        try:
+            result = drive_and_ask(session, call, Chat(session, talk), talk)
+        finally:
+            end()
         if result is None:
             return 0
         if result.ended:
@@ -92,7 +102,7 @@ def _begun(session: Session, labels: dict[str, str]) -> Callable[[], Result]:
     from flowengine.flow.building.conversation import conversation
 
     arguments, engine = session.arguments, session.engine
-    flow = engine.load(conversation(arguments.file, arguments.agent))
+    flow = engine.load(conversation(arguments.file, arguments.agent, lazy=arguments.lazy))
     tell_host_steps(session, flow)
     inputs = read.inputs(flow.inputs, arguments.input)
     return lambda: engine.run(flow, inputs, labels=labels)

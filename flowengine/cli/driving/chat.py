@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from flowengine.cli.session import Session
     from flowengine.engines.infos import WaitInfo
+    from flowengine.engines.results import Update
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.graph.specs import StepSpec
 
@@ -46,6 +47,8 @@ class Talk(Progress):
         self.shown = ""
         """What was said since the person's last message."""
         self._open: set[str] = set()
+        self._came: dict[str, Update] = {}
+        """What came of environments that are opened in the background, by name, until shown."""
         self._replies = Arriving(self._write, self._end_line, self._broke_off)
 
     def __exit__(self, *_: object) -> None:
@@ -56,6 +59,29 @@ class Talk(Progress):
         """Show a line."""
         self._replies.end_line()
         super().line(text)
+
+    def __call__(self, update: Update) -> None:
+        """Handle an update while the conversation is driven."""
+        super().__call__(update)
+        if update.kind == "step":
+            self.catch_up()
+
+    def environment(self, update: Update) -> None:
+        """Show nothing now: `came` is told too."""
+
+    def came(self, update: Update) -> None:
+        """Take an update at any time, from any thread; it is shown between other lines."""
+        if update.kind == "environment":
+            self._came[update.data["name"]] = update
+
+    def catch_up(self) -> None:
+        """Show what came of environments that are opened in the background."""
+        for name in self._open.intersection([*self._came]):
+            update = self._came.pop(name)
+            if update.data["state"] == "failed":
+                super().environment(update)
+            else:
+                self.line(paint(f"  {clean(name)}  ready", "dim"))
 
     def head(self, execution: str) -> None:
         """Name nothing: there is one conversation."""
@@ -79,12 +105,14 @@ class Talk(Progress):
             self.line(paint(f"  {clean(spec['id'])}  {one_line(told, 100)}", "dim"))
 
     def _opened(self, spec: StepSpec) -> None:
-        """Say once which environments are open from the start."""
+        """Say once which environments are open from the start, or are being opened."""
         named: Any = spec["input"]
+        later: Any = spec["task"].get("background", ())
         for name in named[1]["environments"][1]:
             if name not in self._open:
                 self._open.add(name)
-                self.line(paint(f"  {clean(name)}  ready", "dim"))
+                state = "opens in the background" if name in later else "ready"
+                self.line(paint(f"  {clean(name)}  {state}", "dim"))
 
     def _output(self, address: str, stream: str, text: str) -> None:
         if stream == "stdout":
@@ -126,6 +154,7 @@ class Chat(Dialogue):
             return super()._ask(wait)
         self._show(str(wait.get("title", "")))
         while True:
+            self.talk.catch_up()
             said = self._read("> ").strip()
             if not said:
                 continue
@@ -134,6 +163,7 @@ class Chat(Dialogue):
             if said == "/quit":
                 raise EOFError
             self._command(said, wait["execution"])
+        self.talk.catch_up()
         self.talk.shown = ""
         form = {"answer": "" if said == "/end" else said}
         try:

@@ -86,6 +86,8 @@ class Progress:
             self.line(paint(f"… {count} pieces of replies are not shown", "dim"))
         elif update.kind == "undelivered":
             self.line(paint(f"not delivered: {undelivered(update.data)}", "yellow"))
+        elif update.kind == "environment":
+            self.environment(update)
         elif self._quiet:
             return
         elif update.kind == "step" and update.step is not None:
@@ -97,6 +99,14 @@ class Progress:
     def line(self, text: str) -> None:
         """Show a line."""
         err(text)
+
+    def environment(self, update: Update) -> None:
+        """Show that an environment could not be opened in the background."""
+        if update.data["state"] == "failed":
+            name, error = clean(update.data["name"]), update.data["error"]
+            why = one_line(f"{error['type']}: {error['message']}", 500)
+            told = f"'{name}' is not open, and is tried again when it is used: {why}"
+            self.line(f"{paint('warning:', 'yellow')} {told}")
 
     def text(self, text: str) -> None:
         """Show what a step prints. It belongs to the results."""

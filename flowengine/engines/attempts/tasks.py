@@ -189,7 +189,8 @@ class Task:
 
         run = context.run
         try:
-            had = await environments.have(context.execution, run, self.secrets.references)
+            later = self._constants.get("background", ()) if kind is None else ()
+            had = await environments.have(context.execution, run, self.secrets.references, later)
         except NotAgain as error:
             raise self._failed(error.why, "no") from error.why
         context.environments = had.environments

@@ -8,7 +8,8 @@ Nothing here is loaded before a flow uses an environment, or a step has to be aw
 from __future__ import annotations
 
 from _thread import allocate_lock
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.environments.opened import Had, NotAgain, Opened
@@ -23,12 +24,15 @@ from flowengine.engines.environments.requests import (
 from flowengine.engines.environments.specs import name_with_args
 from flowengine.kernel.commands import Run
 from flowengine.sdk import (
+    EnvironmentClosed,
     EnvironmentFailure,
     SecretMissing,
+    StepError,
 )
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Future
     from pathlib import Path
 
     from flowengine.execution_environment import EnvironmentManager, Handle, NotReleased, Report
@@ -51,6 +55,8 @@ class Environments:
             nothing survives the process.
         wanted: Says whether an execution may still go on.
         on_not_released: Told of what could not be closed: of which execution, and what.
+        on_opened_ahead: Told of what was to be opened in the background: of which execution, its
+            name, and why it could not be opened; None: it is open.
         guarded: Folders that no sandbox may see.
     """
 
@@ -59,6 +65,7 @@ class Environments:
         folder: Callable[[], str] | None,
         wanted: Callable[[str], bool],
         on_not_released: Callable[[str, Sequence[NotReleased]], None],
+        on_opened_ahead: Callable[[str, str, StepError | None], None],
         guarded: Sequence[str] = (),
     ) -> None:
         self._folder = folder
@@ -68,6 +75,7 @@ class Environments:
         self._making = allocate_lock()
         self._temporary: Path | None = None
         self._on_not_released = on_not_released
+        self._on_opened_ahead = on_opened_ahead
         self._kept: dict[tuple[Scope, str], dict[str, Handle]] = {}
         """(scope, owner) → the holds that are kept for it, by id of the opening."""
         self._owners: dict[str, dict[tuple[Scope, str], None]] = {}
@@ -100,13 +108,21 @@ class Environments:
                     )
         return self._found
 
-    async def have(self, context: ExecutionContext, run: Run, secrets: Mapping[str, Plain]) -> Had:
+    async def have(
+        self,
+        context: ExecutionContext,
+        run: Run,
+        secrets: Mapping[str, Plain],
+        later: Collection[str] = (),
+    ) -> Had:
         """Open what an attempt asks for, all of it or nothing.
 
         Args:
             context: The execution.
             run: The attempt.
             secrets: Where the secrets of the flow come from.
+            later: Names of what is only begun to be opened, once the rest is open: the attempt does
+                not get it.
 
         Returns:
             What it has, to be given back by `give_back`.
@@ -116,6 +132,10 @@ class Environments:
             EnvironmentFailure: It cannot be had.
             SecretMissing: It needs a secret that is not there.
         """
+        uses = run.environments
+        if later:
+            now = {name: use for name, use in uses.items() if name not in later}
+            run = run._replace(environments=now)
         names = list(run.environments)
         if context.id in self._ending:
             await self._let_end(context.id, run)
@@ -131,6 +151,8 @@ class Environments:
             name: Opened(handle, self._is_fresh(context.id, handle))
             for name, handle in zip(names, handles, strict=True)
         }
+        for name in later:
+            self._open_ahead(context, run, name, uses[name], secrets)
         return Had(opened, holds)
 
     @property
@@ -247,6 +269,33 @@ class Environments:
         # Somebody else has released the scope of one: all are declared again.
         self._requests.forget_all()
         return await self._ask(context, run, secrets)
+
+    def _open_ahead(
+        self,
+        context: ExecutionContext,
+        run: Run,
+        name: str,
+        use: Mapping[str, Plain],
+        secrets: Mapping[str, Plain],
+    ) -> None:
+        """Begin to open an environment for whoever uses it first."""
+        if use["scope"] != SESSION:
+            self._owners.setdefault(context.id, {})[EXECUTION, context.id] = None
+        try:
+            opening = self.manager.open_ahead(self._requests.of(context, run, use, secrets))
+        except EnvironmentFailure as error:
+            if error.type != "UnknownEnvironment":
+                raise
+            self._requests.forget_all()
+            opening = self.manager.open_ahead(self._requests.of(context, run, use, secrets))
+        opening.add_done_callback(partial(self._tell_opened, context.id, name))
+
+    def _tell_opened(self, execution: str, name: str, opening: Future[None]) -> None:
+        """Tell what came of an opening that nobody waits for, unless its owner has let it go."""
+        error = opening.exception()
+        if not isinstance(error, EnvironmentClosed):
+            assert error is None or isinstance(error, StepError)
+            self._on_opened_ahead(execution, name, error)
 
     async def _let_end(self, execution: str, run: Run) -> None:
         """Wait for regions that are being closed and had what this attempt opens for another."""

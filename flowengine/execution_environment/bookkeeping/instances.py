@@ -23,14 +23,17 @@ if TYPE_CHECKING:
     from flowengine.policy_approval import Answer
 
 
+_OPENING = frozenset({"declared", "pending_approval", "ensuring"})
 _GONE = frozenset({"releasing", "released", "failed"})
 
 
 class Waiter(NamedTuple):
     """Somebody who waits until it is open."""
 
-    future: Future[Handle]
+    future: Future[Handle | None]
     holder: str | None
+    holds: bool = True
+    """Whether it gets a hold; otherwise it has begun what others will need, and cannot leave."""
 
 
 class Record:
@@ -100,6 +103,8 @@ class Instance:
         """A slow check, shared by all callers."""
         self.withdrawn = False
         """Whether the opening was told to stop."""
+        self.parked = False
+        """Whether its owner has begun to wait before it was open."""
         self.ended: Future[None] = Future()
         """Done when nothing is left of it, or it could not be closed."""
         self.place = False
@@ -119,6 +124,16 @@ class Instance:
         """Move to another state."""
         check(self.state, state)
         self.state = state
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether it is still being opened."""
+        return self.state in _OPENING
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it is being opened and nobody needs it yet."""
+        return self.is_opening and not any(waiter.holds for waiter in self.waiters)
 
     def stop_timer(self, name: str) -> None:
         """Cancel a scheduled action."""

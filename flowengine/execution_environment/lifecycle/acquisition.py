@@ -69,6 +69,22 @@ class Acquisition:
             if found is not None:
                 return found
 
+    def begin_ahead(self, record: Record) -> Future[None]:
+        """Begin to open the environment of a spec, unless it is open; nobody holds it yet.
+
+        Args:
+            record: The spec.
+
+        Returns:
+            Done when it is open.
+
+        Raises:
+            EnvironmentClosed: The manager was closed, or belongs to another process.
+        """
+        with self.books.lock:
+            self.books.check_usable()
+            return self.openings.announce(record.current or self.openings.start(record))
+
     async def have(self, record: Record, holder: str | None) -> Handle:
         """Return a hold on the environment of a spec; for any loop."""
         found = self.begin(record, holder)

@@ -54,15 +54,27 @@ class ClosingTasks:
                 return self.close(instance)
             if instance.state != "ready":
                 return instance.closing
-            idle = instance.record.declared.spec.idle
-            if idle is None:
+            if instance.record.declared.spec.idle is None:
                 return self.close(instance)
-            instance.stop_timer("idle")
+            self._let_idle(instance)
+            return instance.closing
+
+    def rest(self, instance: Instance) -> None:
+        """Leave open what was opened ahead: nobody holds it yet; called under the lock."""
+        if instance.parked:
+            self.park(instance)
+        else:
+            self._let_idle(instance)
+
+    def _let_idle(self, instance: Instance) -> None:
+        """Leave open what nobody holds: as long as its spec says, and its place is not needed."""
+        instance.stop_timer("idle")
+        idle = instance.record.declared.spec.idle
+        if idle is not None:
             instance.timers["idle"] = self.around.clock.call_later(
                 idle, partial(self._close_if_unheld, instance)
             )
-            self.make_room()
-            return instance.closing
+        self.make_room()
 
     def park(self, instance: Instance) -> Future[str | None] | None:
         """Release all holds for a wait: close it, or keep it as long as its spec says.

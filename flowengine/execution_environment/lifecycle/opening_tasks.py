@@ -75,10 +75,22 @@ class OpeningTasks:
 
     def wait_for(self, instance: Instance, holder: str | None) -> Future[Handle]:
         """Return a future of a hold on what is being opened; called under the lock."""
-        waiter = Waiter(Future(), holder)
+        future: Future[Any] = Future()
+        waiter = Waiter(future, holder)
         instance.waiters.append(waiter)
-        waiter.future.add_done_callback(partial(self._left, instance, waiter))
-        return waiter.future
+        instance.parked = False
+        future.add_done_callback(partial(self._left, instance, waiter))
+        return future
+
+    def announce(self, instance: Instance) -> Future[None]:
+        """Return what tells that it is open, without a hold on it; called under the lock."""
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        if instance.is_opening:
+            instance.waiters.append(Waiter(future, None, holds=False))
+        else:
+            future.set_result(None)
+        return future
 
     def _left(self, instance: Instance, waiter: Waiter, future: Future[Handle]) -> None:
         """Stop an opening that nobody waits for any more."""
@@ -93,7 +105,7 @@ class OpeningTasks:
     def withdraw(self, instance: Instance) -> None:
         """Stop an opening; its result is closed."""
         with self.books.lock:
-            if instance.state not in {"declared", "pending_approval", "ensuring"}:
+            if not instance.is_opening:
                 return
             instance.withdrawn = True
             if instance.record.current is instance:
@@ -140,20 +152,31 @@ class OpeningTasks:
             if instance.workspace is not None:
                 self.around.workspaces.note_ready(instance.workspace)
         with self.books.lock:
-            wanted = [w for w in instance.waiters if w.future.set_running_or_notify_cancel()]
+            wanted = [waiter for waiter in instance.waiters if _stays(waiter)]
             instance.waiters.clear()
             self.books.move(instance, "ready")
-            given = [(w.future, self.books.hold(instance, w.holder)) for w in wanted]
+            given = [
+                (w.future, self.books.hold(instance, w.holder) if w.holds else None) for w in wanted
+            ]
             if instance.withdrawn or not given:
                 self._closings.close(instance)
-            elif (most := instance.record.declared.spec.max_age) is not None:
-                retire = partial(self._closings.retire, instance)
-                instance.timers["age"] = self.around.clock.call_later(most, retire)
+            else:
+                self._set_age(instance)
+                if not instance.holds:
+                    self._closings.rest(instance)
+            closed = instance.state != "ready"
         for future, handle in given:
-            if handle.given_back:
+            if closed or (handle is not None and handle.given_back):
                 future.set_exception(_closed(instance))
             else:
                 future.set_result(handle)
+
+    def _set_age(self, instance: Instance) -> None:
+        """See to it that it is retired when it is too old."""
+        most = instance.record.declared.spec.max_age
+        if most is not None:
+            retire = partial(self._closings.retire, instance)
+            instance.timers["age"] = self.around.clock.call_later(most, retire)
 
     async def _failed(self, instance: Instance, error: StepError) -> None:
         """Report to everybody who waits why it could not be opened, and leave nothing behind."""
@@ -171,7 +194,7 @@ class OpeningTasks:
         await self._closings.unmount(instance)
         instance.ended.set_result(None)
         for waiter in waiters:
-            if waiter.future.set_running_or_notify_cancel():
+            if _stays(waiter):
                 waiter.future.set_exception(_copy(error))
 
     async def _stopped(self, instance: Instance) -> None:
@@ -187,7 +210,7 @@ class OpeningTasks:
         await self._closings.unmount(instance)
         instance.ended.set_result(None)
         for waiter in waiters:
-            if waiter.future.set_running_or_notify_cancel():
+            if _stays(waiter):
                 waiter.future.set_exception(_closed(instance))
 
     def _leave(self, instance: Instance) -> list[Waiter]:
@@ -232,6 +255,11 @@ class OpeningTasks:
             writable = getattr(handle.resource, "writable", True) is not False
             mounts[inside] = Mounted(Path(folder), writable)
         return mounts
+
+
+def _stays(waiter: Waiter) -> bool:
+    """Return whether a waiter still waits; from now on it cannot leave."""
+    return not waiter.holds or waiter.future.set_running_or_notify_cancel()
 
 
 def _copy(error: StepError) -> StepError:

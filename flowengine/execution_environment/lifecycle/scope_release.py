@@ -71,6 +71,11 @@ class ScopeRelease:
         with self._books.lock:
             instances = self._books.of_owner(scope, owner_id)
         for instance in instances:
+            if instance.is_ahead and instance.record.declared.on_wait == "release":
+                self._openings.withdraw(instance)
+                await settled(instance.ended)
+                continue
+            instance.parked = instance.is_ahead
             closing = self._closings.park(instance)
             if closing is not None:
                 await settled(closing)

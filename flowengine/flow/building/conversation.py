@@ -18,12 +18,15 @@ KEPT = (
 """What of a file a conversation has too; its steps and what belongs to them are left out."""
 
 
-def conversation(path: str | PathLike[str], agent: str | None = None) -> Flow:
+def conversation(
+    path: str | PathLike[str], agent: str | None = None, *, lazy: bool = False
+) -> Flow:
     """Return a flow in which an agent of a file talks with a person.
 
     Args:
         path: The flow file, or one with declarations only.
         agent: Which one, by its name; None: that of the first step that runs one, or the only one.
+        lazy: Its environments are opened when they are used, whatever the file says.
 
     Returns:
         The flow; it takes the inputs of the file.
@@ -45,12 +48,22 @@ def conversation(path: str | PathLike[str], agent: str | None = None) -> Flow:
     if agent is not None and agent not in names and "." not in agent:
         raise InputError(f"{path} declares no agent {agent!r}", hint=did_you_mean(agent, names))
     flow.head = {key: one for key, one in flow.head.items() if key in KEPT}
+    environments = flow.head.get("environments")
+    if lazy and isinstance(environments, Mapping):
+        flow.head["environments"] = {name: _lazy(one) for name, one in environments.items()}
     flow.steps.clear()
     flow.cleanup.clear()
     words: dict[str, Any] = {"agent": {"name": name, "chat": True}}
     flow.step(STEP, **words)
     flow.head["outputs"] = {"last": f"${{{{ steps.{STEP}.output }}}}"}
     return flow
+
+
+def _lazy(environment: Any) -> Any:
+    """Return the declaration of an environment without its `eager`."""
+    if not isinstance(environment, Mapping):
+        return environment
+    return {key: value for key, value in environment.items() if key != "eager"}
 
 
 def _run_by(flow: Flow) -> list[str]:

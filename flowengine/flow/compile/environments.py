@@ -48,6 +48,14 @@ class Declared(NamedTuple):
     """What people are asked before it is opened; sees `args` too."""
 
 
+class Eager(NamedTuple):
+    """An environment that is opened at the start."""
+
+    use: Typed
+    waits: bool
+    """Whether the steps of the flow begin only when it is open."""
+
+
 class Environments:
     """The environments of a file, as one flow uses them.
 
@@ -62,7 +70,7 @@ class Environments:
         self.report = scope.report
         self._beside: dict[File, Environments] = {}
         self.used: set[str] = set()
-        self._eager: dict[str, Typed] = {}
+        self._eager: dict[str, Eager] = {}
         """What users of this file's environments want open from the start, by name."""
         self._declared: dict[str, Declared | None] = {}
         self._names_inputs: set[str] = set()
@@ -81,7 +89,7 @@ class Environments:
             self._beside[file] = Environments(self.scope.of_file(file))
         return self._beside[file]
 
-    def eager(self) -> dict[str, Typed]:
+    def eager(self) -> dict[str, Eager]:
         """Return the environments that the flow wants open from its start, by name."""
         found = dict(self._eager)
         for beside in self._beside.values():
@@ -139,7 +147,8 @@ class Environments:
         own = "step" if by_tool and not model.eager else "execution"
         used = _of_scope(model.scope or own, found)
         if model.eager:
-            there._eager[there._key_of(inner)] = used
+            waits = model.eager is True
+            there._eager[there._key_of(inner)] = Eager(used, waits)
         if found.args is None:
             return used
         given_args = {key: typed.value for key, typed in arguments.items()}

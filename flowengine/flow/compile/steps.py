@@ -6,6 +6,7 @@ See docs/language.md: Steps.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import reduce
 from operator import or_
 
@@ -15,7 +16,7 @@ from flowengine.flow.compile.actions import Actions
 from flowengine.flow.compile.call_requests import of_compensation
 from flowengine.flow.compile.calls import Calls
 from flowengine.flow.compile.edges import Edges
-from flowengine.flow.compile.environments import give
+from flowengine.flow.compile.environments import Eager, give
 from flowengine.flow.compile.expressions import NULL, Expressions, Typed
 from flowengine.flow.compile.nullability import (
     NONE,
@@ -172,7 +173,7 @@ class Steps:
         self.plan.body(body)["final"] = len(self.plan.flow["steps"])
         self.plan.flow["steps"].append(hidden)
 
-    def open_first(self, environments: dict[str, Typed]) -> None:
+    def open_first(self, environments: Mapping[str, Eager]) -> None:
         """Write the hidden step that opens environments before the first steps.
 
         Args:
@@ -190,7 +191,9 @@ class Steps:
             effect="idempotent",
             at=[place.line, place.column],
         )
-        give(hidden, ["const", None], environments)
+        give(hidden, ["const", None], {name: one.use for name, one in environments.items()})
+        if later := [name for name, one in environments.items() if not one.waits]:
+            hidden["task"] = {"background": later}
         self.plan.body(0)["opens"] = len(self.plan.flow["steps"])
         self.plan.flow["steps"].append(hidden)
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainValidator
 
 from flowengine.flow.models.actions import AskFirst
 from flowengine.flow.models.base import Part, Problem
 from flowengine.flow.models.schemas import Schema
-from flowengine.flow.models.types import Duration, Template, Text, Value
+from flowengine.flow.models.types import AsSchema, Duration, Template, Text, Value, wrong
+
+BACKGROUND = "background"
+"""For `eager`: it is opened at the start, while the steps begin."""
+
+
+def _at_start(value: Any) -> bool | str:
+    if not isinstance(value, bool) and value != BACKGROUND:
+        wrong(f"true, false or {BACKGROUND!r}", value)
+    return value  # type: ignore[no-any-return]
 
 
 class Environment(Part):
@@ -67,8 +76,14 @@ class Environment(Part):
     keep_for: Duration = Field(
         default="1h", description="How long `keep` keeps it.", examples=["10m"]
     )
-    eager: bool = Field(
-        default=False, description="Whether it is opened at the start.", examples=[True]
+    eager: Annotated[
+        bool | str,
+        PlainValidator(_at_start),
+        AsSchema({"enum": [True, False, BACKGROUND]}),
+    ] = Field(
+        default=False,
+        description="Whether it is opened at the start; `background`: the steps begin meanwhile.",
+        examples=[True, BACKGROUND],
     )
     provider: Text | list[Text] | None = Field(
         default=None,
@@ -86,7 +101,7 @@ class Environment(Part):
         if "key" in given and given.get("scope") != "session":
             message = "only an environment of scope 'session' has a 'key'"
             yield Problem("key", "E103", message, "leave it out, or say 'scope: session'")
-        if given.get("eager") is True:
+        if given.get("eager") in (True, BACKGROUND):
             yield from _eager_problems(given)
 
 
