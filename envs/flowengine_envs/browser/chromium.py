@@ -30,7 +30,31 @@ ARRIVING = "downloads"
 _CLOSING = 5.0
 """Seconds for closing a profile; a process in which that takes longer is given to nobody else."""
 _NOBODY = "http://127.0.0.1:9/"
+_FEATURES_OFF = (
+    # Windows are never seen, but their toolbar and address bar would be pages with a process.
+    "InitialWebUI",
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxPopup",
+    # What Playwright turns off: Chromium heeds only the last list.
+    "AimEnabled",
+    "AvoidCorsURLLoaderRestartOnRedirect",
+    "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "DestroyProfileOnBrowserClose",
+    "HttpsFirstBalancedModeAutoEnable",
+    "HttpsUpgrades",
+    "LensOverlay",
+    "MediaRouter",
+    "NetworkTimeServiceQuerying",
+    "OptimizationHints",
+    "PaintHolding",
+    "PreconnectToSearch",
+    "TcpPortRandomizationWin",
+    "ThirdPartyStoragePartitioning",
+    "msEdgeUpdateLaunchServicesPreferredVersion",
+    "msForceBrowserSignIn",
+)
 _ARGUMENTS = (
+    f"--disable-features={','.join(_FEATURES_OFF)}",
     # What Chromium would tell and ask its maker, although it is told not to.
     f"--component-updater=url-source={_NOBODY}",
     f"--autofill-server-url={_NOBODY}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -89,6 +90,22 @@ def inner_processes(browser: Browser) -> list[int]:
         below += sorted(children)
         first = children
     return [pid for pid in below if b"chromium" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+
+
+def test_no_process_draws_the_window_of_a_browser(alone: Browser) -> None:
+    commands = [command(pid) for pid in inner_processes(alone)]
+    assert any("--type=renderer" in each for each in commands)
+    assert not [each for each in commands if "--top-chrome-webui" in each]
+
+
+def test_what_playwright_turns_off_stays_off(alone: Browser) -> None:
+    [first] = [each for each in map(command, inner_processes(alone)) if "--no-startup" in each]
+    playwright, ours = re.findall(r"--disable-features=(\S+)", first)
+    assert set(playwright.split(",")) <= set(ours.split(","))
 
 
 def test_a_new_browser_shows_a_blank_page(own: Browser) -> None:
