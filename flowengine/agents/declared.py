@@ -189,7 +189,7 @@ def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -
     if how in REDUCTIONS:
         return Reducer(most, summarizes=how == "summarize")
     loc: Loc = (*agent.loc, "context", "reduce")
-    found = agent.home.tools(how, loc, environments)
+    found = agent.home.tools(how, loc, environments, REDUCTIONS)
     if not found:
         return None
     [tool, *_] = found

@@ -70,7 +70,11 @@ class Declarations(Protocol):
         """
 
     def tools(
-        self, pattern: str, loc: Loc, environments: Mapping[str, Mapping[str, Plain]] = ...
+        self,
+        pattern: str,
+        loc: Loc,
+        environments: Mapping[str, Mapping[str, Plain]] = ...,
+        words: Sequence[str] = ...,
     ) -> list[DeclaredTool]:
         """Return the tools that a name or glob means; that there are none is reported.
 
@@ -79,6 +83,7 @@ class Declarations(Protocol):
             loc: Where it stands.
             environments: What they may work in: name → `{environment: arguments}`. Each takes what
                 it has a use for.
+            words: What may stand there in place of a tool, to be told where there is none.
         """
 
     def text(self, path: str, loc: Loc) -> str:

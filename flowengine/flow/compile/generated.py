@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from types import MappingProxyType
@@ -111,7 +111,11 @@ class FileDeclarations:
         return Declared(inner, content, (section, inner), there, prefix)
 
     def tools(
-        self, pattern: str, loc: Loc, environments: Uses = MappingProxyType({})
+        self,
+        pattern: str,
+        loc: Loc,
+        environments: Uses = MappingProxyType({}),
+        words: Sequence[str] = (),
     ) -> list[DeclaredTool]:
         """Return the tools that a name or glob means."""
         is_glob = not GLOB.isdisjoint(pattern)
@@ -119,7 +123,7 @@ class FileDeclarations:
         if server is not None:
             return self._of_server(pattern, *server, loc)
         if not is_glob:
-            found = self._tool(pattern, loc, environments)
+            found = self._tool(pattern, loc, environments, words)
             return [] if found is None else [found]
         kind = pattern.partition(".")[0]  # `*s` means no tool that the file does not name
         says_kind_only = pattern[len(kind) :][1:2] in GLOB
@@ -157,12 +161,15 @@ class FileDeclarations:
         owner = self.program.files.owner(self.file, "tools", name, ())
         return None if owner is None else owner[0].model.tools.get(owner[1])
 
-    def _tool(self, name: str, loc: Loc, offered: Uses) -> DeclaredTool | None:
+    def _tool(
+        self, name: str, loc: Loc, offered: Uses, words: Sequence[str] = ()
+    ) -> DeclaredTool | None:
         """Return a tool by its name.
 
         Args:
             loc: Where it is named.
             offered: Environments that it may work in.
+            words: What may stand there in place of a tool.
         """
         model = self._model(name)
         kind, _, tool = name.partition(".")
@@ -173,7 +180,7 @@ class FileDeclarations:
                 works_in = taken_by_brought(tools.environments, told, offered)
                 return DeclaredTool(name, told["description"], told["args"], {}, modifiers=works_in)
             return None
-        callee = tools.find(name, loc or self.use[1])
+        callee = tools.find(name, loc or self.use[1], words)
         if callee is None or model is None:
             return None
         modifiers: dict[str, Any] = {}

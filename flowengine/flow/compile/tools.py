@@ -8,7 +8,7 @@ depends on the call is a value over `args`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from flowengine import registry
 from flowengine.flow.compile.arguments import Arguments, check_arguments
@@ -66,12 +66,13 @@ class Tools:
 
     # Finding
 
-    def find(self, name: str, loc: Loc) -> Callee | None:
+    def find(self, name: str, loc: Loc, words: Sequence[str] = ()) -> Callee | None:
         """Return what a call names; None if that was reported.
 
         Args:
             name: A declared tool, `alias.tool` of an import, or `kind.tool`.
             loc: Where it is named.
+            words: What may stand there in place of a tool.
 
         Returns:
             The tool, compiled.
@@ -101,8 +102,9 @@ class Tools:
         brought = tools_of(kind) if dot and file is self.file else {}
         if tool in brought:
             return self._brought(kind, tool, brought[tool], loc)
-        known = [*known_names(self.file, "tools"), *brought_tools()]
-        hint = did_you_mean(name, known) or "declare it under 'tools'"
+        known = [*words, *known_names(self.file, "tools"), *brought_tools()]
+        instead = f"say {' or '.join(map(repr, words))}, or " if words else ""
+        hint = did_you_mean(name, known) or f"{instead}declare it under 'tools'"
         self.report.at("E401", f"there is no tool {name!r}", loc, hint)
         return None
 
