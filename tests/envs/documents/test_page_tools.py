@@ -40,7 +40,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         yield made
 
 
-def run(site: Site | None, arguments: dict[str, Any], tool: str = "read_document") -> Result:
+def run(
+    site: Site | None, arguments: dict[str, Any], tool: str = "read_document", **words: Any
+) -> Result:
     network = {"policy": {"network": [site.place]}} if site else {}
     made = {
         "flowengine": 1,
@@ -48,6 +50,7 @@ def run(site: Site | None, arguments: dict[str, Any], tool: str = "read_document
         "environments": {"documents": {"kind": "documents", **network}},
         "steps": [{"id": "read", "call": f"std.{tool}", "with": arguments}],
         "outputs": {"document": "${{ steps.read.output }}"},
+        **words,
     }
     Path("flow.yaml").write_text(yaml.safe_dump(made))
     with Engine("store", workdir=".") as engine:
@@ -78,6 +81,21 @@ def test_a_local_document_has_pages_too(tmp_path: Path) -> None:
     second = output(run(None, {"path": "long.txt", "page": 2}))
     assert LONG.find(second["markdown"]) > 0
     assert second["sha256"] == output(run(None, {"path": "long.txt"}))["sha256"]
+
+
+def test_the_body_of_an_error_is_masked_before_it_is_cut(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A secret across the cut would leave its first half, which nothing masks."""
+    monkeypatch.setenv("THE_KEY", "hunter2hunter2")
+    filled = "x" * (10_000 - len("hunter2"))
+    site.pages["/leak"] = (404, HTML, f"<p>{filled}hunter2hunter2 is the key".encode())
+
+    error = run(site, {"url": site.url("/leak")}, secrets={"KEY": {"env": "THE_KEY"}}).error
+
+    assert error is not None
+    assert error["data"]["body"] == f"{filled}*** is "
+    assert "hunter2" not in str(error)
 
 
 @pytest.mark.parametrize(
