@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.host import KeptFiles
 from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
 from flowengine.engines.people.grants import checked_grant
-from flowengine.engines.people.images import checked_images, digests, kept, view
+from flowengine.engines.people.images import checked_images, digests, name_of, view
 from flowengine.engines.results import Decision
 from flowengine.engines.running.flow_grants import to_keep
 from flowengine.engines.starting.inputs import fill_defaults
@@ -96,9 +98,10 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
     if answer.grant is not None:
         decision["grant"] = checked_grant(wait.record, answer.choice, answer.grant, now)
     check_claim(wait.record, id, answer.who.user)
-    decision["attachments"] = [_keep(store, wait.execution, path) for path in files]
+    keeper = KeptFiles(store, wait.execution)
+    decision["attachments"] = [keeper.put(Path(path), os.path.basename(path)) for path in files]
     if images:
-        decision["images"] = [kept(store, wait.execution, one) for one in images]
+        decision["images"] = [keeper.put(one, name_of(one)) for one in images]
     event = {"type": "decided", "at": now, "wait": wait.number, **decision}
     approves = _choice(wait.record, answer.choice).get("counts_as") == "approve"
     gives = to_keep(wait, decision)
@@ -207,14 +210,6 @@ def same(standing: Mapping[str, Any], answer: Answer, files: Sequence[str]) -> b
         and all(value in (None, standing.get(key)) for key, value in said.items())
         and (not files or set(files) == stood)
     )
-
-
-def _keep(store: Store, execution: str, path: str) -> dict[str, Any]:
-    """Keep a file that came with a decision, and return it as data."""
-    from pathlib import Path
-
-    kept = store.put_artifact(execution, Path(path), os.path.basename(path))
-    return {**kept._asdict(), "path": str(store.artifact(kept.sha256))}
 
 
 def _settled(wait: Wait, answer: Answer, files: Sequence[str]) -> Decision:

@@ -15,8 +15,6 @@ from flowengine.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from flowengine.journal.store import Store
-
 MOST = 8
 LARGEST = 10 * 1024 * 1024
 """Bytes of one image."""
@@ -65,19 +63,11 @@ def digests(images: Sequence[str | os.PathLike[str] | bytes]) -> list[str]:
     return [sha256(one).hexdigest() for one in contents(images)]
 
 
-def kept(store: Store, execution: str, image: bytes) -> dict[str, Any]:
-    """Keep an image, and return it as data.
-
-    Args:
-        store: Where.
-        execution: Full id of the one that asked.
-        image: Checked.
-    """
+def name_of(image: bytes) -> str:
+    """Return the name under which an image is kept, which says of what type it is."""
     from flowengine.sdk.tool_calls import media_type
 
-    type = (media_type(image[:16]) or "").removeprefix("image/")
-    file = store.put_artifact(execution, image, f"image.{type}")
-    return {**file._asdict(), "path": str(store.artifact(file.sha256))}
+    return f"image.{(media_type(image[:16]) or '').removeprefix('image/')}"
 
 
 def view(image: Any) -> dict[str, Any]:
