@@ -10,12 +10,13 @@ from flowengine.errors import NotFound
 from flowengine.sdk import StepKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.kernel.commands import Run
     from flowengine.kernel.events import Described, ErrorData, Event
+    from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.specs import StepSpec
 
 LONGEST = 1 << 20
@@ -138,10 +139,26 @@ def asked_anew(host: Host, execution: Execution, run: Run, error: ErrorData) -> 
         with suppress(NotFound, OSError):
             before = host.store.artifact(approved["source"]).read_bytes().decode()
     step = execution.linked.compiled["steps"][run.step]
+    subject, why = subject_of(step, run.args, run.input), {"difference": _compared(before, now)}
+    return asked(host, run, tool_of(step, {}), approved["version"], subject, why)
+
+
+def asked(
+    host: Host, run: Run, tool: str, version: str, subject: Plain, why: Mapping[str, Any]
+) -> Event:
+    """Return that people are asked about a call, in place of the attempt that was to make it.
+
+    Args:
+        run: The attempt.
+        tool: What is called.
+        version: Digest of how.
+        subject: The arguments.
+        why: Parts of the event by name; None: there is no such part.
+    """
     event: dict[str, Any] = {
         "type": "asked", "at": host.clock.now(), "unit": run.unit, "attempt": run.attempt,
-        "tool": tool_of(step, {}), "version": approved["version"],
-        "subject": subject_of(step, run.args, run.input), "difference": _compared(before, now),
+        "tool": tool, "version": version, "subject": subject,
+        **{name: one for name, one in why.items() if one is not None},
     }  # fmt: skip
     return event  # type: ignore[return-value] # built key by key
 

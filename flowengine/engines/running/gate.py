@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
 from flowengine.engines.executions.calls import is_call, offer_of, subject_of, tool_of
-from flowengine.engines.running.call_descriptions import asked_anew, difference
+from flowengine.engines.running.call_descriptions import asked, asked_anew, difference
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
@@ -77,17 +77,9 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     version, ended = version_of(step, offered), _ended_grant(host, execution, run)
     if changed is None and ended is None and _stands(said, run, version, step):
         return None
-    event: dict[str, Any] = {
-        "type": "asked", "at": host.clock.now(), "unit": run.unit, "attempt": run.attempt,
-        "tool": tool, "version": version, "subject": subject,
-    }  # fmt: skip
-    if said is not None and said.do == "ask":
-        event["rule"] = said.rule
-    elif ended is not None:
-        event["rule"] = ended
-    if changed is not None:
-        event["difference"] = changed
-    return event  # type: ignore[return-value] # built key by key
+    rule = said.rule if said is not None and said.do == "ask" else ended
+    why = {"rule": rule, "difference": changed}
+    return asked(host, run, tool, version, subject, why)
 
 
 def asked_instead(host: Host, execution: Execution, run: Run, error: ErrorData) -> Event | None:
@@ -113,12 +105,9 @@ def asked_instead(host: Host, execution: Execution, run: Run, error: ErrorData) 
     if run.unit not in execution.state["units"] or not is_call(step):
         return None
     offered = offer_of(step, run.input)
-    event: dict[str, Any] = {
-        "type": "asked", "at": host.clock.now(), "unit": run.unit, "attempt": run.attempt,
-        "tool": tool_of(step, offered), "version": version_of(step, offered),
-        "subject": subject_of(step, run.args, run.input), "found": found,
-    }  # fmt: skip
-    return event  # type: ignore[return-value] # built key by key
+    subject = subject_of(step, run.args, run.input)
+    tool, version = tool_of(step, offered), version_of(step, offered)
+    return asked(host, run, tool, version, subject, {"found": found})
 
 
 def _ended_grant(host: Host, execution: Execution, run: Run) -> str | None:

@@ -7,11 +7,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed, measured, succeeded
+from flowengine.engines.attempts.outcome import AttemptFailed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
 from flowengine.engines.executions.views import wait_view
 from flowengine.engines.results import Update
 from flowengine.engines.running.driver import Driver
+from flowengine.engines.running.failed_attempts import failed_or_asked
 from flowengine.engines.running.recovery import take_message
 from flowengine.kernel.commands import Consult, Run
 
@@ -264,12 +265,7 @@ class Local(Driver):
                 partial(self._patience, execution, run),
             )
         except AttemptFailed as failure:
-            if failure.error["type"] in ASKING:
-                from flowengine.engines.running.gate import asked_instead
-
-                if (event := asked_instead(self.host, execution, run, failure.error)) is not None:
-                    return event
-            return failed(run, failure, self.host.clock.now())
+            return failed_or_asked(self.host, execution, run, failure)
         except asyncio.CancelledError:
             return None
         execution.kept[run.unit] = kept

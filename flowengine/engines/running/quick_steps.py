@@ -5,8 +5,9 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed
+from flowengine.engines.attempts.outcome import AttemptFailed
 from flowengine.engines.attempts.printed import PRINTING, is_heard
+from flowengine.engines.running.failed_attempts import failed_or_asked
 from flowengine.kernel.commands import Run
 
 if TYPE_CHECKING:
@@ -67,12 +68,7 @@ def _run(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
     try:
         kept = call(execution.context, run)
     except AttemptFailed as failure:
-        if failure.error["type"] in ASKING:
-            from flowengine.engines.running.gate import asked_instead
-
-            if (event := asked_instead(host, execution, run, failure.error)) is not None:
-                return event
-        return failed(run, failure, host.clock.now())
+        return failed_or_asked(host, execution, run, failure)
     execution.kept[run.unit] = kept
     return {
         "type": "succeeded",
