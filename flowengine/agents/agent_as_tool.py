@@ -16,7 +16,7 @@ ASKED: dict[str, Any] = {
             "type": ["string", "array"],
         },
         "context": {"description": "Shown to the model as data.", "type": "object"},
-        "files": {"description": "Files that it is told of.", "type": "array"},
+        "files": {"description": "Files to mention to it.", "type": "array"},
     },
     "additionalProperties": False,
 }

@@ -37,8 +37,8 @@ class AgentFields(Equipped):
     settings: dict[str, Any] = Field(default_factory=dict)
     """Passed to the provider: `temperature`, `max_tokens`, …"""
     repeats: int = Field(default=3, ge=0)
-    """How often the same call may fail in the same way, one time after the other, before the agent
-    is told; if it goes on, it makes no progress. 0: as often as it likes."""
+    """How many times in a row the same call may fail in the same way before the agent is told; if
+    it calls it again, its work ends. 0: no limit."""
     returns: Any = None
     """What an answer has to be: a type, such as a pydantic model or a dataclass, of which the
     response has an instance; or a JSON Schema. None: text."""

@@ -61,10 +61,13 @@ def question(one: DeclaredTool) -> AgentTool:
     Args:
         one: `std.ask`.
     """
-    text: Plain = {"type": "string", "description": "The question, with all that is needed for it."}
+    text: Plain = {
+        "type": "string",
+        "description": "The question, with everything needed to answer it.",
+    }
     return AgentTool(
         name=one.name,
-        description="Asks a person, and gives the answer.",
+        description="Asks a person, and returns the answer.",
         parameters={
             "type": "object",
             "properties": {"question": text},

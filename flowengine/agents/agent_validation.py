@@ -139,7 +139,9 @@ def arguments_given(
         raise UsageError(f"the {what} {name} takes no {offered[0]!r}", hint=hint)
     unknown = [one for one in args.get("required", ()) if one not in offered]
     if unknown:
-        raise UsageError(f"the {what} {name} needs {unknown[0]!r}, which nobody gives", hint=hint)
+        raise UsageError(
+            f"the {what} {name} needs {unknown[0]!r}, which nothing provides", hint=hint
+        )
     return [one for one in offered if one in takes]
 
 
@@ -175,18 +177,19 @@ def _tools(agent: AgentFields) -> dict[str, Any]:
         name, _ = name_and_arguments(agent, function)
         if name in tools:
             raise UsageError(
-                f"agent {agent.name!r} has two functions of the name {name!r}",
+                f"agent {agent.name!r} has two functions named {name!r}",
                 hint="rename one: a model calls them by their names",
             )
         if agent.skills and name in SKILL_TOOLS:
-            raise UsageError(f"it is given {name!r} by 'skills'", hint="rename the function")
+            raise UsageError(f"it gets {name!r} from 'skills'", hint="rename the function")
         tools[name] = function
     if agent.skills:
         tools |= dict.fromkeys(SKILL_TOOLS)
     both = clash([*tools, *CASE_TOOLS, *_named_by_servers(agent)])
     if both is not None:
         raise UsageError(
-            f"models know no dots, and would call both {both[0]!r} and {both[1]!r} {both[2]!r}",
+            f"models allow no dots in names, and would call both {both[0]!r} and {both[1]!r} "
+            f"{both[2]!r}",
             hint="rename one of them",
         )
     return tools
@@ -236,7 +239,7 @@ def _check_named(agent: AgentFields, names: Collection[str]) -> None:
         wrong = next((name for name in named if name not in names), None)
         if wrong is not None:
             raise UsageError(
-                f"{what} names {wrong!r}, which is no function of it",
+                f"{what} names {wrong!r}, which is not one of its functions",
                 hint=f"it has {', '.join(sorted(names)) or 'none'}",
             )
     for name in agent.limits:
@@ -248,5 +251,6 @@ def _check_choice(choice: str | None, known: Collection[str], servers: Collectio
     if choice is None or choice in known or choice.partition(".")[0] in servers:
         return
     raise UsageError(
-        f"tool_choice {choice!r} is no tool of it", hint=f"say one of {', '.join(sorted(known))}"
+        f"tool_choice {choice!r} is not one of its tools",
+        hint=f"say one of {', '.join(sorted(known))}",
     )

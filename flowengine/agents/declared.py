@@ -278,9 +278,9 @@ def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
         agent.home.refuse("E407", message, loc, hint)
     hint = "give the tool another name"
     if tool.name in SKILL_TOOLS and "skills" in agent.content:
-        agent.home.refuse("E103", f"agents are given {tool.name!r} by 'skills'", loc, hint)
+        agent.home.refuse("E103", f"agents get {tool.name!r} from 'skills'", loc, hint)
     if tool.name in CASE_TOOLS:
-        agent.home.refuse("E103", f"agents are given {tool.name!r} by 'finish'", loc, hint)
+        agent.home.refuse("E103", f"agents get {tool.name!r} from 'finish'", loc, hint)
     if tool.name.startswith(HANDOFF):
         agent.home.refuse("E103", f"{HANDOFF!r} is how handoffs are called", loc, hint)
 
@@ -295,7 +295,9 @@ def _check_wire_names(
     both = clash(names)
     if both is not None:
         one, other, called = both
-        message = f"models know no dots, and would call both {one!r} and {other!r} {called!r}"
+        message = (
+            f"models allow no dots in names, and would call both {one!r} and {other!r} {called!r}"
+        )
         agent.home.refuse("E105", message, (*agent.loc, "tools"), "give one another name")
 
 

@@ -333,10 +333,10 @@ def check_run(messages: Any, context_variables: Any, max_turns: Any) -> None:
     if not isinstance(context_variables, dict) or not all(
         isinstance(key, str) for key in context_variables
     ):
-        raise UsageError("context_variables is no dict with names", hint="give {'name': value}")
+        raise UsageError("context_variables is not a dict with names", hint="give {'name': value}")
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
         raise UsageError(
-            "messages is no list of dicts",
+            "messages is not a list of dicts",
             hint="give [{'role': 'user', 'content': '…'}]",
         )
     open_calls: set[str] = set()

@@ -177,7 +177,7 @@ class Equipped(BaseModel):
             methods = _marked_methods(one)
             if not methods and not callable(one):
                 raise UsageError(
-                    f"agent {self.name!r}: {one!r} is no function, and has no method that is a "
+                    f"agent {self.name!r}: {one!r} is not a function, and has no method that is a "
                     "tool",
                     hint="mark its methods with @tool of flowengine.tool_environment",
                 )
@@ -237,7 +237,7 @@ class Equipped(BaseModel):
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
                 raise UsageError(
-                    f"agent {self.name!r} has two {what} of the name {twice!r}",
+                    f"agent {self.name!r} has two {what} named {twice!r}",
                     hint="give one of them another name",
                 )
 

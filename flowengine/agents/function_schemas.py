@@ -60,7 +60,7 @@ def read_tool(
     """
     if not callable(function):
         raise UsageError(
-            f"{function!r} is no function", hint="give a function, a method or a partial"
+            f"{function!r} is not a function", hint="give a function, a method or a partial"
         )
     name = name_of(function)
     if name == "<lambda>":

@@ -13,7 +13,7 @@ from flowengine.sdk.generated_flows import Mark
 PERSON = "person"
 """The id of the step, if nothing else has it."""
 HELLO = "What can I do for you?"
-STOPPED = "I have stopped, as this takes more turns than I may take. How shall I go on?"
+STOPPED = "I have stopped, because this takes more turns than I am allowed. How should I continue?"
 
 
 def step(id: str, ways: Sequence[Plain]) -> tuple[Plain, Mark]:

@@ -89,7 +89,9 @@ def of_lists(
         WireNames([*one["names"], *tools])
     size = len(json.dumps(found.agents))
     if size > LARGEST_OFFER:
-        message = f"what servers say of their tools has {size} characters; at most {LARGEST_OFFER}"
+        message = (
+            f"what servers say about their tools has {size} characters; at most {LARGEST_OFFER}"
+        )
         raise ToolError(f"{message} are offered: name fewer tools", retryable=False)
     return found
 
@@ -162,7 +164,7 @@ def _is_allowed(name: str, use: Mapping[str, Any]) -> bool:
 def _nothing_fits(server: str, pattern: str, names: Sequence[str]) -> str:
     close = get_close_matches(pattern, names, 1)
     has = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names[:10]) or 'none'}"
-    return f"no tool of the server {server!r} fits {pattern!r}; {has}"
+    return f"no tool of the server {server!r} matches {pattern!r}; {has}"
 
 
 def _told(one: OfferedTool, step: Plain, bound: Sequence[str]) -> dict[str, Plain]:
@@ -193,12 +195,12 @@ def _parameters(schema: Any, bound: Sequence[str]) -> dict[str, Plain]:
         FlowEngineError: It is no JSON Schema.
     """
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        raise ValueError("the schema of its arguments is none of an object")
+        raise ValueError("the schema of its arguments does not describe an object")
     if len(json.dumps(schema)) > LARGEST_SCHEMA:
         raise ValueError(f"the schema of its arguments has more than {LARGEST_SCHEMA} characters")
     properties = schema.get("properties", {})
     if not isinstance(properties, dict):
-        raise ValueError("'properties' in the schema of its arguments is no map")
+        raise ValueError("'properties' in the schema of its arguments is not a map")
     shown = {name: one for name, one in properties.items() if name not in bound}
     whole = {**schema, "type": "object", "properties": shown}
     required = schema.get("required")

@@ -58,7 +58,7 @@ def skill_tools(
     adapter = {**adapter, "limit": SHOWN}
     constants: Plain = {one.name: _escaped(one) for one in skills}
     names: Plain = {"enum": [one.name for one in skills]}
-    path = {"type": "string", "default": SKILL, "description": "A file that the skill speaks of."}
+    path = {"type": "string", "default": SKILL, "description": "A file that the skill refers to."}
     tools = [
         AgentTool(
             READ,
@@ -147,7 +147,7 @@ def read_skill(files: Mapping[str, Plain], name: str, path: str) -> str:
         text = content.decode()
     except UnicodeDecodeError:
         size = len(content)
-        raise ToolError(f"{path!r} is no text: it has {size} bytes", retryable=False) from None
+        raise ToolError(f"{path!r} is not text: it has {size} bytes", retryable=False) from None
     others = [one for one in files if one != SKILL]
     if path != SKILL or not others:
         return text

@@ -176,7 +176,7 @@ def _fields(text: str) -> tuple[dict[str, Any], dict[str, int]]:
         hint = "quote a text that has ': ' or begins with a special character"
         raise Malformed(line, f"the front matter is not YAML: {problem}", hint) from None
     if not isinstance(data, dict):
-        raise Malformed(2, "the front matter is no mapping", "write 'name: …', 'description: …'")
+        raise Malformed(2, "the front matter is not a mapping", "write 'name: …', 'description: …'")
     assert isinstance(node, yaml.MappingNode)
     return data, {str(key.value): key.start_mark.line + 2 for key, _ in node.value}
 
@@ -185,7 +185,7 @@ def _checked_name(fields: Mapping[str, Any], lines: Mapping[str, int], folder: s
     name = fields.get("name")
     line = lines.get("name", 1)
     if not isinstance(name, str):
-        raise Malformed(line, "'name' is missing or no text", f"write 'name: {folder}'")
+        raise Malformed(line, "'name' is missing or not text", f"write 'name: {folder}'")
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         hint = f"take lower-case letters, digits and single hyphens, {_LONGEST_NAME} at most"
         raise Malformed(line, f"{name[:_LONGEST_NAME]!r} cannot be the name of a skill", hint)
@@ -200,7 +200,7 @@ def _checked_description(fields: Mapping[str, Any], lines: Mapping[str, int]) ->
     line = lines.get("description", 1)
     hint = "say in a sentence what the skill does, and when to use it"
     if not isinstance(said, str) or not said.strip():
-        raise Malformed(line, "'description' is missing or no text", hint)
+        raise Malformed(line, "'description' is missing or not text", hint)
     if len(said) > _LONGEST_DESCRIPTION:
         message = f"'description' has more than {_LONGEST_DESCRIPTION} characters"
         raise Malformed(line, message, "move the details below the front matter")

@@ -358,7 +358,7 @@ class _Reading:
             answer = json.loads(_bare(str(value)))
             return self._answered(Validator(plain(schema)).check(answer, "the answer"))
         except ValueError as error:
-            reason = f"it is no JSON: {error}"
+            reason = f"it is not JSON: {error}"
         except FlowEngineError as error:
             reason = error.message
         self._idle(f"its answer does not fit: {reason}", _wrong_form(reason, plain(schema)))

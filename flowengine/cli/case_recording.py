@@ -72,7 +72,7 @@ def _check_flow(path: str, flow: str, execution: str) -> None:
 def _tell(recorded: Recorded) -> int:
     if not recorded.differences:
         return 0
-    err("played again, the case does not give the recorded history:")
+    err("the case does not reproduce the recorded history:")
     for line in "\n".join(recorded.differences).split("\n"):
         err(f"  {line}")
     return FAILED

@@ -14,7 +14,7 @@ from flowengine.store_folder import find_store
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
 
-NEWEST = "its id, or any unambiguous beginning; default: the newest execution"
+NEWEST = "its id, or any unambiguous prefix; default: the newest execution"
 """The help of an argument for `Session.execution`."""
 
 

@@ -52,6 +52,4 @@ def the_one(beginning: str, found: Sequence[str], noun: str, store: str) -> str:
     if not found or not beginning:
         raise NotFound(f"there is no {noun} {beginning!r} in {store}")
     some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-    raise UsageError(
-        f"{beginning!r} is the beginning of several ids: {some}", hint="give more of it"
-    )
+    raise UsageError(f"{beginning!r} is a prefix of several ids: {some}", hint="give more of it")

@@ -52,9 +52,9 @@ def expire(m: Machine, number: int, _arg: int) -> None:
 DECISIONS: dict[Owner, Row] = {
     "step": Row(
         "the unit of an `approval`, a question (`std.ask`) or a `wait`",
-        "it is a vote; with enough of them the step goes on with the outcome",
+        "it is a vote; with enough of them the step continues with the outcome",
         approvals.decide,
-        "the step goes on with `expired`, or with the choice that `on_expire` names",
+        "the step continues with `expired`, or with the choice that `on_expire` names",
         approvals.expire,
     ),
     "permission": Row(

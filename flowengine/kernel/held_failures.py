@@ -2,7 +2,7 @@
 
 A `retry` applies the events of a failed execution again, from the first failure on. Meanwhile
 `State["hold"]` names the units, activations and scopes whose failure ended the execution. These do
-not fail: each stays in its place, its `then` says what follows when it begins anew, and everything
+not fail: each stays in its place, its `then` says what follows when it begins again, and everything
 beside it goes on as it did.
 
 Which they are is found by cause: while events are replayed, `Machine.blame` notes for each place
@@ -40,7 +40,7 @@ def hold_unit(m: Machine, unit: Unit, then: Entry) -> bool:
 
     Args:
         unit: Its attempt is over.
-        then: What follows, for the agenda, when it begins anew.
+        then: What follows, for the agenda, when it begins again.
 
     Returns:
         Whether it is held; if not, it fails.

@@ -65,7 +65,7 @@ def read_folder(folder: str, largest: int) -> tuple[dict[str, bytes], list[str]]
         if not os.path.realpath(path).startswith(root + os.sep):
             raise UnreadableFolder(f"{path!r} leads out of its folder", "copy the file into it")
         if not os.path.isfile(path):
-            raise UnreadableFolder(f"{path!r} is no file", "remove it")
+            raise UnreadableFolder(f"{path!r} is not a file", "remove it")
         try:
             with open(path, "rb") as file:
                 found[name] = file.read(largest - size + 1)

@@ -429,7 +429,7 @@ class Player(Driver):
             graph = execution.linked.graph
             unit = unit_at(graph, execution.state, operating.retry)
             if unit is None:
-                message = f"'{operating.retry}' is not at work then: it cannot begin anew"
+                message = f"'{operating.retry}' is not at work then: it cannot begin again"
                 raise CaseFailed(message, operating.loc)
         values = as_data(operating.set)
         written: Any = {"type": "state", "at": now, "values": values, "by": by}

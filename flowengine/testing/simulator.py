@@ -431,7 +431,7 @@ class Simulator:
         """Start the execution again after it has failed, as `flowengine retry` does.
 
         Args:
-            step: Address of what is to begin anew; None: all that failed.
+            step: Address of what is to begin again; None: all that failed.
 
         Raises:
             Conflict: It cannot be.

@@ -73,7 +73,7 @@ def find(paths: Iterable[str]) -> list[str]:
             if not inside:
                 raise NotFound(
                     f"there is no test file (NAME{SUFFIX}) in {_named(path)}",
-                    hint="write one beside a flow, or: flowengine test FLOW --from EXECUTION",
+                    hint="write one next to a flow, or: flowengine test FLOW --from EXECUTION",
                 )
             found += inside
             continue

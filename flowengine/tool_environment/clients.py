@@ -118,12 +118,12 @@ class Following:
         client: The client.
 
     Raises:
-        RegistrationError: It is no client.
+        RegistrationError: It is not a client.
     """
 
     def __init__(self, environment: Followed, client: Any) -> None:
         if not hasattr(client, "follow"):
-            raise RegistrationError(f"{type(client).__name__} is no client: it has no 'follow'")
+            raise RegistrationError(f"{type(client).__name__} is not a client: it has no 'follow'")
         check_callback(client.follow, 1, "'follow' of the client")
         self.client: EnvironmentClient = client
         self._environment = environment

@@ -67,7 +67,7 @@ def check_observer(observer: Any, name: str | None = None) -> str:
     """
     own = getattr(observer, "name", None)
     if not isinstance(own, str) or not own.strip():
-        raise RegistrationError(f"{type(observer).__name__} is no observer: it has no name")
+        raise RegistrationError(f"{type(observer).__name__} is not an observer: it has no name")
     if name is not None and name != own:
         raise RegistrationError(f"the observer '{own}' cannot be added as '{name}'")
     execute = getattr(observer, "execute", None)
@@ -129,7 +129,7 @@ def as_data(value: Any) -> tuple[Any, str | None]:
     try:
         plain = to_plain(value)
     except StepError as error:
-        return None, f"it returned something that is no data: {error.message}"
+        return None, f"it returned something that is not data: {error.message}"
     if isinstance(plain, bytes):
         return None, f"it returned {len(plain)} bytes; give text or a map"
     text = plain if isinstance(plain, str) else json.dumps(plain, default=repr)

@@ -169,7 +169,7 @@ def _parse(text: str) -> tuple[dict[str, Any], str | None]:
         found = json.loads(text)
     except ValueError as error:
         end = text[-60:]
-        return {}, f"the arguments are no complete JSON ({error}); they end with: {end}"
+        return {}, f"the arguments are not complete JSON ({error}); they end with: {end}"
     if not isinstance(found, dict):
         return {}, f"the arguments must be a JSON object, not {type(found).__name__}"
     return found, None

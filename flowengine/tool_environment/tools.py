@@ -229,7 +229,7 @@ def define(source: Any) -> Definition:
     execute = getattr(source, "execute", None)
     if not callable(execute):
         raise RegistrationError(
-            f"{source!r} is not a tool: it is no function, and has no 'execute'",
+            f"{source!r} is not a tool: it is not a function, and has no 'execute'",
             hint="give a function, or a class or object with a method 'execute'",
         )
     if source is kind:
@@ -280,14 +280,14 @@ def _defined(
     name: Any = options.name if options.name is not None else own
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise RegistrationError(
-            f"{name!r} is no name of a tool: up to 64 letters, digits, '_', '-' and '.'"
+            f"{name!r} is not a valid tool name: up to 64 letters, digits, '_', '-' and '.'"
         )
     _check(name, options)
     declared = None if bound is source else getattr(source, "parameters", None)
     if declared is not None and not (
         isinstance(declared, Mapping) and declared.get("type") == "object"
     ):
-        raise RegistrationError(f"tool '{name}': its schema is no JSON Schema of an object")
+        raise RegistrationError(f"tool '{name}': its schema is not a JSON Schema of an object")
     signature = read(bound, name, declared)
     described = options.description or signature.description
     if not described and bound is not source:

@@ -125,7 +125,7 @@ class WebSocketClient:
         try:
             after = int(request.query.get("after", "0"))
         except ValueError:
-            return web.json_response({"error": "'after' is no number"}, status=400)
+            return web.json_response({"error": "'after' is not a number"}, status=400)
         socket = web.WebSocketResponse(
             protocols=[PROTOCOL], heartbeat=_PING, max_msg_size=_LARGEST, timeout=_CLOSE
         )

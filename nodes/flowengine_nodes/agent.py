@@ -22,7 +22,7 @@ class Agent(StepKind):
     synonyms = (
         Synonym(
             "session session_id thread thread_id conversation conversation_id memory",
-            "a conversation that goes on is an execution that waits for its next message: write "
+            "an ongoing conversation is an execution that waits for its next message: write "
             "'agent: {name: NAME, chat: true}'. What an earlier step found is given in 'context'",
         ),
     )

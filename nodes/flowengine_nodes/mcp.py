@@ -22,7 +22,7 @@ _SERVER: dict[str, Plain] = {
     },
     "env": {
         "type": "object",
-        "description": "Environment variables of the program, beside PATH, HOME and LANG.",
+        "description": "Environment variables of the program, besides PATH, HOME and LANG.",
         "examples": [{"TOKEN": "${{ secrets.TOKEN }}"}],
     },
     "cwd": {

@@ -101,8 +101,8 @@ class Python(StepKind):
             "properties": {
                 "function": {
                     "type": "string",
-                    "description": "The function, as `package.module:function`; modules beside the "
-                    "flow file come first.",
+                    "description": "The function, as `package.module:function`; modules next to "
+                    "the flow file come first.",
                     "examples": ["money:convert"],
                     "pattern": f"^{_NAME}(\\.{_NAME})*:{_NAME}$",
                 }

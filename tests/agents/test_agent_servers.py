@@ -172,7 +172,7 @@ def test_a_tool_that_is_not_there_fails_the_step_and_names_the_nearest(tmp_path:
     assert result.status == "failed"
     assert result.error["type"] == "ToolError"
     assert (
-        "no tool of the server 'github' fits 'get_isue'; did you mean 'get_issue'?"
+        "no tool of the server 'github' matches 'get_isue'; did you mean 'get_issue'?"
         in (result.error["message"])
     )
     assert case.model.requests == []

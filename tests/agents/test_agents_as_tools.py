@@ -180,7 +180,7 @@ def test_its_environments_are_declared_beside_those_of_its_caller(
 def test_names_are_checked_over_all_agents() -> None:
     with pytest.raises(UsageError, match="two agents have the name 'b'"):
         run(agent("a", agent("b").as_tool("one"), agent("b").as_tool("two")))
-    with pytest.raises(UsageError, match="agent 'a' has two functions of the name 'b'"):
+    with pytest.raises(UsageError, match="agent 'a' has two functions named 'b'"):
         agent("a", agent("b").as_tool(), agent("c").as_tool("b"))
     with pytest.raises(UsageError, match="agent 'a': 'b c' cannot be the name of a tool"):
         agent("a", agent("b").as_tool("b c"))

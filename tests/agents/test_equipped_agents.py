@@ -211,13 +211,13 @@ def test_an_object_brings_its_methods_and_environments(toy: Toy) -> None:
 
 
 def test_what_is_no_tool_or_twice_there_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"agent 'Worker': .* is no function"):
+    with pytest.raises(UsageError, match=r"agent 'Worker': .* is not a function"):
         agent().use_tools(object())
-    with pytest.raises(UsageError, match="two tools of the name 'run_python'"):
+    with pytest.raises(UsageError, match="two tools named 'run_python'"):
         agent().enable_python().enable_python("other")
     with pytest.raises(UsageError, match="one server or a table of several"):
         agent().use_mcp()
-    with pytest.raises(UsageError, match="two servers of the name 'mcp'"):
+    with pytest.raises(UsageError, match="two servers named 'mcp'"):
         agent().use_mcp(command=["a"]).use_mcp(command=["b"])
     with pytest.raises(UsageError, match="the scope 'session' and does not say whose"):
         run(agent().enable_python(scope="session"), call("run_python", code="1"))

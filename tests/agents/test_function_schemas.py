@@ -234,7 +234,7 @@ _long.__name__ = "a" * 65
 @pytest.mark.parametrize(
     ("function", "told"),
     [
-        (3, "3 is no function"),
+        (3, "3 is not a function"),
         (lambda a: a, "a lambda has no name"),
         (_long, "cannot be the name of a tool"),
         (_stars, "'*args' of _stars cannot be given by name"),

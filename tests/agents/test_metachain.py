@@ -609,13 +609,13 @@ def test_a_run_that_no_model_answers_fails_with_its_error(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"messages": "hi"}, "messages is no list"),
+        ({"messages": "hi"}, "messages is not a list"),
         ({"messages": [{"role": "robot"}]}, "messages[0] has the role 'robot'"),
         ({"messages": [{"role": "tool", "tool_call_id": "x"}]}, "answers the call 'x'"),
         ({"messages": [*ASK, {"role": "system"}]}, "messages[1] is a system message"),
         ({"max_turns": 0}, "max_turns is 0"),
         ({"max_turns": -1}, "max_turns is -1"),
-        ({"context_variables": [1]}, "context_variables is no dict"),
+        ({"context_variables": [1]}, "context_variables is not a dict"),
     ],
 )
 def test_runs_are_checked_before_anything_is_sent(

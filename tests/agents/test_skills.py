@@ -94,7 +94,7 @@ def test_names_are_told_and_the_rest_is_read_when_asked_for(tmp_path: Path, skil
     text, script_text, logo, outside, other = answers(case, 1)
     assert text == f"{BODY.rstrip()}\n\nFiles of this skill: logo.png, scripts/count.sh\n"
     assert script_text == "#!/bin/sh\necho $#\n"
-    assert "is no text: it has 5 bytes" in logo
+    assert "is not text: it has 5 bytes" in logo
     assert "has no file '../../../etc/passwd'; it has SKILL.md, logo.png, scripts/cou" in outside
     assert other.startswith("Error: ")
     assert "count-words" in other
@@ -202,14 +202,14 @@ MALFORMED = {
     "# Title\n": (1, "there is no front matter"),
     "---\nname: x\n": (1, "the front matter has no end"),
     "---\nname: x\ndescription: a: b\n---\n": (3, "the front matter is not YAML"),
-    "---\n- a\n---\n": (2, "the front matter is no mapping"),
+    "---\n- a\n---\n": (2, "the front matter is not a mapping"),
     "---\ndescription: d\n---\n": (1, "'name' is missing"),
-    "---\n\nname: 7\ndescription: d\n---\n": (3, "'name' is missing or no text"),
+    "---\n\nname: 7\ndescription: d\n---\n": (3, "'name' is missing or not text"),
     "---\nname: X y\ndescription: d\n---\n": (2, "'X y' cannot be the name of a skill"),
     "---\nname: a--b\ndescription: d\n---\n": (2, "'a--b' cannot be"),
     "---\nname: other\ndescription: d\n---\n": (2, "the name is 'other', and the folder is called"),
     "---\nname: x\n---\n": (1, "'description' is missing"),
-    "---\nname: x\ndescription: ' '\n---\n": (3, "'description' is missing or no text"),
+    "---\nname: x\ndescription: ' '\n---\n": (3, "'description' is missing or not text"),
     f"---\nname: x\ndescription: {'d' * 1025}\n---\n": (3, "has more than 1024 characters"),
     "---\nname: !!python/object:os.system x\ndescription: d\n---\n": (2, "is not YAML"),
     "---\n" + "a: [" * 2000 + "\n---\n": (2, "is not YAML"),
@@ -243,7 +243,7 @@ def test_descriptions_are_told_in_one_line() -> None:
     ("skills", "said"),
     [
         ("./skills/none", "E401 there is no folder './skills/none' with a file 'SKILL.md'"),
-        ("./none/*", "E401 there is no folder that fits './none/*' with a file 'SKILL.md'"),
+        ("./none/*", "E401 there is no folder that matches './none/*' with a file 'SKILL.md'"),
         ("./skills/notes", "E401 there is no folder './skills/notes' with a file 'SKILL.md'"),
         ("./bad/*", "E103 bad/broken/SKILL.md:1: there is no front matter"),
         ("./out/*", "out' leads out of its folder"),
@@ -275,7 +275,7 @@ def test_no_tool_may_be_called_like_those_of_skills(tmp_path: Path, skill: Path)
     path = tmp_path / "flow.yaml"
     path.write_text(flow(agent, STEPS, head))
 
-    with pytest.raises(FlowFileError, match="agents are given 'read_skill' by 'skills'"):
+    with pytest.raises(FlowFileError, match="agents get 'read_skill' from 'skills'"):
         load(path)
 
 

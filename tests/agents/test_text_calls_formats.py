@@ -277,7 +277,7 @@ def test_pythonic_calls_hold_literals_only(monkeypatch: pytest.MonkeyPatch) -> N
         ("add(a=b'x', b=2)", "literal"),
         ("add(**{'a': 1})", "need their names"),
         ("import os", "only calls"),
-        ("add(a=1", "no Python"),
+        ("add(a=1", "not Python"),
     ],
 )
 def test_python_that_is_no_plain_call_is_told(code: str, told: str) -> None:

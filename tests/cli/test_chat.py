@@ -137,7 +137,7 @@ def test_the_text_of_a_refused_call_and_the_limit_of_turns(folder: Path) -> None
 
     assert done.code == 0
     assert "Not then.\n" in done.out
-    assert "I have stopped, as this takes more turns than I may take" in done.out
+    assert "I have stopped, because this takes more turns than I am allowed" in done.out
     assert done.out.endswith("last: Here.\n")
 
 

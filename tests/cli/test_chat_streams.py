@@ -64,7 +64,7 @@ def test_a_reply_that_breaks_off_is_told_and_begins_again(tmp_path: Path, wire: 
     terminal.answer("> ", "hello\n")
 
     terminal.expect("It is 4, \r\n")
-    terminal.expect("the reply broke off, and begins again")
+    terminal.expect("the reply broke off, and starts again")
     terminal.expect("It is 3.\r\n")
     terminal.expect("> ")
     assert terminal.seen.count("It is 3.") == 1

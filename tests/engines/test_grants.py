@@ -246,8 +246,8 @@ def test_a_grant_survives_a_crash_and_counts_each_call_once() -> None:
 @pytest.mark.parametrize(
     ("grant", "message"),
     [
-        ({"args": {"nope": "*"}}, "'nope' is no argument of this call"),
-        ({"args": {"path": 7}}, "no argument"),
+        ({"args": {"nope": "*"}}, "'nope' is not an argument of this call"),
+        ({"args": {"path": 7}}, "not an argument"),
         ({"uses": 0}, "not a number from 1 on"),
         ({"uses": True}, "not a number"),
         ({"lasts": "soon"}, "is not a duration"),
@@ -259,7 +259,7 @@ def test_a_wrong_grant_is_refused_and_the_question_stays_open(grant: Any, messag
         result = begin(engine, "a")
         with pytest.raises(InputError, match=message):
             engine.approve(result.waits[0]["id"], grant=grant)
-        with pytest.raises(InputError, match="no approval"):
+        with pytest.raises(InputError, match="not an approval"):
             engine.reject(result.waits[0]["id"], grant={"uses": 1})
         assert engine.result(result.execution).waits
         with pytest.raises(NotFound, match="no grant"):

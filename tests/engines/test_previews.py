@@ -271,7 +271,7 @@ def test_an_await_ends_with_the_preview() -> None:
     ("preview", "message"),
     [
         ("nothing", "module 'tools' has no function 'nothing'"),
-        ("two", "'tools:two' cannot be a preview: it takes other arguments than one"),
+        ("two", "'tools:two' cannot be a preview: it has to take exactly one argument"),
     ],
 )
 def test_what_is_no_preview_is_an_error_of_the_check(preview: str, message: str) -> None:

@@ -158,7 +158,11 @@ steps:
         ("inputs.map", "", "add.a is a whole number; this gives text"),
         ("{'a': 1, 'c': 2}", "", "'add' takes no argument 'c'"),
         ("{'b': 2}", "", "'add' needs 'a', which this does not give"),
-        ("{'a': 1, 'b': 2}", "bind: {b: 1}", "the flow fixes the argument 'b' of 'add' by 'bind'"),
+        (
+            "{'a': 1, 'b': 2}",
+            "bind: {b: 1}",
+            "the flow fixes the argument 'b' of 'add' with 'bind'",
+        ),
     ],
 )
 def test_the_type_of_the_expression_is_checked(

@@ -162,7 +162,7 @@ on_error: [{type: LimitExceeded, next: after}]
 
 
 def _hold_a_flow(stage: Stage) -> None:
-    """Its failure is held back, as within a retry, until it begins anew or is cancelled."""
+    """Its failure is held back, as within a retry, until it begins again or is cancelled."""
     broken = "outputs: {n: '${{ [1][size(execution.id)] }}'}"
     part = f"flows: {{part: {{steps: [{{id: a, approval: Ok?}}], {broken}}}}}"
     limited = "steps: [{id: a, approval: Ok?}]\nlimits: {duration: 1h}"

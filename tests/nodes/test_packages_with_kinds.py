@@ -474,7 +474,7 @@ def test_a_generated_flow_is_linked_once(panel: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("'*s'", "'x*'", "flow.yaml:9:12: error[E401]: no tool fits 'x*'"),
+        ("'*s'", "'x*'", "flow.yaml:9:12: error[E401]: no tool matches 'x*'"),
         ("{n: 1}", "{m: 1}", "'panel' takes no argument 'm'"),
         ("agreed: end, ", "", "flow.yaml:11:12: error[E209]: 'next' of 'ask'"),
         ("panel: {", "panel_line: {", "unknown key 'panel_line' in a step"),

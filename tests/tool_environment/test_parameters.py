@@ -140,7 +140,7 @@ def test_text_that_was_cut_does_not_run_and_the_model_is_told(tmp_path: Path) ->
             assert asked.calls == []
             told = tool_message(one, response)["content"]
             assert '"mode":"w' in told
-            assert "no complete JSON" in told
+            assert "not complete JSON" in told
 
     run(main())
 

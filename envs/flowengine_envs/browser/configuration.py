@@ -86,6 +86,6 @@ class BrowserPolicy(Policy):
         if "new_host" in self.ask and self.network == "any":
             raise ValueError(
                 "ask: new_host needs 'network: public' or a list: with 'any', pages have ways out "
-                "on which nobody can stop them"
+                "that nobody can block"
             )
         return self

@@ -55,7 +55,7 @@ async def find(
         raise ActionFailed("name the element by either 'ref' or 'selector'")
     if ref is not None:
         if not _REFERENCE.match(ref):
-            raise ActionFailed(f"'{ref:.40}' is no reference; they look like e5 or f1e5")
+            raise ActionFailed(f"'{ref:.40}' is not a reference; they look like e5 or f1e5")
         found = page.locator(f"aria-ref={ref}")
         if await found.count() != 1:
             raise ActionFailed(f"reference {ref} is no longer on the page; observe again")

@@ -68,7 +68,7 @@ class WebObservation:
     notes: list[str] = field(default_factory=list)
     """What else is good to know, a sentence each."""
     challenge: bool = False
-    """Whether the page asks for proof that a person is there."""
+    """Whether the page asks for proof that you are human."""
     value: Any = None
     """What an action returned, such as `evaluate`."""
     needs_approval: dict[str, Any] | None = None

@@ -73,7 +73,7 @@ def _head(seen: WebObservation) -> Iterator[str]:
     status = f" (status {seen.status})" if seen.status else ""
     yield f"Address: {one_line(seen.url)}{status}"
     if seen.error:
-        yield "The action failed: why stands first in the block"
+        yield "The action failed: the reason is the first thing in the block"
     if len(seen.tabs) > 1:
         active = next((tab.index for tab in seen.tabs if tab.active), 0)
         yield f"Tabs: {len(seen.tabs)}, the active one is {active}"
@@ -86,7 +86,7 @@ def _head(seen: WebObservation) -> Iterator[str]:
     if seen.blocked:
         yield f"Blocked: {len(seen.blocked)} hosts that may not be reached"
     if seen.challenge:
-        yield "The page asks for proof that a person is there. Do not try to give it; say so"
+        yield "The page asks for proof that you are human. Do not try to give it; say so"
     yield from (f"Note: {note}" for note in seen.notes)
 
 

@@ -57,7 +57,7 @@ class Mcp(Provider[Session | Sessions]):
             args: tuple[str, ...] = ()
             """Arguments of the program."""
             env: dict[str, Text] = Field(default_factory=dict)
-            """The environment variables of the program, beside PATH, HOME and LANG."""
+            """The environment variables of the program, besides PATH, HOME and LANG."""
             cwd: str | None = None
             """Its working directory; default: the working folder."""
             url: str | None = Field(default=None, pattern="^https?://")

@@ -31,7 +31,7 @@ def read(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise Broken("it is not JSON") from None
     if not isinstance(answer, dict):
-        raise Broken("it is no map")
+        raise Broken("it is not a map")
     return answer
 
 

@@ -72,7 +72,7 @@ def as_ours(
     if _is_context_window(original, words):
         tokens = [int(number.replace(",", "")) for number in _TOKENS.findall(words)]
         found = ContextWindowExceeded(
-            f"{model}: the conversation is longer than the model's window: {words}",
+            f"{model}: the conversation is longer than the model's context window: {words}",
             tokens=max(tokens, default=None),
         )
     elif _status(original) == 429:

@@ -187,7 +187,7 @@ class _Here:
                     self._listen(part)
             except Exception:
                 self._listen = None
-                _log.exception("who listened to a reply failed, and is told no more")
+                _log.exception("a listener to a reply failed, and gets no more of it")
             self._arrived.popleft()  # only now: what arrives meanwhile wakes nobody
 
 
@@ -207,7 +207,7 @@ def _asked(
         name, provider, *_ = litellm.get_llm_provider(request.model)
     except Exception as error:
         raise ModelError(
-            f"nobody knows the provider of the model '{request.model}': name it as in "
+            f"the provider of the model '{request.model}' is unknown: name it, as in "
             "'openai/gpt-4o'",
             retryable=False,
         ) from error

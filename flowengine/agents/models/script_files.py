@@ -38,7 +38,7 @@ def _entries(text: str) -> list[Any]:
     try:
         data = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"it is no YAML: {error}") from None
+        raise ValueError(f"it is not YAML: {error}") from None
     if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
         raise ValueError("it must be a list of replies, such as '- text: Hello.'")
     return data

@@ -74,4 +74,4 @@ class Teller:
             self._listen(part)
         except Exception:
             self._listen = None
-            _log.exception("who listened to a reply failed, and is told no more")
+            _log.exception("a listener to a reply failed, and gets no more of it")

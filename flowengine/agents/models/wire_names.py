@@ -66,7 +66,7 @@ class WireNames:
             one, other, called = both
             raise ModelError(
                 f"the tools '{one}' and '{other}' would both be called '{called}' by models, which "
-                "know no dots: rename one of them",
+                "allow no dots in names: rename one of them",
                 retryable=False,
             )
         self._known = {wire_name(name): name for name in names}

@@ -164,7 +164,7 @@ def _check_plain(value: Any) -> None:
     for _ in range(MAX_DEPTH + 1):
         texts = (part for part in level if isinstance(part, str))
         if any(not _is_unicode(text) for text in texts):
-            raise Misfit("a text has half a surrogate pair, which is no Unicode")
+            raise Misfit("a text has half a surrogate pair, which is not Unicode")
         level = [inner for part in level for inner in _inside(part)]
         if not level:
             return

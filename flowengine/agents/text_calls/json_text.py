@@ -185,10 +185,10 @@ class _Reader:
             self.repairs.append("True, False and None were read as true, false and null")
             return _OF_PYTHON[word[0]], word.end()
         if word and word[0].lstrip("-") in {"NaN", "Infinity", "nan", "inf", "Inf"}:
-            raise BrokenJson(f"{word[0]} is no number in JSON", word.end())
+            raise BrokenJson(f"{word[0]} is not a JSON number", word.end())
         if self._is_end(at):
             raise BrokenJson("it ends where a value should stand", at, cut=True)
-        raise BrokenJson(f"{_shown(self.text[at : at + 12])} is no value in JSON", at)
+        raise BrokenJson(f"{_shown(self.text[at : at + 12])} is not a JSON value", at)
 
     def _refusal(self, at: int, wanted: str) -> BrokenJson:
         if self._is_end(at):

@@ -74,7 +74,7 @@ def read_python(text: str) -> tuple[list[RawCall], list[str]]:
             parsed = ast.parse(text.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else "it is nested too deeply"
-        raise BrokenPython(f"it is no Python: {reason}") from None
+        raise BrokenPython(f"it is not Python: {reason}") from None
     calls: list[RawCall] = []
     repairs: list[str] = []
     for statement in parsed.body:

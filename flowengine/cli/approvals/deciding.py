@@ -37,7 +37,7 @@ def configure(parser: ArgumentParser, *, fills: bool) -> None:
         fills: Whether a form can be filled in and the subject edited.
     """
     parser.add_argument(
-        "waits", metavar="ID", nargs="*", help="an approval, by any unambiguous beginning of its id"
+        "waits", metavar="ID", nargs="*", help="an approval, by any unambiguous prefix of its id"
     )
     if fills:
         parser.add_argument(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments that all three take."""
-    parser.add_argument("wait", metavar="ID", help="an approval, by any unambiguous beginning")
+    parser.add_argument("wait", metavar="ID", help="an approval, by any unambiguous prefix")
     parser.add_argument(
         "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of somebody else"
     )

@@ -15,7 +15,7 @@ EXAMPLE = "flowengine approvals show a7f3"
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("wait", metavar="ID", help="its id, or any unambiguous beginning")
+    parser.add_argument("wait", metavar="ID", help="its id, or any unambiguous prefix")
 
 
 def run(arguments: Namespace) -> int:

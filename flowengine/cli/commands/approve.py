@@ -23,11 +23,11 @@ def configure(parser: ArgumentParser) -> None:
         metavar="NAME=PATTERN",
         action="append",
         type=read.assignment,
-        help="do not ask about those whose argument fits: '*' is anything but '/', '**' anything; "
-        "arguments that are not named have to be the same; may be repeated",
+        help="do not ask about those whose argument matches: '*' is anything but '/', '**' "
+        "anything; arguments that are not named have to be the same; may be repeated",
     )
     later.add_argument("--uses", metavar="N", type=int, help="only the next N")
-    later.add_argument("--lasts", metavar="DURATION", help="only for so long: 2h")
+    later.add_argument("--lasts", metavar="DURATION", help="only for this long: 2h")
     later.add_argument(
         "--scope",
         choices=["execution", "flow"],

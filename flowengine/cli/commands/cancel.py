@@ -28,7 +28,7 @@ flowengine cancel 01k8xq7mf4jb 01k8xq9pgmew --now"""
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument(
-        "executions", metavar="ID", nargs="+", help="an id, or any unambiguous beginning of one"
+        "executions", metavar="ID", nargs="+", help="an id, or any unambiguous prefix of one"
     )
     parser.add_argument(
         "--reason", metavar="TEXT", default="", help="the reason; kept in the history"

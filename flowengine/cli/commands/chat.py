@@ -1,4 +1,4 @@
-"""`flowengine chat`: talk with an agent of a flow file, or with the built-in assistant."""
+"""`flowengine chat`: talk to an agent from a flow file, or to the built-in assistant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ASSISTANT = os.path.join(os.path.dirname(flowengine.__file__), "agents", "assistant.yaml")
 """The flow file of the assistant."""
 VARIABLE = "FLOWENGINE_MODEL"
-HELP = "talk with an agent of a flow file, or with the built-in assistant; the conversation is kept"
+HELP = "talk to an agent from a flow file, or to the built-in assistant; the conversation is kept"
 EXAMPLE = """\
 flowengine chat
 flowengine chat --lazy
@@ -70,7 +70,7 @@ def run(arguments: Namespace) -> int:
         UsageError: Both a file and a conversation are given.
     """
     if arguments.file is not None and arguments.resume is not None:
-        hint = "a conversation that is resumed has its flow already"
+        hint = "a resumed conversation already has its flow"
         raise UsageError("give a file with agents, or --resume ID, not both", hint=hint)
     model = arguments.model
     if arguments.file is None and arguments.resume is None:

@@ -30,7 +30,7 @@ MOST = 30
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.epilog = f"exit code: {SAME} if they are the same, {DIFFER} if not\n\n{parser.epilog}"
-    parser.add_argument("execution", metavar="ID1", help="one, by any unambiguous beginning")
+    parser.add_argument("execution", metavar="ID1", help="one, by any unambiguous prefix")
     parser.add_argument("other_execution", metavar="ID2", help="the other")
 
 

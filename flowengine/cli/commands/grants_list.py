@@ -17,7 +17,7 @@ def configure(parser: ArgumentParser) -> None:
         "execution",
         metavar="ID",
         nargs="?",
-        help="the execution; without it those for all executions of a flow",
+        help="the execution; without it, those for all executions of a flow",
     )
 
 

@@ -14,7 +14,9 @@ EXAMPLE = "flowengine grants revoke a7f3"
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("grant", metavar="ID", help="the grant, by any beginning of its id")
+    parser.add_argument(
+        "grant", metavar="ID", help="the grant, by any unambiguous prefix of its id"
+    )
     parser.add_argument(
         "--as", dest="by", metavar="USER", type=read.user, help="do it on behalf of somebody else"
     )

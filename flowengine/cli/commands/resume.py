@@ -24,7 +24,7 @@ flowengine resume --due --stay 0s"""
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument(
-        "execution", metavar="ID", nargs="?", help="its id, or any unambiguous beginning"
+        "execution", metavar="ID", nargs="?", help="its id, or any unambiguous prefix"
     )
     parser.add_argument(
         "--due",

@@ -17,7 +17,7 @@ flowengine retry 01k8xq7mf4jb --file fixed.yaml"""
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous beginning")
+    parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous prefix")
     parser.add_argument(
         "--step",
         metavar="ADDRESS",

@@ -26,7 +26,7 @@ def configure(parser: ArgumentParser) -> None:
         "execution",
         metavar="ID",
         nargs="?",
-        help="the execution, by any unambiguous beginning of its id; not with --key",
+        help="the execution, by any unambiguous prefix of its id; not with --key",
     )
     parser.add_argument("name", metavar="NAME", help="the name of the signal")
     parser.add_argument("--key", metavar="KEY", help="send it to the open execution with this key")
@@ -66,7 +66,7 @@ def run(arguments: Namespace) -> int:
         )
     if arguments.flow is not None and arguments.key is None:
         raise UsageError(
-            "a flow is started by a key: give --key with --flow",
+            "a flow is started by key: give --key with --flow",
             hint="flowengine signal --key B7 placed --flow order.yaml",
         )
     data: Any = None

@@ -28,7 +28,7 @@ def configure(parser: ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="*",
-        help="flows (NAME.test.yaml beside NAME.yaml is run), test files or folders; "
+        help="flows (NAME.test.yaml next to NAME.yaml is run), test files or folders; "
         "default: all test files below the current folder",
     )
     parser.add_argument(

@@ -36,7 +36,7 @@ HELP = """\
 /tools   the tools of the agents
 /cost    what the models have used so far
 /end     end the conversation
-/quit    leave it; it can be resumed (so does Ctrl-D)"""
+/quit    leave it; it can be resumed (Ctrl-D does the same)"""
 
 
 class Talk(Progress):
@@ -134,7 +134,7 @@ class Talk(Progress):
 
     def _broke_off(self) -> None:
         self.shown = ""
-        self.line(paint("  the reply broke off, and begins again", "yellow"))
+        self.line(paint("  the reply broke off, and starts again", "yellow"))
 
     def _wait(self, execution: str, wait: WaitInfo) -> None:
         """Say nothing: it is asked."""
@@ -217,7 +217,7 @@ def cost(session: Session, execution: str) -> str:
     from flowengine.agents.used import used
 
     total = used(session.engine.events(execution))
-    price = f"${total.cost_usd:.4f}{' and what has no known price' if total.unpriced else ''}"
+    price = f"${total.cost_usd:.4f}{' and calls whose price is unknown' if total.unpriced else ''}"
     return (
         f"{total.replies} replies, {total.input_tokens} tokens read, {total.output_tokens} "
         f"written, {price}"

@@ -217,7 +217,7 @@ class Dialogue:
             said = self._read("output of the step (JSON or text): ")
             answer["value"] = by_type({}, said, "output", "")
         if choice["id"] == "respond" and "tool" in wait:
-            said = self._read("result in place of the call (JSON or text): ")
+            said = self._read("result instead of the call (JSON or text): ")
             answer["value"] = by_type(wait.get("returns", {}), said, "result", "")
         comment = choice.get("comment", "optional")
         if comment != "none":

@@ -247,7 +247,7 @@ class Progress:
         for line in lines:
             self._line(part["address"], "says", clean(line.rstrip("\r")))
         if part["part"] == "restart":
-            self._line(part["address"], "says", "(the reply broke off, and begins again)")
+            self._line(part["address"], "says", "(the reply broke off, and starts again)")
 
     def _line(self, address: str, status: str, detail: str) -> None:
         shown = paint(f"{status:{STATUS_WIDTH}}", STATUS_COLOURS.get(status))

@@ -18,7 +18,7 @@ MISSING = "missing"
 """State of an environment for which an execution is stalled."""
 
 
-NAME = "name or id, as `envs list` shows them; the beginning of an id is enough"
+NAME = "name or id, as `envs list` shows them; a prefix of the id is enough"
 """Help text of the argument that names an environment."""
 
 

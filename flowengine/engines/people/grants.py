@@ -72,7 +72,9 @@ def _check_may_be_granted(wait: Mapping[str, Any], choice: str) -> None:
     if "digest" not in wait:
         raise InputError("only the approval of a call can be granted for later ones", field="grant")
     if counting(dict(wait), choice) != "approve":
-        raise InputError(f"'{choice}' is no approval that later calls could share", field="grant")
+        raise InputError(
+            f"'{choice}' is not an approval that later calls could share", field="grant"
+        )
     message = None
     if wait.get("required"):
         message = f"{wait['tool']!r} says 'approval: required': each call is asked about"
@@ -96,7 +98,7 @@ def _patterns(wait: Mapping[str, Any], given: GrantGiven) -> dict[str, str]:
     for name, pattern in patterns.items():
         if name not in known or not isinstance(pattern, str):
             names = ", ".join(known) or "none"
-            message = f"'{name}' is no argument of this call"
+            message = f"'{name}' is not an argument of this call"
             raise InputError(message, field=f"grant.args.{name}", hint=f"its arguments: {names}")
     return patterns
 

@@ -153,7 +153,7 @@ class Registry:
             f"the registry of environments in {self.folder} cannot be used: "
             f"{error.strerror or error}; after a crash, what was open could not be found. Name "
             "another folder (for the state of all stores: XDG_STATE_HOME), or say 'registry: none' "
-            "in the spec to open it all the same"
+            "in the spec to open it anyway"
         )
 
     def write(self, data: Mapping[str, Any], *, synced: bool = False) -> None:

@@ -462,7 +462,8 @@ class _Body:
         for step in sorted(told):
             name = self.flow["steps"][step]["id"]
             message = (
-                f"{name!r} has no timeout and still waits when the branches beside it have ended"
+                f"{name!r} has no timeout and still waits when the branches parallel to it "
+                "have ended"
             )
             hint = "let the other branch lead to 'end_all', or give the wait a 'timeout'"
             yield Finding("W412", step, message, hint, ("wait",))

@@ -60,7 +60,7 @@ def check_arguments(
     for argument, typed in given.items():
         place = (*loc, "with", argument)
         if argument in bound:
-            message = f"the flow fixes the argument {argument!r} of {name!r} by 'bind'"
+            message = f"the flow fixes the argument {argument!r} of {name!r} with 'bind'"
             report.at("E402", message, place, "leave it out", key=True)
         elif argument in properties:
             _check_argument(report, properties[argument], typed, place, f"{name}.{argument}")
@@ -88,7 +88,7 @@ def _check_whole(report: Report, callee: Callee, given: Typed, loc: Loc, name: s
     sure = given.schema.get("required", ())
     for argument, part in has.items():
         if argument in bound and argument in sure:
-            message = f"the flow fixes the argument {argument!r} of {name!r} by 'bind'"
+            message = f"the flow fixes the argument {argument!r} of {name!r} with 'bind'"
             report.at("E402", message, loc)
         elif argument in takes and argument not in bound:
             typed = Typed(given.value, part)

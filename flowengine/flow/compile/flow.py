@@ -315,7 +315,7 @@ class Compiler:
                 continue
             if self.model is not own and (flow.file is not own.file or self.model not in named):
                 message = f"{flow.id!r} uses inputs of the flow of its own file, which is not this"
-                hint = "run it from there, or give it 'context' in place of inputs"
+                hint = "run it from there, or give it 'context' instead of inputs"
                 self.report.at("E301", message, (*request.loc, request.action), hint)
                 continue
             view = View({"inputs": UNKNOWN})

@@ -133,7 +133,7 @@ class FileDeclarations:
         told = [tool for name in fits if (tool := self._tool(name, loc, environments))]
         if not fits:
             hint = did_you_mean(pattern, names) or "declare them under 'tools'"
-            self.refuse("E401", f"no tool fits {pattern!r}", loc, hint)
+            self.refuse("E401", f"no tool matches {pattern!r}", loc, hint)
         return told
 
     def _server(self, pattern: str) -> tuple[str, Tool] | None:
@@ -252,7 +252,7 @@ class FileDeclarations:
             else:
                 read.update(dict.fromkeys(sources))
         if not found:
-            what = "no folder that fits" if is_glob else "no folder"
+            what = "no folder that matches" if is_glob else "no folder"
             message = f"there is {what} {pattern!r} with a file {marked!r}"
             self.refuse("E401", message, loc, "give the path of a folder, relative to this file")
         return {shown: files for shown, files in found.items() if files}

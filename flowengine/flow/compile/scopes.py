@@ -236,7 +236,10 @@ class Scopes:
         if self.plan.is_parallel(info.spec["body"]):
             hint = "the steps of a 'parallel' see each other's results only after it"
         else:
-            hint = "a token sees the steps behind it; parallel branches share values through state"
+            hint = (
+                "a token sees the steps that it has passed; parallel branches share values through "
+                "state"
+            )
         return Note("E304", message, hint)
 
     def _doubts(self, info: Info, sure: bool) -> Doubts:

@@ -309,7 +309,7 @@ class Tools:
         for index, name in enumerate(given.edit if isinstance(given.edit, list) else ()):
             loc = (*given.loc, "edit", index)
             if name in model.bind:
-                message = f"the flow fixes the argument {name!r} by 'bind'"
+                message = f"the flow fixes the argument {name!r} with 'bind'"
                 self.report.at("E103", message, loc, "nobody can change it: leave it out")
             elif known is not None and name not in known:
                 hint = did_you_mean(name, known)
@@ -330,7 +330,7 @@ class Tools:
             return None
         self.others.read.update(dict.fromkeys(found.paths))
         if found.args is not None and len(found.args.get("properties", ())) != 1:
-            message = f"{function!r} cannot be a preview: it takes other arguments than one"
+            message = f"{function!r} cannot be a preview: it has to take exactly one argument"
             hint = "let it take the arguments of the call as one dict: def preview(args)"
             self.report.at("E402", message, loc, hint)
         return {"function": function, "folder": folder}

@@ -19,16 +19,16 @@ ELSEWHERE = {
     "round": "it is the round of a 'loop'",
     "join": "it is available in steps with several incoming edges, or with a 'join'",
     "signal": "it is available in 'match', in a step with a 'trigger' and in those after it",
-    "result": "it is available in the step's own 'output'; of another step it is steps.x.output",
-    "output": "it is available in the step's own set, emit, next, loop and compensate; of another "
-    "step it is steps.x.output",
-    "outcome": "it is available in the step's own set, emit, next and loop; of another step it "
-    "is steps.x.outcome",
-    "error": "it is available in on_error, retry.when, compensate and finally; of another step it "
-    "is steps.x.error",
+    "result": "it is available in the step's own 'output'; for another step, use steps.x.output",
+    "output": "it is available in the step's own set, emit, next, loop and compensate; for another "
+    "step, use steps.x.output",
+    "outcome": "it is available in the step's own set, emit, next and loop; for another step, "
+    "use steps.x.outcome",
+    "error": "it is available in on_error, retry.when, compensate and finally; for another step, "
+    "use steps.x.error",
     "args": "it is available in the declaration of a tool",
-    "idempotency_key": "it is available in what is behind http, shell, run and other kinds of "
-    "steps and tools; a Python function takes a StepContext, which has it",
+    "idempotency_key": "it is available in the configuration of http, shell, run and other kinds "
+    "of steps and tools; a Python function takes a StepContext, which has it",
     "steps": "steps are visible to steps and outputs",
     "state": "state is visible to steps and outputs",
 }

@@ -140,9 +140,7 @@ def _type(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
 def _required(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         message = f"expected a list of names, got {shown(value)}"
-        hint = (
-            "an input without 'default' is required by itself" if isinstance(value, bool) else None
-        )
+        hint = "an input without 'default' is required anyway" if isinstance(value, bool) else None
         yield SchemaProblem(loc, "E103", message, hint)
 
 

@@ -347,7 +347,7 @@ class AskBeforeCall(AskFirst):
         default_factory=lambda: [Choice(id=id) for id in ("approve", "reject", RESPOND)],
         min_length=1,
         description="What can be chosen. Default: `approve`, `reject`, and `respond`, which gives "
-        "the result in place of the call.",
+        "the result instead of the call.",
         examples=[["approve", {"id": "reject", "comment": "required"}]],
     )
     title: Template | None = Field(
@@ -380,7 +380,7 @@ class AskBeforeCall(AskFirst):
         for one in choices if isinstance(choices, list) else ():
             counts = isinstance(one, dict) and one.get("id") == RESPOND and one.get("counts_as")
             if counts not in (None, False, "other"):
-                message = f"{RESPOND!r} gives a result in place of the call: it counts as 'other'"
+                message = f"{RESPOND!r} gives a result instead of the call: it counts as 'other'"
                 yield Problem("choices", "E103", message)
 
 

@@ -181,8 +181,8 @@ class Agent(Part):
     )
     repeats: NotNegative = Field(
         default=3,
-        description="How often the same call may fail in the same way, one time after the other, "
-        "before the agent is told; if it goes on, it makes no progress. 0: as often as it likes.",
+        description="How many times in a row the same call may fail in the same way before the "
+        "agent is told; if the agent calls it again, its work ends. 0: no limit.",
         examples=[5],
     )
     fallbacks: list[ModelName] = Field(

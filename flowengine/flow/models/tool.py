@@ -131,7 +131,8 @@ class Tool(Pluggable):
     )
     parallel: bool = Field(
         default=False,
-        description="Whether an agent's call of it may run beside others of the same reply.",
+        description="Whether an agent's calls of it may run in parallel with others in the same "
+        "reply.",
         examples=[True],
     )
 

@@ -127,7 +127,7 @@ def make_writes(m: Machine, act: Activation) -> None:
             _reduce(m, m.frame_of(act), key, value, [act["id"]])
         except StepFailure:
             if is_held(m, "act", act["id"]):
-                act["writes"] = {0: pairs[number:]}  # they are made when it begins anew
+                act["writes"] = {0: pairs[number:]}  # they are made when it begins again
             raise
 
 

@@ -104,7 +104,7 @@ def begin_finally(scope: Scope) -> None:
 
 
 def hold(scope: Scope, then: Entry) -> None:
-    """Hold the failure of a scope back; `then` follows when it begins anew."""
+    """Hold the failure of a scope back; `then` follows when it begins again."""
     before, record = _scope(scope)
     record["then"] = list(then)
     if then[0] == "scope_over":

@@ -46,7 +46,7 @@ UNITS: States[Phase] = States(
     "tokens/units.py, also for steps/passing.py, which takes a token straight on",
     {
         "ready": "none of the others: it is about to begin, between two attempts, or about to end; "
-        "a `finally` inside it may have to run before it goes on",
+        "a `finally` inside it may have to run before it continues",
         "asked": "people are asked before its attempt begins",
         "lock": "it is queued for a lock",
         "budget": "too little of a budget is left: somebody is asked whether to raise it, or "
@@ -56,7 +56,7 @@ UNITS: States[Phase] = States(
         "wait": "a wait is open: for an approval, an answer, a signal, a time, or a condition",
         "scope": "a scope is at work inside it: a group or a subflow",
         "ask": "a crash left its attempt uncertain, or its environment is gone: somebody decides",
-        "held": "it failed, and is to begin anew: within a `retry` or a fork",
+        "held": "it failed, and is to begin again: within a `retry` or a fork",
     },
     "ready",
     {
@@ -82,7 +82,7 @@ UNITS: States[Phase] = States(
                 "steps/scopes.py for steps/attempts.py (a group) and steps/subflows.py",
             ),
             "ask": (
-                "only a person can say how it goes on",
+                "only a person can say how it continues",
                 "waiting/waits.py for waiting/attempt_questions.py",
             ),
             "held": (
@@ -151,7 +151,10 @@ UNITS: States[Phase] = States(
             ),
         },
         "held": {
-            "ready": ("it begins anew, or is withdrawn", "recovery/retrying.py, ending/closing.py"),
+            "ready": (
+                "it begins again, or is withdrawn",
+                "recovery/retrying.py, ending/closing.py",
+            ),
             "run": (
                 "its result came after the failure and counts: it is applied next",
                 "recovery/retrying.py",
@@ -222,7 +225,7 @@ SCOPES: States[ScopeState] = States(
         "open": "its tokens are at work, or it is about to end",
         "queued": "its first tokens have not begun: it waits for its turn among the executions of "
         "its flow, or for the environments that have to be open from its start",
-        "held": "it failed, and is to begin anew: within a `retry` or a fork",
+        "held": "it failed, and is to begin again: within a `retry` or a fork",
         "over": "the tokens of a flow have ended: outputs, handlers, compensation",
         "finally": "the main flow has ended, and cleans up: its `finally` runs",
     },
@@ -253,8 +256,8 @@ SCOPES: States[ScopeState] = States(
             "gone": ("it is withdrawn", "ending/closing.py"),
         },
         "held": {
-            "open": ("it begins anew", "recovery/retrying.py"),
-            "queued": ("it begins anew, and still has to wait", "recovery/retrying.py"),
+            "open": ("it begins again", "recovery/retrying.py"),
+            "queued": ("it begins again, and still has to wait", "recovery/retrying.py"),
             "over": ("it ends by something else", "flows.py, steps/cancelling.py"),
             "gone": ("it is withdrawn", "ending/closing.py"),
         },
@@ -289,7 +292,7 @@ JOINS: States[RoundState] = States(
         "waiting": "no round is open; it may hold tokens",
         "open": "a round counts its tokens",
         "unknown": "as `open`, but `need` had no value: within a `retry` or a fork",
-        "fired": "the step was activated; `late` says what becomes of tokens that still come",
+        "fired": "the step was activated; `late` says what happens to tokens that still arrive",
     },
     "waiting",
     {

@@ -118,7 +118,7 @@ class Scope(TypedDict, total=False):
     idle: int
     """Of the flow, while it has no token: the timer that ends it."""
     then: ReadOnly[list[Any]]
-    """What follows, for the agenda, when it begins anew after a failure; see `held_failures`."""
+    """What follows, for the agenda, when it begins again after a failure; see `held_failures`."""
 
 
 class Activation(TypedDict, total=False):
@@ -278,7 +278,7 @@ class Unit(TypedDict, total=False):
     """What it may use of them while it runs, of the meters that some budget bounds."""
     then: list[Any]
     """What follows, for the agenda, once it has the lock, or the budget may have been raised, or
-    it begins anew."""
+    it begins again."""
 
 
 class Lock(TypedDict):

@@ -71,7 +71,7 @@ def activation_failed(
         m: The advance at work.
         act: The activation; nothing of it runs any more.
         error: What it failed with.
-        again: What follows if it begins anew; None: all of it.
+        again: What follows if it begins again; None: all of it.
     """
     if held_failures.hold_act(m, act, again or entries.begin_act(act["id"])):
         return

@@ -54,7 +54,7 @@ def unit_failed(m: Machine, unit: Unit, error: ErrorData, again: Entry | None = 
         m: The advance at work.
         unit: The unit.
         error: What it failed with.
-        again: What follows if it begins anew; None: its attempt.
+        again: What follows if it begins again; None: its attempt.
     """
     act = m.act_of(unit)
     stop_attempt(m, unit)

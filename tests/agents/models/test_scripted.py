@@ -208,7 +208,7 @@ def test_a_file_answers_by_the_turn_of_the_conversation_in_every_process(
     [
         (None, "No such file"),
         ("a: b", "must be a list"),
-        ("- [", "no YAML"),
+        ("- [", "not YAML"),
         ("- {txt: a}", "there is no such key"),
     ],
 )

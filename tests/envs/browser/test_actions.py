@@ -121,7 +121,7 @@ def test_actions_are_data(browser: Browser, web: Web) -> None:
         ({"action": "navigate", "url": 3}, "'url' must be a string"),
         ({"action": "click", "ref": "e1", "button": "side"}, "'button' must be one of: left"),
         ({"action": "click"}, "name the element by either 'ref' or 'selector'"),
-        ({"action": "click", "ref": "body >> x"}, "'body >> x' is no reference"),
+        ({"action": "click", "ref": "body >> x"}, "'body >> x' is not a reference"),
     ):
         seen = browser.step(action)
         assert error in seen.error

@@ -43,7 +43,7 @@ def _read(source: Source, start: int) -> Found | None:
     if source.is_over(at) and source.complete:
         return Found(at, [call], [f"the missing end of a call of {name} was added"])
     cut = source.is_over(at)
-    reason = "something else stands where a key or its end should"
+    reason = "something else is where a key or its end should be"
     return Found(at, [fault(source, start, at, reason, name, cut=cut)])
 
 

@@ -25,7 +25,7 @@ def _read(source: Source, start: int) -> Found | None:
     if header is None:
         if len(source.text) - start > 400:
             return None
-        reason = "its first line is no header of a message"
+        reason = "its first line is not the header of a message"
         to = _RECIPIENT.search(source.text, start)
         if to is None:
             return None

@@ -108,7 +108,7 @@ class _Call:
             self.repairs.append(f"the missing end of a call of {self.name} was added")
             return self._made(at)
         if self.arguments or source.is_over(at):
-            return self._given_up("something else stands where a parameter or its end should", at)
+            return self._given_up("something else is where a parameter or its end should be", at)
         end = source.search(tags.end, at)
         head = source.search(tags.head, at)
         if end is None or (head and head.start() < end.start()):
@@ -126,9 +126,9 @@ class _Call:
                 self.arguments[name], end, repairs = read_json(value)
                 self.repairs += repairs
             except BrokenJson as broken:
-                return f"'{name}' is no JSON: {broken.reason}"
+                return f"'{name}' is not JSON: {broken.reason}"
             if value[end:].strip():
-                return f"something stands behind the JSON of '{name}'"
+                return f"there is something after the JSON of '{name}'"
         else:
             untyped = Untyped(without_line_ends(value))
             self.arguments[name] = value if kind == "true" else untyped
