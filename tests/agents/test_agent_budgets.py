@@ -58,7 +58,7 @@ def test_a_model_without_a_known_price_is_told_once_where_money_is_bounded(
     with case.engine_open() as engine:
         told = [one["message"] for one in engine.show(case.id)["warnings"]]
     assert len(told) == warned
-    assert all(one.startswith("ask/first: what its calls cost is not known") for one in told)
+    assert all(one.startswith("ask/first: the cost of its calls is not known") for one in told)
 
 
 def test_a_turn_that_needs_more_than_is_left_does_not_begin(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def _checked(image: str | os.PathLike[str] | bytes) -> bytes:
         return b64decode(Image.model_validate(given).data)
     except ValidationError:
         raise InputError(
-            f"{named} is not one that models take",
+            f"{named} is not one that models accept",
             field="image",
             hint="give PNG, JPEG, GIF or WebP",
         ) from None

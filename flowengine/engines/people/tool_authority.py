@@ -82,7 +82,7 @@ async def _asked(authority: ToolAuthority, call: ToolCall) -> ApprovalResponse:
         why = "gave no decision" if response.error is None else response.error.message
     except Exception as error:
         why = f"raised {type(error).__name__}"
-    return ApprovalResponse(approved=False, feedback=f"the authority about calls {why}"[:2000])
+    return ApprovalResponse(approved=False, feedback=f"the tool authority {why}"[:2000])
 
 
 def _answer(record: Mapping[str, Any], said: ApprovalResponse, who: Actor) -> Answer | None:

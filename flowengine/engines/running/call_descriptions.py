@@ -114,7 +114,7 @@ def difference(host: Host, execution: Execution, step: int, approved: str) -> st
     try:
         before = host.store.artifact(approved).read_bytes()
     except (NotFound, OSError):
-        return "the text of the tool is another one; what it was is not kept"
+        return "the text of the tool has changed; the earlier text was not kept"
     return _compared(before.decode(), now.decode())
 
 

@@ -36,8 +36,8 @@ def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
             "type": "warning",
             "at": now,
             "about": "environment",
-            "message": f"environment '{one.resource_key}' could not be closed ({one.error}); it is "
-            "tried again, and what is left then is ended by: flowengine envs reap",
+            "message": f"environment '{one.resource_key}' could not be closed ({one.error}); "
+            "closing it is retried; to end what is left after that: flowengine envs reap",
         }
         for one in failed
     ]
@@ -64,9 +64,9 @@ def uncounted(graph: Graph, state: State, measured: Measured, known: set[str]) -
         return None
     known.add(step)
     message = (
-        f"{view.address(unit)}: what its calls cost is not known before they are made, as its "
-        "model has no known price. 'cost_usd' of the budget counts only what the provider says "
-        "afterwards, perhaps nothing; 'tokens' bounds any model"
+        f"{view.address(unit)}: the cost of its calls is not known in advance, because the price "
+        "of its model is unknown. 'cost_usd' of the budget counts only what the provider reports "
+        "afterwards, which may be nothing; 'tokens' bounds any model"
     )
     return {"type": "warning", "at": measured["at"], "about": "budget", "message": message}
 

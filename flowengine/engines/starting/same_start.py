@@ -39,7 +39,7 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
     runs = found.linked.compiled["id"]
     if runs != flow.id:
         raise Conflict(
-            f"there is an execution {id} already, of the flow '{runs}' and not '{flow.id}'",
+            f"there is already an execution {id}, of the flow '{runs}' and not '{flow.id}'",
             hint=hint,
         )
     execution, had = found.state["execution"], found.state["inputs"]
@@ -54,7 +54,7 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
     given = with_defaults(found.linked.graph, inputs, execution, began)
     if differences := differing(had, given):
         raise Conflict(
-            f"there is an execution {id} already, with other inputs: {', '.join(differences)}",
+            f"there is already an execution {id}, with other inputs: {', '.join(differences)}",
             hint=hint,
         )
 
