@@ -7,6 +7,7 @@ each attempt, with the arguments that the user gives; they choose the instance.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import registry
@@ -30,7 +31,7 @@ from flowengine.validation import SchemaError, Validator
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from flowengine.sdk.environments import Provider
+    from flowengine.sdk.environments import Provider, Sandbox
 
 HOST = "host"
 """The environment of the author's own scripts."""
@@ -452,14 +453,19 @@ def asks(use: Typed) -> bool:
 
 def _config_model(provider: Provider[Any], model: Environment) -> type[BaseModel]:
     """Return what the kind and the sandboxes that are named define."""
-    from flowengine.sdk.sandboxes import with_sandboxes
-
     if provider.sandbox is None:
-        return provider.config_model()
+        return _model_of(provider, ())
     given = model.provider or provider.sandbox
     names = [given] if isinstance(given, str) else given
     known = [registry.sandbox_class(one) for one in names if one in registry.sandbox_names()]
-    return with_sandboxes(provider.config_model(), known)
+    return _model_of(provider, tuple(known))
+
+
+@lru_cache  # making a model takes milliseconds
+def _model_of(provider: Provider[Any], sandboxes: tuple[type[Sandbox], ...]) -> type[BaseModel]:
+    from flowengine.sdk.sandboxes import with_sandboxes
+
+    return with_sandboxes(provider.config_model(), sandboxes)
 
 
 def _of_scope(scope: str, found: Declared) -> Typed:
