@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -22,6 +23,7 @@ def drawn(seed: int) -> str:
     return json.dumps(tangled_flow(random.Random(seed)))
 
 
+@cache
 def accepted(text: str) -> CompiledFlow | None:
     """Return the compiled form of a random flow, if the checker accepts it."""
     try:
