@@ -499,7 +499,8 @@ def reading_documents(folder: Path) -> Iterator[Figure]:
     if not python:
         print("reading_documents: skipped, PEERS names no Python with markitdown")
         return
-    theirs, ours = documents.theirs(python), documents.ours()
+    files = documents.files()
+    theirs, ours = documents.theirs(python, files), documents.ours(files)
     for suffix in sorted({path.suffix for path in theirs}):
         paths = [path for path in theirs if path.suffix == suffix]
         texts = [[documents.kept(made[path][0]) for path in paths] for made in (ours, theirs)]
@@ -514,6 +515,28 @@ def reading_documents(folder: Path) -> Iterator[Figure]:
         mine, other = documents.process_seconds(python, paths[0])
         told = f"{mine * 1000:.0f} ms, markitdown {other * 1000:.0f}"
         yield Figure(f"{suffix}: a whole process for one file", told, mine / other, 1)
+
+
+def knowing_documents(folder: Path) -> Iterator[Figure]:
+    """Our reader of PDF and markitdown's, against what the authors of the files wrote."""
+    from benchmarks import documents, known_documents
+
+    python, pairs = documents.program(), known_documents.pairs()
+    if not python or not pairs:
+        print(
+            "knowing_documents: skipped, PEERS names no Python with markitdown, or KNOWN no files"
+        )
+        return
+    theirs, ours = documents.theirs(python, [*pairs]), documents.ours([*pairs])
+    for path, known in pairs.items():
+        mine, other = (known_documents.part(known, made[path][0]) for made in (ours, theirs))
+        for what in mine._fields:
+            part, least = getattr(mine, what), getattr(other, what)
+            told = f"{part:.1%}, markitdown {least:.1%}"
+            yield Figure(f"{path.stem}: {what}", told, part, least, more=True)
+        seconds = ours[path][1], theirs[path][1]
+        told = f"{seconds[0]:.2f} s, markitdown {seconds[1]:.2f}"
+        yield Figure(f"{path.stem}: time against markitdown", told, seconds[0] / seconds[1], 1)
 
 
 def browsing(folder: Path) -> Iterator[Figure]:
@@ -554,6 +577,7 @@ ALL = {
         agent_calls,
         side_by_side,
         reading_documents,
+        knowing_documents,
         browsing,
         in_a_sandbox,
         in_a_container,

@@ -89,18 +89,18 @@ def program() -> str:
     return python
 
 
-def theirs(python: str) -> dict[Path, tuple[str, float]]:
+def theirs(python: str, paths: Sequence[Path]) -> dict[Path, tuple[str, float]]:
     """Return what markitdown makes of each file, and the least seconds it took."""
-    return _converted(python, _THEIRS)
+    return _converted(python, _THEIRS, paths)
 
 
-def ours() -> dict[Path, tuple[str, float]]:
+def ours(paths: Sequence[Path]) -> dict[Path, tuple[str, float]]:
     """Return what our converters make of each file, and the least seconds they took."""
-    return _converted(sys.executable, _OURS)
+    return _converted(sys.executable, _OURS, paths)
 
 
-def _converted(python: str, ready: str) -> dict[Path, tuple[str, float]]:
-    command = [python, "-c", _QUIET + ready + _EACH, str(ROUNDS), *map(str, files())]
+def _converted(python: str, ready: str, paths: Sequence[Path]) -> dict[Path, tuple[str, float]]:
+    command = [python, "-c", _QUIET + ready + _EACH, str(ROUNDS), *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
     return {Path(path): (text, seconds) for path, text, seconds in lines}

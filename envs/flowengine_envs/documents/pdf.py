@@ -18,6 +18,7 @@ from flowengine_envs.documents.document import (
 )
 from flowengine_envs.documents.markdown import Writer, target
 from flowengine_envs.documents.pdf_tables import Row, find_rows, find_tables, key_of
+from flowengine_envs.documents.pdf_tags import Marks, Structure, Tags
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
@@ -84,6 +85,7 @@ class _Pages:
         self._count = count
         self._out = out
         self._headings = _headings(reader)
+        self._tags = Tags(reader)
         self._empty: list[int] = []
         self._images = 0
 
@@ -110,7 +112,7 @@ class _Pages:
         self._out.part("page", at + 1)
         try:
             page = self._reader.pages[at]
-            text = page.extract_text()
+            text, known = self._read(page)
             if not text.strip():
                 self._check(page)
                 self._empty.append(at + 1)
@@ -121,10 +123,25 @@ class _Pages:
         except Exception as error:  # of the library: it has errors of many types
             self._out.note(f"page {at + 1} cannot be read: {str(error) or type(error).__name__}")
             return
-        self._text(text.translate(_LIGATURES), self._headings.get(at, {}), _layout(page, text))
+        headings = {_comparable(told): level for told, level in known.headings}
+        headings |= self._headings.get(at, {})
+        tables, rows = known.tables, {}
+        if not tables:
+            layout = _layout(page, text)
+            tables, rows = find_tables(layout), find_rows(layout)
+        self._text(text.translate(_LIGATURES), headings, tables, rows)
         fresh = [link for link in links if link not in text]
         if fresh:
             self._out.paragraph("Links: " + " ".join(f"<{link}>" for link in fresh))
+
+    def _read(self, page: PageObject) -> tuple[str, Structure]:
+        """Return the text of a page, and what its tags say of it."""
+        if not self._tags:
+            return page.extract_text(), Structure([], [])
+        marks = Marks()
+        text = page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
+        marks.texts = {mark: one.translate(_LIGATURES) for mark, one in marks.texts.items()}
+        return text, self._tags.structure(page, marks)
 
     def _check(self, page: PageObject) -> None:
         """Find out whether there is no text, or more than the library dares to unpack."""
@@ -138,9 +155,14 @@ class _Pages:
             limit = self._out.limits.unpacked
             raise LimitReached("unpacked", limit, f"a page is too large: {error}") from None
 
-    def _text(self, text: str, headings: dict[str, int], layout: str) -> None:
+    def _text(
+        self,
+        text: str,
+        headings: dict[str, int],
+        tables: list[list[Row]],
+        rows: dict[str, list[Row]],
+    ) -> None:
         """Write the text of a page, the lines of its headings and tables as such."""
-        tables, rows = find_tables(layout), find_rows(layout)
         lines: list[str] = []
         rest = deque(text.splitlines())
         while rest:

@@ -1,4 +1,4 @@
-"""Files that pandoc, weasyprint, groff, Ghostscript and Gnumeric made (`files/make.sh`)."""
+"""Files of pandoc, weasyprint, Chromium, groff, Ghostscript and Gnumeric (`files/make.sh`)."""
 
 from __future__ import annotations
 
@@ -100,6 +100,15 @@ def test_a_pdf_has_pages_the_headings_of_its_outline_and_links() -> None:
         assert f"\n{heading}" in document.markdown
     assert "| February | 98 33,210 |\n" in document.markdown  # numbers that touch are one cell
     assert "Links: <https://stats.example.org/harbour>" in document.markdown
+
+
+def test_the_tags_of_a_pdf_say_what_is_a_heading_and_what_a_table() -> None:
+    document = read("chromium.pdf")
+
+    for heading in ("# Annual Report\n", "## Ships by month\n", "### Code\n"):
+        assert f"\n{heading}" in document.markdown
+    assert f"\n{TABLE}\n" in document.markdown
+    assert len(document.tables) == 1
 
 
 SAMPLES = Path(__file__).parents[3] / "examples" / "document_review" / "samples"

@@ -16,6 +16,7 @@ import pytest
 
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.document import Damaged, LimitReached, Limits, Unreadable
+from tests.envs.documents.written_pdf import pdf
 
 FILES = Path(__file__).with_name("files")
 SMALL = Limits(bytes=2_000_000, unpacked=1_000_000, cells=100, characters=1_000, pages=3)
@@ -29,17 +30,6 @@ def packed(**entries: bytes) -> bytes:
         for name, data in entries.items():
             file.writestr(name.replace("__", "/"), data)
     return buffer.getvalue()
-
-
-def pdf(*objects: bytes) -> bytes:
-    """Return a PDF of these objects; the first is the catalogue."""
-    out, at = b"%PDF-1.4\n", []
-    for number, each in enumerate(objects, 1):
-        at.append(len(out))
-        out += b"%d 0 obj\n%b\nendobj\n" % (number, each)
-    table = b"".join(b"%010d 00000 n \n" % offset for offset in at)
-    end = b"trailer\n<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (len(at) + 1, len(out))
-    return out + b"xref\n0 %d\n0000000000 65535 f \n" % (len(at) + 1) + table + end
 
 
 def page_with(content: bytes) -> bytes:
@@ -111,6 +101,7 @@ def test_an_archive_whose_first_entry_is_broken_is_damaged() -> None:
 
 CHANGED = [
     *("pandoc.docx", "pandoc.pptx", "gnumeric.xlsx", "pandoc.epub", "weasyprint.pdf"),
+    "chromium.pdf",
     *("locked.pdf", "pandoc.html", "pandoc.ipynb", "crane.png"),
 ]
 

@@ -29,3 +29,14 @@ def made_pdf(contents: Iterable[bytes]) -> bytes:
         b"xref\n0 %d\n0000000000 65535 f \n%strailer\n<< /Size %d /Root 1 0 R >>\n"
         b"startxref\n%d\n%%%%EOF\n" % (len(objects) + 1, table, len(objects) + 1, len(made))
     )
+
+
+def pdf(*objects: bytes) -> bytes:
+    """Return a PDF of these objects; the first is the catalogue."""
+    out, at = b"%PDF-1.4\n", []
+    for number, each in enumerate(objects, 1):
+        at.append(len(out))
+        out += b"%d 0 obj\n%b\nendobj\n" % (number, each)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in at)
+    end = b"trailer\n<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (len(at) + 1, len(out))
+    return out + b"xref\n0 %d\n0000000000 65535 f \n" % (len(at) + 1) + table + end

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Makes the documents of this folder again, from report.md, talk.md, rules.ms and ships.csv.
-# Debian: apt-get install pandoc ghostscript groff gnumeric weasyprint
+# Debian: apt-get install pandoc ghostscript groff gnumeric weasyprint chromium
 set -euo pipefail
 cd "$(dirname "$0")"
 for format in docx html epub ipynb; do pandoc report.md --standalone --output "pandoc.$format"; done
 sed -i "s/[ \t]*$//" pandoc.html
 pandoc talk.md --standalone --output pandoc.pptx
 weasyprint --quiet pandoc.html weasyprint.pdf
+chromium --headless --no-pdf-header-footer --print-to-pdf=chromium.pdf pandoc.html
 ssconvert ships.csv gnumeric.xlsx
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

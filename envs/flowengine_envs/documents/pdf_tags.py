@@ -1,0 +1,209 @@
+"""What a tagged PDF says of its structure: which text is a heading, and which a cell of a table.
+
+Programs that print pages or office documents mark the text of each element with a number. A page
+leads from these numbers to elements, and an element to the ones around it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine_envs.documents.pdf_tables import Row, key_of
+
+if TYPE_CHECKING:
+    from pypdf import PageObject, PdfReader
+
+_LEVELS = {"H": 1, "Title": 1, **{f"H{level}": level for level in range(1, 7)}}
+_CELLS = frozenset({"TD", "TH"})
+_DEEPEST = 64
+"""Elements around each other."""
+_MOST_COLUMNS = 200
+_MOST_MARKS = 20_000
+"""Marked texts of a page."""
+_MOST_PAGES = 100_000
+
+
+class Structure(NamedTuple):
+    """What is known of the text of a page."""
+
+    headings: list[tuple[str, int]]
+    """Texts with their levels."""
+    tables: list[list[Row]]
+
+
+class Marks:
+    """Collects the marked texts of a page while its text is extracted."""
+
+    def __init__(self) -> None:
+        self.texts: dict[int, str] = {}
+        self._open: list[int | None] = []
+
+    def operator(self, operator: bytes, operands: Any, *_: object) -> None:
+        """Take an operator of the page: one that begins or ends a mark."""
+        if operator in (b"BDC", b"BMC"):
+            given = operands[1] if len(operands) > 1 else None
+            mark = given.get("/MCID") if isinstance(given, Mapping) else None
+            around = self._open[-1] if self._open else None
+            self._open.append(int(mark) if isinstance(mark, int) else around)
+        elif operator == b"EMC" and self._open:
+            self._open.pop()
+
+    def text(self, text: str, *_: object) -> None:
+        """Take a piece of the text of the page."""
+        mark = self._open[-1] if self._open else None
+        if mark is not None and (mark in self.texts or len(self.texts) < _MOST_MARKS):
+            self.texts[mark] = self.texts.get(mark, "") + text
+
+
+class Tags:
+    """The tags of a document.
+
+    Args:
+        reader: The document.
+    """
+
+    def __init__(self, reader: PdfReader) -> None:
+        self._parents: dict[int, Any] = {}
+        """Number of a page → its elements, by the number of the mark."""
+        self._roles: Mapping[str, Any] = {}
+        try:
+            root = _mapping(reader.root_object.get("/StructTreeRoot"))
+            self._roles = _mapping(root.get("/RoleMap"))
+            self._parents = dict(_numbered(root.get("/ParentTree")))
+        except Exception:  # of the library; without tags it is plain text
+            self._parents = {}
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._parents)
+
+    def structure(self, page: PageObject, marks: Marks) -> Structure:
+        """Return what is known of the text of a page.
+
+        Args:
+            page: The page.
+            marks: Its marked texts, in the order in which they were drawn.
+        """
+        try:
+            return self._structure(page, marks)
+        except Exception:  # of the library; without tags it is plain text
+            return Structure([], [])
+
+    def _structure(self, page: PageObject, marks: Marks) -> Structure:
+        elements = _object(self._parents.get(int(page.get("/StructParents", -1)))) or []
+        headings: dict[int, tuple[str, int]] = {}
+        tables: dict[int, dict[int, tuple[Any, dict[int, str]]]] = {}
+        for mark, text in marks.texts.items():
+            if not 0 <= mark < len(elements):
+                continue
+            roles: dict[str, Any] = {}
+            for one in _around(elements[mark]):
+                roles.setdefault(self._role(one), one)
+            level = next((_LEVELS[role] for role in roles if role in _LEVELS), 0)
+            cell = next((roles[role] for role in roles if role in _CELLS), None)
+            if level:
+                at = next(id(one) for role, one in roles.items() if role in _LEVELS)
+                headings[at] = headings.get(at, ("", level))[0] + text, level
+            elif cell is not None and "TR" in roles and "Table" in roles:
+                rows = tables.setdefault(id(roles["Table"]), {})
+                row = rows.setdefault(id(roles["TR"]), (roles["TR"], {}))
+                row[1][id(cell)] = row[1].get(id(cell), "") + text
+        found = [self._rows(rows.values()) for rows in tables.values()]
+        return Structure([*headings.values()], [rows for rows in found if _is_table(rows)])
+
+    def _rows(self, rows: Iterable[tuple[Any, Mapping[int, str]]]) -> list[Row]:
+        """Return the rows of a table, with empty cells where others reach over; [] if it is odd.
+
+        Some programs leave out cells without a text; the next one is then placed below its header.
+        """
+        made: list[Row] = []
+        headers: dict[str, int] = {}
+        """Id of a header cell → its column."""
+        reaching: dict[int, int] = {}
+        """Column → for how many rows more a cell reaches into it from above."""
+        for row, texts in rows:
+            cells: list[str] = []
+            above, reaching = reaching, {at: more - 1 for at, more in reaching.items() if more > 1}
+            left = dict(texts)
+            for cell in self._cells(row):
+                wide, high, below = _attributes(cell)
+                least = max((headers.get(one, 0) for one in below), default=0)
+                while len(cells) in above or len(cells) < least:
+                    cells.append("")
+                if "/ID" in cell:
+                    headers[str(cell["/ID"])] = len(cells)
+                if high > 1:
+                    reaching |= dict.fromkeys(range(len(cells), len(cells) + wide), high - 1)
+                cells += [" ".join(left.pop(id(cell), "").split()), *[""] * (wide - 1)]
+            if left or len(cells) > _MOST_COLUMNS:
+                return []  # it is read as plain text
+            made.append(Row(cells, key_of("".join(texts.values()))))
+        return made
+
+    def _cells(self, row: Any) -> Iterator[Any]:
+        """Yield all cells of a row, those without a text too."""
+        for kid in islice(_list(row.get("/K")), _MOST_COLUMNS):
+            cell = _object(kid)
+            if isinstance(cell, Mapping) and self._role(cell) in _CELLS:
+                yield cell
+
+    def _role(self, element: Any) -> str:
+        """Return what an element is, in the words of the standard."""
+        name = str(element.get("/S", ""))
+        return str(self._roles.get(name, name)).removeprefix("/")
+
+
+def _is_table(rows: Sequence[Row]) -> bool:
+    """Tell a table from a frame around something."""
+    return len(rows) > 1 and any(len(row.cells) > 1 for row in rows)
+
+
+def _around(element: Any) -> Iterator[Any]:
+    """Yield an element and those around it, from the inside outwards."""
+    one = _object(element)
+    for _ in range(_DEEPEST):
+        if not isinstance(one, Mapping) or "/S" not in one:
+            return
+        yield one
+        one = _object(one.get("/P"))
+
+
+def _attributes(cell: Any) -> tuple[int, int, list[str]]:
+    """Return over how many columns and rows a cell reaches, and the ids of its headers."""
+    wide = high = 1
+    below: list[str] = []
+    for each in islice(_list(cell.get("/A")), _DEEPEST):
+        attributes = _mapping(each)
+        wide = int(attributes.get("/ColSpan", wide))
+        high = int(attributes.get("/RowSpan", high))
+        below += map(str, islice(_list(attributes.get("/Headers")), _DEEPEST))
+    return min(max(wide, 1), _MOST_COLUMNS), max(high, 1), below
+
+
+def _numbered(tree: Any) -> Iterator[tuple[int, Any]]:
+    """Yield what a tree of numbers holds, as far as a document may have pages."""
+    pending, left = deque([tree]), _MOST_PAGES
+    while pending and left > 0:
+        node = _mapping(pending.popleft())
+        pending.extend(islice(_list(node.get("/Kids")), left))
+        numbers = _list(node.get("/Nums"))
+        for at in range(0, min(len(numbers) - 1, 2 * left), 2):
+            yield int(numbers[at]), numbers[at + 1]
+        left -= 1 + len(numbers) // 2
+
+
+def _object(given: Any) -> Any:
+    return given.get_object() if hasattr(given, "get_object") else given
+
+
+def _mapping(given: Any) -> Mapping[str, Any]:
+    found = _object(given)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _list(given: Any) -> list[Any]:
+    found = _object(given)
+    return found if isinstance(found, list) else [] if found is None else [given]
