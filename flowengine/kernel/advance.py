@@ -104,9 +104,13 @@ def advance(
     if more is not None:  # it is applied again, on behalf of a retry or fork
         state["hold"] = added(state.get("hold"), more)
     if event["type"] == "succeeded" and observe is None and blame is None:
-        went = go_straight(graph, state, event) or go_again(graph, state, event)
-        if went is not None:
-            return _settle(went, event) if isinstance(went, Machine) else went
+        unit = _running(state, event["unit"], event["attempt"])
+        if unit is not None:
+            step = state["acts"][unit["act"]]["step"]
+            go = go_again if graph.straight[step] is None else go_straight
+            went = go(graph, state, unit, event)
+            if went is not None:
+                return _settle(went, event) if isinstance(went, Machine) else went
     m = Machine(graph if after is None else after, state, observe, event, blame)
     m.stood = state["now"] - before
     if event["type"] == "upgraded":
@@ -159,7 +163,7 @@ def running(state: State) -> list[tuple[int, int]]:
 
 
 def _succeeded(m: Machine, event: Succeeded) -> None:
-    unit = _running(m, event["unit"], event["attempt"])
+    unit = _running(m.state, event["unit"], event["attempt"])
     if unit is not None:
         budgets.settle_result(m, unit, event["value"])
         attempt_outcomes.attempt_ended(m, unit, event["value"], "ok")
@@ -168,7 +172,7 @@ def _succeeded(m: Machine, event: Succeeded) -> None:
 
 
 def _failed(m: Machine, event: Failed) -> None:
-    unit = _running(m, event["unit"], event["attempt"])
+    unit = _running(m.state, event["unit"], event["attempt"])
     if unit is not None:
         budgets.settle_result(m, unit, event["error"].get("data"))
         move(unit, "ready")
@@ -178,7 +182,7 @@ def _failed(m: Machine, event: Failed) -> None:
 
 
 def _lost(m: Machine, event: Lost) -> None:
-    unit = _running(m, event["unit"], event["attempt"])
+    unit = _running(m.state, event["unit"], event["attempt"])
     if unit is not None:
         budgets.settle_unit(m, unit, ran=event["ran"] != "no")
         interrupted.lose(m, unit, event["ran"], event["error"])
@@ -187,7 +191,7 @@ def _lost(m: Machine, event: Lost) -> None:
 
 
 def _asked(m: Machine, event: Asked) -> None:
-    unit = _running(m, event["unit"], event["attempt"])
+    unit = _running(m.state, event["unit"], event["attempt"])
     if unit is not None:
         budgets.settle_unit(m, unit, ran=False)
         move(unit, "ready")
@@ -197,7 +201,7 @@ def _asked(m: Machine, event: Asked) -> None:
 
 
 def _measured(m: Machine, event: Measured) -> None:
-    unit = _running(m, event["unit"], event["attempt"])
+    unit = _running(m.state, event["unit"], event["attempt"])
     if unit is not None:
         attempts.measured(m, unit, event["needs"])
     else:
@@ -211,16 +215,16 @@ def _described(m: Machine, event: Described) -> None:
 
 
 def _cut(m: Machine, event: CutOff) -> None:
-    unit = _running(m, event["unit"], event["attempt"])
+    unit = _running(m.state, event["unit"], event["attempt"])
     if unit is not None:
         interrupted.resume_cut(m, unit)
     else:
         cut_attempts.crashed(m, event)
 
 
-def _running(m: Machine, number: int, attempt: int) -> Unit | None:
+def _running(state: State, number: int, attempt: int) -> Unit | None:
     """Return a unit if this attempt of it runs."""
-    unit = m.state["units"].get(number)
+    unit = state["units"].get(number)
     if unit is not None and unit["phase"] == "run" and unit["attempt"] == attempt:
         return unit
     return None

@@ -6,6 +6,7 @@ for a step is found out once, and not before its first run (`flowengine.engines.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from flowengine.engines.attempts.printed import Printed
@@ -31,47 +32,21 @@ class Runner:
 
     Args:
         flow: The flow in plain form.
+
+    Attributes:
+        quick: Returns what runs an attempt of a step, by its number, at once; None if it has to be
+            awaited. The call takes the execution and the command, needs no event loop, costs a few
+            microseconds, and raises `AttemptFailed` as `attempt` does.
+        pure: The same if the effect of the step is `pure`, else None. Nobody can tell whether or
+            how often such an attempt ran, except by its result.
     """
 
     def __init__(self, flow: CompiledFlow) -> None:
         self._flow = flow
         self._secrets: Secrets | None = None
         self._tasks: dict[int, Task] = {}
-        self._quick: dict[int, QuickCall | None] = {}
-        self._pure: dict[int, QuickCall | None] = {}
-
-    def quick(self, step: int) -> QuickCall | None:
-        """Return what runs an attempt of a step at once, or None if it has to be awaited.
-
-        The answer holds for all runs of the step. The call takes the execution and the command,
-        needs no event loop, costs a few microseconds, and raises `AttemptFailed` as `attempt` does.
-
-        Args:
-            step: Number of the step in the flow.
-
-        Returns:
-            The call, or None.
-        """
-        try:
-            return self._quick[step]
-        except KeyError:
-            call = self._quick[step] = self._task(step).quick_call()
-            return call
-
-    def pure(self, step: int) -> QuickCall | None:
-        """Return what runs an attempt of a step at once if its effect is `pure`, or None.
-
-        Nobody can tell whether or how often such an attempt ran, except by its result.
-
-        Args:
-            step: Number of the step in the flow.
-        """
-        try:
-            return self._pure[step]
-        except KeyError:
-            is_pure = self._flow["steps"][step].get("effect") == "pure"
-            call = self._pure[step] = self.quick(step) if is_pure else None
-            return call
+        self.quick = cache(self._quick)
+        self.pure = cache(self._pure)
 
     async def attempt(
         self,
@@ -154,6 +129,13 @@ class Runner:
     def secrets(self, step: int) -> Mapping[str, Plain]:
         """Return where the secrets of a step's flow come from."""
         return self._task(step).secrets.references
+
+    def _quick(self, step: int) -> QuickCall | None:
+        return self._task(step).quick_call()
+
+    def _pure(self, step: int) -> QuickCall | None:
+        is_pure = self._flow["steps"][step].get("effect") == "pure"
+        return self.quick(step) if is_pure else None
 
     def _task(self, step: int) -> Task:
         task = self._tasks.get(step)

@@ -59,9 +59,9 @@ class Local(Driver):
         self._alarm_due = 0
         self._poller: asyncio.TimerHandle | None = None
         self._endings: dict[asyncio.Task[None], str] = {}
+        """Tasks that release environments of ended regions → their executions."""
         self._uncounted: dict[str, set[str]] = {}
         """By execution the steps of which it was said that a budget does not count them."""
-        """Tasks that release environments of ended regions → their executions."""
         self._previews: dict[tuple[str, int], asyncio.Task[Shown]] = {}
         """Execution and number of a question → what computes the preview for it."""
         self._changes = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flowengine.flow.compile.expressions import Expressions, Typed
 from flowengine.flow.compile.types import Schema
@@ -105,17 +105,3 @@ class Callee:
         self.args = {**schema, "properties": shown, "required": required}
         if "schema" in self.task:
             self.task = {**self.task, "schema": self.args}
-
-
-def holds_secret(value: list[Any]) -> bool:
-    """Return whether a compiled value names a secret anywhere."""
-    pending = [value]
-    while pending:
-        tag, content = pending.pop()
-        if tag == "secret":
-            return True
-        if tag == "map":
-            pending.extend(content.values())
-        elif tag in {"list", "with", "arguments"}:
-            pending.extend(content)
-    return False

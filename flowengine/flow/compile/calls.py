@@ -9,7 +9,7 @@ from typing import Any
 from flowengine.flow.compile.arguments import Arguments
 from flowengine.flow.compile.call_modifiers import CallModifiers
 from flowengine.flow.compile.call_requests import Request
-from flowengine.flow.compile.callee import Callee, Home, holds_secret
+from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import Expressions, Typed, constant, together
 from flowengine.flow.compile.hinted_environments import inject
@@ -28,6 +28,7 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.rules import Called
 from flowengine.kernel.graph.specs import RuleSpec, StepSpec
+from flowengine.kernel.graph.values import holds_secret
 from flowengine.sdk.generated_flows import Mark, Offered
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from flowengine import registry
 from flowengine.flow.compile.arguments import Arguments, check_arguments
-from flowengine.flow.compile.callee import Callee, Hinted, Home, holds_secret
+from flowengine.flow.compile.callee import Callee, Hinted, Home
 from flowengine.flow.compile.declaration_scope import DeclarationScope
 from flowengine.flow.compile.environments import Environments
 from flowengine.flow.compile.expressions import Typed, constant
@@ -30,6 +30,7 @@ from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arg
 from flowengine.flow.models.tool import Server
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.values import holds_secret
 from flowengine.sdk.python_functions.signature import derive
 from flowengine.sdk.step_kind import SignatureError
 from flowengine.sdk.step_kind import Tool as BroughtTool

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.kernel.graph.compiled import END, TRIGGER, Condition, Plain, Value
 from flowengine.kernel.graph.reachability import reach
-from flowengine.kernel.graph.values import maker
+from flowengine.kernel.graph.values import holds_secret, maker
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.evaluator import Evaluator
@@ -128,16 +128,6 @@ def _targets(split: SplitSpec | None) -> list[int] | None:
     if split is None:
         return [END]
     return [split["to"]] if split["kind"] == "one" else None
-
-
-def holds_secret(value: list[Any]) -> bool:
-    """Return whether a value names a secret anywhere."""
-    tag = value[0]
-    if tag == "map":
-        return any(holds_secret(part) for part in value[1].values())
-    if tag in {"list", "with", "arguments"}:
-        return any(holds_secret(part) for part in value[1])
-    return bool(tag == "secret")
 
 
 def _has_plain_rounds(node: Node, flow: Flow) -> bool:

@@ -1,4 +1,4 @@
-"""Values made ready: what a value consists of is looked at once, when its step is linked."""
+"""Compiled values: made ready, and searched for secrets, once, when their step is linked."""
 
 from __future__ import annotations
 
@@ -28,6 +28,26 @@ def maker(evaluate: Evaluate, value: Value) -> Make | None:
     if tag == "list":
         return _list(_all(evaluate, content))
     return _map(list(content), _all(evaluate, content.values())) if tag == "map" else None
+
+
+def holds_secret(value: Value) -> bool:
+    """Return whether a value names a secret anywhere.
+
+    Args:
+        value: See `graph`.
+    """
+    pending = [value]
+    while pending:
+        tag, content = pending.pop()
+        if tag == "secret":
+            return True
+        if tag == "map":
+            pending.extend(content.values())
+        elif tag in {"list", "with"}:
+            pending.extend(content)
+        elif tag == "arguments":
+            pending.extend(content[:2])  # then there are names
+    return False
 
 
 def _all(evaluate: Evaluate, values: Iterable[Value]) -> list[Make] | None:

@@ -68,21 +68,21 @@ def pass_on(m: Machine, act: Activation, output: Plain) -> bool:
     return True
 
 
-def go_straight(graph: Graph, state: State, event: Succeeded) -> list[Command] | Machine | None:
+def go_straight(
+    graph: Graph, state: State, unit: Unit, event: Succeeded
+) -> list[Command] | Machine | None:
     """Apply the result of a task after which the next one begins, and nothing else happens.
 
     Args:
         graph: The flow.
         state: Its state, at the time of the event.
+        unit: The unit whose attempt has ended.
         event: The result.
 
     Returns:
         What is to be done; or, if what the next task is given has no value, the advance in which
         that is to be handled; None: nothing has changed, more is to be done.
     """
-    unit = state["units"].get(event["unit"])
-    if unit is None or unit["phase"] != "run" or unit["attempt"] != event["attempt"]:
-        return None
     act = state["acts"][unit["act"]]
     following = graph.straight[act["step"]]
     if following is None or not BUSY.isdisjoint(state) or not _is_plain(act, unit):
@@ -158,7 +158,10 @@ def _begin(
     }
     state["acts"][number - 1], state["units"][number] = act, unit
     scope["live"][number - 1] = node.index
-    if node.make_input is not None:
+    if node.fixed:
+        if node.input is not None:
+            unit["input"] = node.input[1]
+    elif node.make_input is not None:
         try:
             unit["input"] = node.make_input(Names(view, act, unit))
         except (StepFailure, EvaluationError) as failure:

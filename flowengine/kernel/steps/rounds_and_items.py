@@ -13,6 +13,7 @@ from flowengine.kernel.commands import Command, Run
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.flow_state.causality import learn, learn_own
+from flowengine.kernel.flow_state.variables import replaced
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
@@ -20,6 +21,7 @@ from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.attempts import PREPARED
 from flowengine.kernel.steps.loops import test_until
 from flowengine.kernel.steps.passing import BUSY
+from flowengine.kernel.tokens.units import put_unit
 from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
@@ -34,21 +36,21 @@ HELD_UP = PREPARED | {"timer", "lock", "finals", "seen", "facts"}
 """What a unit has if more follows its result."""
 
 
-def go_again(graph: Graph, state: State, event: Succeeded) -> list[Command] | Machine | None:
+def go_again(
+    graph: Graph, state: State, unit: Unit, event: Succeeded
+) -> list[Command] | Machine | None:
     """Apply the result of a round or item after which the next begins, and nothing else happens.
 
     Args:
         graph: The flow.
         state: Its state, at the time of the event.
+        unit: The unit whose attempt has ended.
         event: The result.
 
     Returns:
         What is to be done; or, if this was the last round, or an expression has no value, the
         advance in which that is to be handled; None: nothing has changed, more is to be done.
     """
-    unit = state["units"].get(event["unit"])
-    if unit is None or unit["phase"] != "run" or unit["attempt"] != event["attempt"]:
-        return None
     act = state["acts"][unit["act"]]
     node = graph.again[act["step"]]
     if node is None or not WATCHED.isdisjoint(state) or not HELD_UP.isdisjoint(unit):
@@ -72,29 +74,26 @@ def _next_round(
         output = event["value"] if node.output is None else evaluate(names, node.output)
         assert names.extra is not None
         names.extra["output"] = output
-        if node.set and not _write(view, node, names, act):
-            return None
+        if node.set:
+            _write(view, node, names, act)
     except (StepFailure, EvaluationError):
         return None
     return _go_on(names, node, unit, event, output)
 
 
-def _write(view: View, node: Node, names: Names, act: Activation) -> bool:
-    """Replace the state key that a step sets; False: that fails, and nothing has changed."""
+def _write(view: View, node: Node, names: Names, act: Activation) -> None:
+    """Replace the state key that a step sets.
+
+    Raises:
+        StepFailure: That cannot be done; nothing has changed.
+    """
     [[key, given]] = node.set
     value = evaluate(names, given)
-    cells = view.state["vars"]
-    number = cells[key][1]
-    if number > 0 and act.get("knows", {}).get(key) != number:
-        return False
-    schema = view.graph.flows[0].state[key].get("schema") or {}
-    if view.graph.validate(schema, value) is not None:
-        return False
-    number = abs(number) + 1
-    cells[key] = [value, number]
-    learn_own(act, key, number)
-    learn_own(view.state["scopes"][act["scope"]], key, number)
-    return True
+    cells, spec = view.state["vars"], view.graph.flows[0].state[key]
+    known = act.get("knows", {}).get(key)
+    cell = cells[key] = replaced(view.graph, spec, key, cells[key], value, known)
+    learn_own(act, key, cell[1])
+    learn_own(view.state["scopes"][act["scope"]], key, cell[1])
 
 
 def _go_on(
@@ -136,18 +135,9 @@ def _next_item(
     act["results"][unit["item"]] = ["succeeded", event["value"], None]
     act["succeeded"] += 1
     act["next"] = index + 1
-    number = state["last"] = state["last"] + 1
-    following: Unit = {
-        "id": number,
-        "act": act["id"],
-        "item": index,
-        "phase": "run",
-        "round": 0,
-        "attempt": 1,
-        "tries": 1,
-    }
-    state["units"][number] = following
-    act["units"][number] = True
+    following = put_unit(state, act, index)
+    following["attempt"] = following["tries"] = 1
+    move(following, "run")
     if "knows" in act:
         learn(following, act["knows"])
     return _run(Names(view, act, following), node, following, event)
