@@ -1,0 +1,21 @@
+"""Whatever happens to agents, nothing is paid that nobody allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.lives import life
+
+
+@pytest.mark.parametrize("seed", [0, 4, 6])
+def test_nothing_is_done_that_nobody_allowed(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("FLOWENGINE_STORE", raising=False)
+    folder = tmp_path / "life"
+    folder.mkdir()
+
+    life(folder, seed, events=6)
