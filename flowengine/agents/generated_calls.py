@@ -17,7 +17,7 @@ from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
 _FIRST_HANDOFF = (
-    "${{ join.output.handoff != '' && string(state.turns) in state.handed"
+    "${{ join.output.handoff == '' ? join.output : string(state.turns) in state.handed"
     " ? merge(join.output, {'handoff': '', 'messages': [merge(join.output.messages[0],"
     " {'content': 'Error: not taken, as ' + string(state.handed[string(state.turns)])"
     " + ' is active now.'})]}) : join.output }}"
@@ -138,11 +138,13 @@ def _told(content: str) -> Plain:
 
 # What a person gives in place of a call has not been through the adapter.
 _MADE = "type(result) == map && has(result.envelope)"
-_CONTENT = f"{_MADE} ? result.envelope.content : {_TEXT}"
-_MORE = f"{_MADE} ? result.envelope.more : []"
+_MESSAGE = f"[{{{_HEAD}, 'content': result.envelope.content}}]"
+_ALONE = "size(result.envelope.more) == 0"
 _ENVELOPE: Plain = {
-    "messages": f"${{{{ [{{{_HEAD}, 'content': {_CONTENT}}}] + ({_MORE}) }}}}",
+    "messages": f"${{{{ {_MADE} ? ({_ALONE} ? {_MESSAGE} : {_MESSAGE} + result.envelope.more)"
+    f" : [{{{_HEAD}, 'content': {_TEXT}}}] }}}}",
     "context": f"${{{{ {_MADE} ? result.envelope.context : {{}} }}}}",
     "handoff": f"${{{{ {_MADE} ? result.envelope.handoff : '' }}}}",
 }
-"""The output of a call whose result went through the adapter."""
+"""The output of a call whose result went through the adapter. To put lists together takes the
+library, and most calls have no further messages."""

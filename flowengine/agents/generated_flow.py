@@ -241,7 +241,8 @@ class _Writer:
             "effect": "idempotent",
             "retry": dict(agent.retry),
             "set": {
-                "messages": "${{ [output.message] + default(output.told, []) }}",
+                "messages": "${{ has(output.told) ? [output.message] + output.told"
+                " : [output.message] }}",
                 "calls": "${{ output.calls }}",
                 "end": f"${{{{ default(output.end, {NOTHING}) }}}}",
                 "idle": "${{ default(output.idle, 0) }}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -24,6 +24,7 @@ from flowengine.agents.models.port import (
     ModelRequest,
     ReplyPart,
     ToolOffer,
+    Usage,
 )
 from flowengine.agents.models.registry import SCRIPTED, resolve
 from flowengine.agents.reservations import ask_within, bounds_of
@@ -98,7 +99,9 @@ class Turn:
 
         async def ask(request: ModelRequest) -> ModelReply:
             images = illustrated(request.messages, context.execution.artifacts.path)
-            return await found.complete(replace(request, messages=images), listen)
+            if images is not request.messages:
+                request = replace(request, messages=images)
+            return await found.complete(request, listen)
 
         try:
             return await ask_within(context.granted, found, request, self._last, ask)
@@ -209,6 +212,7 @@ def in_folder(model: str, folder: str) -> str:
     return f"{provider}/{file}" if provider == SCRIPTED and os.path.isfile(file) else model
 
 
+_USAGE = tuple(one.name for one in fields(Usage))
 _ALWAYS = ("input_tokens", "output_tokens", "cost_usd")
 """What of the usage is told even if it is nothing."""
 _NOTHING: dict[str, Plain] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -260,7 +264,8 @@ class _Reading:
         if self.end.outcome:
             said["end"] = self.end.data
         # What says nothing is left out: there are many turns, and each is kept.
-        usage = {name: n for name, n in asdict(self.reply.usage).items() if n or name in _ALWAYS}
+        told = ((name, getattr(self.reply.usage, name)) for name in _USAGE)
+        usage = {name: one for name, one in told if one or name in _ALWAYS}
         return {
             "message": self.reply.message,
             "calls": self.calls,

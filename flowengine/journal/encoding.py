@@ -190,21 +190,33 @@ def pack_items(items: Sequence[Any], places: Callable[[], Mapping[str, Place]]) 
     """
     found: Mapping[str, Place] | None = None
 
-    def placed(value: Any) -> Any:
+    def text(value: str) -> Any:
         nonlocal found
-        kind = type(value)
-        if kind is dict:
-            return {key: placed(one) for key, one in value.items()}
-        if kind is list:
-            return [placed(one) for one in value]
-        if kind is str and len(value) >= SHORTEST:
-            if found is None:
-                found = places()
-            place = found.get(value)
-            return value if place is None else msgpack.ExtType(_PLACE, _packer.pack([*place]))
-        return value
+        if found is None:
+            found = places()
+        place = found.get(value)
+        return value if place is None else msgpack.ExtType(_PLACE, _packer.pack([*place]))
 
-    return pack([placed(item) for item in items])
+    def placed(part: Any) -> Any:
+        """Return a dict or a list with places: a copy only where it has some, most have none."""
+        copied = part
+        for key, one in part.items() if type(part) is dict else enumerate(part):
+            kind = type(one)
+            if kind is str:
+                if len(one) < SHORTEST:
+                    continue
+                new = text(one)
+            elif kind is dict or kind is list:
+                new = placed(one)
+            else:
+                continue
+            if new is not one:
+                if copied is part:
+                    copied = part.copy()
+                copied[key] = new
+        return copied
+
+    return pack(placed([*items]))
 
 
 def unpack_items(packed: bytes, text: Callable[[bytes], Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What a turn costs does not depend on how long the conversation is."""
+"""What a turn costs: little, and not more the longer the conversation is."""
 
 from __future__ import annotations
 
@@ -177,3 +177,64 @@ def test_a_late_turn_looks_at_no_old_message_and_takes_as_many_steps_as_an_early
     assert not Watched.looks
     early, late = (model.cost[turns[-1]] - model.cost[turns[0]] for turns in (EARLY, LATE))
     assert late < early * 1.01
+
+
+class Busy:
+    """A model that makes the same calls in each reply, and counts calls of Python functions.
+
+    Args:
+        calls: How many it makes.
+    """
+
+    counted = range(10, 30)
+    """The turns that are looked at."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+        self.turn = 0
+        self.count = 0
+
+    def profile(self, _frame: FrameType, event: str, _argument: object) -> None:
+        self.count += event == "call"
+
+    async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
+        self.turn += 1
+        if self.turn == self.counted.start:
+            sys.setprofile(self.profile)
+        sent = SentReply("x", usage=Usage(1, output_tokens=1, cost_usd=0.0))
+        if self.turn < self.counted.stop:
+            ids = (f"call_{self.turn}_{place}" for place in range(self.calls))
+            sent.calls = [SentCall(id, "add", '{"a": 1, "b": 2}') for id in ids]
+        else:
+            sys.setprofile(None)
+        return read_sent(sent, request, "native")
+
+    async def facts(self, model: str) -> ModelFacts:
+        return ModelFacts()
+
+
+def calls_a_turn(folder: Path, calls: int) -> float:
+    """Return how many Python functions a turn calls on the engine's thread."""
+    model: Any = Busy(calls)
+    register(NAME, model)
+    try:
+        with untraced(), Engine(None, workdir=folder) as engine:
+            result = engine.run(folder / "flow.yaml")
+    finally:
+        unregister(NAME)
+    assert result.status == "succeeded", result.error
+    return float(model.count / len(model.counted))
+
+
+def test_a_turn_and_each_further_call_in_it_make_few_calls(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        'def add(a: int, b: int) -> str:\n    """Add two numbers."""\n    return str(a + b)\n'
+    )
+    head = HEAD.replace('  boom: {python: "tools:boom"}\n', "")
+    said = "instructions: Add., tools: [add], max_turns: 1000"
+    (tmp_path / "flow.yaml").write_text(flow(f"first: {{{said}}}", head=head))
+
+    one, many = (calls_a_turn(tmp_path, calls) for calls in (1, 9))
+
+    assert one <= 1660
+    assert (many - one) / 8 <= 900

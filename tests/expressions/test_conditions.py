@@ -60,17 +60,37 @@ def test_same_as_the_library(source: str, x: Any, y: Any) -> None:
     assert here == there
 
 
-@given(st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "+", "-", "*"]), VALUES, VALUES)
-def test_two_integers_are_as_in_the_library(op: str, x: Any, y: Any) -> None:
-    slots: dict[str, Any] = {"i0": ["path", "x", []], "i1": ["path", "y", []]}
+@given(st.sampled_from(["map", "list", "string"]), st.sampled_from(["==", "!="]), VALUES)
+def test_types_are_told_as_by_the_library(name: str, op: str, x: Any) -> None:
+    source = f"type(x) {op} {name}"
+    record = check(source, NAMES, "bool").record
+    assert "cel" not in str(record["node"])
+    library = cel.program(source.replace("x", "y0"), {"y0": build(["path", "x", []])}, {"y0": "x"})
+    assert CelEvaluator([record], "f").evaluate(0, {"x": x}) is library({"x": x})
+
+
+def test_a_name_of_the_flow_is_no_type() -> None:
+    names = Names({"properties": {"x": {}, "map": {}}})
+    assert not check("x == map", names, "bool").problems
+    record = check("type(x) == type(map)", names, "bool").record
+    assert CelEvaluator([record], "f").evaluate(0, {"x": {}, "map": {"a": 1}}) is True
+
+
+OPERATORS = st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "+", "-", "*"])
+
+
+@given(st.sampled_from(["i", "y"]), OPERATORS, VALUES, VALUES)
+def test_two_integers_are_as_in_the_library(slot: str, op: str, x: Any, y: Any) -> None:
+    one, other = f"{slot}0", f"{slot}1"
+    slots: dict[str, Any] = {one: ["path", "x", []], other: ["path", "y", []]}
     names: Any = {"x": x, "y": y}
-    here = outcome(lambda: build(["cel", f"i0 {op} i1", slots])(names))
+    here = outcome(lambda: build(["cel", f"{one} {op} {other}", slots])(names))
     library = cel.program(
-        f"i0 {op} i1", {s: build(n) for s, n in slots.items()}, {"i0": "x", "i1": "y"}
+        f"{one} {op} {other}", {s: build(n) for s, n in slots.items()}, {one: "x", other: "y"}
     )
     there = outcome(lambda: library(names))
     assert (here, type(here)) == (there, type(there))
-    node = ["cel", f"i0 {op} 7", {"i0": slots["i0"]}]
-    library = cel.program(f"i0 {op} 7", {"i0": build(slots["i0"])}, {"i0": "x"})
+    node = ["cel", f"{one} {op} 7", {one: slots[one]}]
+    library = cel.program(f"{one} {op} 7", {one: build(slots[one])}, {one: "x"})
     here, there = outcome(lambda: build(node)(names)), outcome(lambda: library(names))
     assert (here, type(here)) == (there, type(there))

@@ -243,13 +243,13 @@ def _begins_with(items: list[Any], stored: list[Any]) -> bool:
 
 
 def _long_texts(value: Any) -> Iterator[str]:
+    """Yield the long texts in a dict or a list."""
     open_parts = [value]
-    while open_parts:
-        part = open_parts.pop()
-        if type(part) is str:
-            if len(part) >= SHORTEST:
-                yield part
-        elif type(part) is dict:
-            open_parts.extend(part.values())
-        elif type(part) is list:
-            open_parts.extend(part)
+    for part in open_parts:  # it grows meanwhile
+        for one in part.values() if type(part) is dict else part:
+            kind = type(one)
+            if kind is str:
+                if len(one) >= SHORTEST:
+                    yield one
+            elif kind is dict or kind is list:
+                open_parts.append(one)

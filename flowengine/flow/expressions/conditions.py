@@ -1,12 +1,12 @@
-"""Conditions that need no CEL library: comparisons with constants, and what joins them."""
+"""Conditions that need no CEL library: comparisons with constants, types, and what joins them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from flowengine.flow.expressions.interface import Schema
-from flowengine.flow.expressions.program import KINDS, Tree
-from flowengine.flow.expressions.syntax_tree import Binary, Literal, Node, Unary
+from flowengine.flow.expressions.program import KINDS, TYPES, Tree
+from flowengine.flow.expressions.syntax_tree import Binary, Call, Literal, Name, Node, Unary
 from flowengine.flow.expressions.types import kind
 
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -44,6 +44,9 @@ def lower(node: Node, slot: Slot) -> Tree | None:
             return _comparison(_MIRRORED[node.op], node.right, node.left, slot)
         if isinstance(node.right, Literal):
             return _comparison(node.op, node.left, node.right, slot)
+        if node.op in {"==", "!="}:
+            same = _same_type(node.left, node.right, slot)
+            return same if same is None or node.op == "==" else ["not", same]
     return None
 
 
@@ -67,3 +70,13 @@ def _comparison(op: str, operand: Node, constant: Literal, slot: Slot) -> Tree |
     if declared is not None and declared not in KINDS:
         return None
     return ["compare", op, found[0], value, declared]
+
+
+def _same_type(call: Node, name: Node, slot: Slot) -> Tree | None:
+    """Return the node of `type(x) == map`, where only the value of `x` tells its type."""
+    if not (isinstance(call, Call) and call.name == "type" and isinstance(name, Name)):
+        return None
+    if name.name not in TYPES or slot(name) is not None:  # something else is called so here
+        return None
+    found = slot(call.args[0])
+    return ["type", found[0], name.name] if found and kind(found[1]) is None else None

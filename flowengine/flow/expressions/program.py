@@ -14,6 +14,7 @@ A record's `node` is a tree of lists, told apart by their first item:
     ["map", [[key, node], ...]]       a map, keys sorted; a key is text, or [node]
     ["if", condition, node, node]
     ["null", node, equal]             whether a value is null (`equal`), or is not
+    ["type", node, name]              whether a value is a `map`, a `list`, a `string`
     ["has", node]                     whether a path leads to something
     ["default", [node, ...]]          the first that is neither null nor missing
     ["loop", macro, over, name, [node, ...]]   all, exists, exists_one, filter, map
@@ -154,6 +155,11 @@ def _null(node: Tree, equal: bool) -> Run:
     return lambda names: (run(names) is None) is equal
 
 
+def _type(node: Tree, name: str) -> Run:
+    run, wanted = build(node), TYPES[name]
+    return lambda names: isinstance(run(names), wanted)
+
+
 def _if(condition: Tree, yes: Tree, no: Tree) -> Run:
     test, then, otherwise = build(condition), build(yes), build(no)
     return lambda names: then(names) if truth(test(names)) else otherwise(names)
@@ -272,7 +278,7 @@ def _call(name: str, arguments: list[Tree]) -> Run:
     return call
 
 
-_TWO_INTEGERS = re.compile(r"(i\d+) (<=|>=|==|!=|<|>|\+|-|\*) (i\d+|\d{1,18})")
+_TWO_INTEGERS = re.compile(r"([iy]\d+) (<=|>=|==|!=|<|>|\+|-|\*) ([iy]\d+|\d{1,18})")
 _OPERATORS: dict[str, Callable[[int, int], Plain]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -432,6 +438,9 @@ KINDS = {
     "string": "text",
 }
 
+TYPES: dict[str, type] = {"list": list, "map": dict, "string": str}
+"""By their names in CEL the types that are told here."""
+
 _BUILDERS: dict[str, Callable[..., Run]] = {
     "and": lambda nodes: _decide(nodes, wanted=False),
     "or": lambda nodes: _decide(nodes, wanted=True),
@@ -449,4 +458,5 @@ _BUILDERS: dict[str, Callable[..., Run]] = {
     "map": _map,
     "null": _null,
     "path": _path,
+    "type": _type,
 }
