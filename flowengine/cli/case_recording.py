@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import err, out_json, out_text
 from flowengine.errors import UsageError
-from flowengine.flow.cases.loading import SUFFIX, cases_beside, parse_cases
+from flowengine.flow.cases.discovery import SUFFIX
+from flowengine.flow.cases.loading import cases_beside, parse_cases
 from flowengine.flow.source.yaml_source import read, read_text
 from flowengine.testing.recording import Recorded, record, text_of
 

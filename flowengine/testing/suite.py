@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.engines.flows import LoadedFlow
 from flowengine.errors import InputError, NotFound
-from flowengine.flow.cases.discovery import files_below
-from flowengine.flow.cases.loading import SUFFIX, Cases, cases_beside, load_cases
+from flowengine.flow.cases.discovery import SUFFIX, files_below
+from flowengine.flow.cases.loading import Cases, cases_beside, load_cases
 from flowengine.testing.coverage import Coverage
 from flowengine.testing.expectations import Problem, path_of, problems
 from flowengine.testing.player import Player

@@ -6,8 +6,10 @@ import os
 from collections.abc import Iterable
 
 from flowengine.errors import NotFound
-from flowengine.flow.cases.loading import SUFFIX
 from flowengine.flow.source.yaml_source import says
+
+SUFFIX = ".test.yaml"
+"""How the names of files of test cases end."""
 
 
 def files_below(folder: str, *endings: str) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from flowengine.errors import FlowFileError
+from flowengine.flow.cases.discovery import SUFFIX
 from flowengine.flow.compile import Compiled, compile_file
 from flowengine.flow.loading.long_form import Expander
 from flowengine.flow.loading.validation import Validator, locate
@@ -18,8 +19,6 @@ from flowengine.flow.source.faults import Faults
 from flowengine.flow.source.yaml_source import Source, read, read_text
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import steps_in
-
-SUFFIX = ".test.yaml"
 
 
 class Cases(NamedTuple):
