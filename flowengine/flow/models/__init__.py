@@ -2,6 +2,9 @@
 
 Field names are the keys of the file; those that are words of Python end in an underscore
 (`with_`, `in_`, `for_`). Expressions stay text. `Part.loc` says where a part stands.
+
+Modules with models do without `from __future__ import annotations`: pydantic would compile the text
+of each annotation again, whenever a program starts.
 """
 
 from flowengine.flow.models.actions import (

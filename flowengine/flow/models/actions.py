@@ -1,17 +1,16 @@
 """The actions that the language itself defines; all others are step kinds that plug in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import Field
 
 from flowengine.flow.models.base import OneOf, Part, Problem, listed
 from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import (
     AlternativeId,
     AsSchema,
+    Checked,
     Condition,
     ConditionOrBoolean,
     DurationOrExpression,
@@ -162,7 +161,7 @@ def _people(value: Any) -> list[str] | str:
 
 People = Annotated[
     list[str] | str,
-    PlainValidator(_people),
+    Checked(_people),
     AsSchema(
         {
             "anyOf": [
@@ -289,7 +288,7 @@ class Approval(Asking):
     )
     edit: Annotated[
         bool | list[str] | str,
-        PlainValidator(_editable),
+        Checked(_editable),
         AsSchema(
             {
                 "anyOf": [
@@ -357,7 +356,7 @@ class AskBeforeCall(AskFirst):
     )
     edit: Annotated[
         bool | list[str],
-        PlainValidator(_editable_arguments),
+        Checked(_editable_arguments),
         AsSchema({"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]}),
     ] = Field(
         default=False,
@@ -427,7 +426,7 @@ class Cancel(Part):
 
     targets: Annotated[
         list[StepName] | Literal["execution"],
-        PlainValidator(_targets),
+        Checked(_targets),
         AsSchema(
             {
                 "anyOf": [

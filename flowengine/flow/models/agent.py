@@ -1,12 +1,10 @@
 """Agents: a model with instructions and tools, which steps run until it has an answer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import Field
 
 from flowengine.flow.models.base import OneOf, Part, Problem
 from flowengine.flow.models.modifiers import Retry
@@ -14,6 +12,7 @@ from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import (
     ID,
     AsSchema,
+    Checked,
     EnvironmentUses,
     NotNegative,
     Positive,
@@ -29,14 +28,14 @@ _TOOL_PATTERN = r"[a-z*?\[][A-Za-z0-9_*?\[\]!-]*(\.[A-Za-z0-9_*?\[\]!-]+)*"
 _MODEL_NAME = r"[^\s/]+/\S+"
 
 
-def _matching(pattern: str, what: str, hint: str | None = None) -> PlainValidator:
+def _matching(pattern: str, what: str, hint: str | None = None) -> Checked:
     def check(value: Any) -> str:
         text = constant_text(value)
         if not re.fullmatch(pattern, text):
             wrong(what, value, hint)
         return text
 
-    return PlainValidator(check)
+    return Checked(check)
 
 
 AgentName = Annotated[

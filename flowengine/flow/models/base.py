@@ -1,7 +1,5 @@
 """What all parts of a flow file share: closed mappings with a place, a main key, rules on keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, ClassVar, NamedTuple

@@ -1,16 +1,15 @@
 """The budget of a flow: what all its calls together may use."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import Field
 
 from flowengine.flow.models.base import Part, Problem, listed
 from flowengine.flow.models.types import (
     AsSchema,
+    Checked,
     Positive,
     PositiveDuration,
     constant_text,
@@ -32,7 +31,7 @@ def _person(value: Any) -> str:
 _PERSON = {"type": "string", "pattern": r"^(user:|group:)", "not": {"pattern": r"\$\{\{"}}
 Assignees = Annotated[
     list[str],
-    PlainValidator(one_or_many(_person)),
+    Checked(one_or_many(_person)),
     AsSchema({"anyOf": [{"type": "array", "items": _PERSON, "minItems": 1}, _PERSON]}),
 ]
 
@@ -54,12 +53,10 @@ MOST_DOLLARS = 1_000_000
 PERCENT = r"[1-9][0-9]?%"
 Amount = Annotated[
     float,
-    PlainValidator(_amount),
+    Checked(_amount),
     AsSchema({"type": "number", "exclusiveMinimum": 0, "maximum": MOST_DOLLARS}),
 ]
-Percent = Annotated[
-    int, PlainValidator(_percent), AsSchema({"type": "string", "pattern": f"^{PERCENT}$"})
-]
+Percent = Annotated[int, Checked(_percent), AsSchema({"type": "string", "pattern": f"^{PERCENT}$"})]
 
 
 class Budget(Part):

@@ -3,14 +3,12 @@
 Nothing in it is evaluated: texts with `${{` are just texts.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import Field
 
 from flowengine.flow.models.base import OneOf, Part
-from flowengine.flow.models.types import AsSchema, Duration, SignalName, Value, wrong
+from flowengine.flow.models.types import AsSchema, Checked, Duration, SignalName, Value, wrong
 from flowengine.kernel.notation.times import parse_time
 
 
@@ -40,11 +38,11 @@ def _true(value: Any) -> bool:
     return True
 
 
-Words = Annotated[str, PlainValidator(_text), AsSchema({"type": "string", "minLength": 1})]
+Words = Annotated[str, Checked(_text), AsSchema({"type": "string", "minLength": 1})]
 """Text that says what it says."""
-Time = Annotated[str, PlainValidator(_time), AsSchema({"type": "string", "minLength": 1})]
-User = Annotated[str, PlainValidator(_user), AsSchema({"type": "string", "minLength": 1})]
-Yes = Annotated[bool, PlainValidator(_true), AsSchema({"const": True})]
+Time = Annotated[str, Checked(_time), AsSchema({"type": "string", "minLength": 1})]
+User = Annotated[str, Checked(_user), AsSchema({"type": "string", "minLength": 1})]
+Yes = Annotated[bool, Checked(_true), AsSchema({"const": True})]
 Status = Literal["running", "succeeded", "failed", "cancelled", "waiting", "stalled"]
 
 

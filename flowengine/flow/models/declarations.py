@@ -1,7 +1,5 @@
 """What a flow declares beside its steps: outputs, secrets, signals, defaults, starts, limits."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field

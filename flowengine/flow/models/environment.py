@@ -1,7 +1,5 @@
 """Declared environments: what steps and tools get to work in (docs/language.md: environments)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """The file as a whole: declarations and steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 

@@ -1,16 +1,15 @@
 """What wraps an action: how tokens meet, map, loop, lock, retry, handlers, and where to go."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, PlainValidator, Tag
+from pydantic import Discriminator, Field, Tag
 
 from flowengine.flow.models.base import OneOf, Part, Problem
 from flowengine.flow.models.types import (
     AsSchema,
     BareName,
+    Checked,
     Condition,
     ConditionOrBoolean,
     Duration,
@@ -67,7 +66,7 @@ class Join(Part):
 
     need: Annotated[
         int | str,
-        PlainValidator(_need(("each", "all", "active"))),
+        Checked(_need(("each", "all", "active"))),
         _need_schema(("each", "all", "active")),
     ] = Field(
         description=(
@@ -106,11 +105,11 @@ class MapJoin(Part):
         {"not": {"required": ["late"], "properties": {"need": {"enum": ["all", "none"]}}}},
     )
 
-    need: Annotated[
-        int | str, PlainValidator(_need(("all", "none"))), _need_schema(("all", "none"))
-    ] = Field(
-        description="How many items must succeed for the map to continue.",
-        examples=["all", 3],
+    need: Annotated[int | str, Checked(_need(("all", "none"))), _need_schema(("all", "none"))] = (
+        Field(
+            description="How many items must succeed for the map to continue.",
+            examples=["all", 3],
+        )
     )
     late: Literal["ignore", "cancel"] = Field(
         default="ignore",
@@ -142,7 +141,7 @@ class Map(Part):
 
     over: Annotated[
         list[Any] | int | str,
-        PlainValidator(_over),
+        Checked(_over),
         AsSchema(
             {
                 "anyOf": [
@@ -292,9 +291,7 @@ class Lock(Part):
 
 _TEXT = {"$ref": "#/$defs/Text"}
 _ERRORS_SCHEMA = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
-ErrorTypes = Annotated[
-    list[str], PlainValidator(one_or_many(constant_text)), AsSchema(_ERRORS_SCHEMA)
-]
+ErrorTypes = Annotated[list[str], Checked(one_or_many(constant_text)), AsSchema(_ERRORS_SCHEMA)]
 """One name of an error type, or a list; `Prefix.*` matches by beginning."""
 
 
@@ -369,7 +366,7 @@ class Fail(Part):
 
     type: Annotated[
         str,
-        PlainValidator(error_type),
+        Checked(error_type),
         AsSchema({"type": "string", "pattern": r"^[A-Za-z_][A-Za-z0-9_.]*$"}),
     ] = Field(default="Failed", description="The name of the error.", examples=["OutOfStock"])
     message: Template = Field(

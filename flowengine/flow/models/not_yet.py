@@ -3,8 +3,6 @@
 To build one, remove its entry here; the JSON Schema and the checker follow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Rules that decide about calls before people are asked (docs/language.md: Policies)."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from flowengine.flow.models.base import OneOf, Part

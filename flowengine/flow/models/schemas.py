@@ -1,12 +1,8 @@
 """JSON Schemas inside a flow file: of inputs, state, arguments, forms and messages."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import PlainValidator
-
-from flowengine.flow.models.types import AsSchema, wrong
+from flowengine.flow.models.types import AsSchema, Checked, wrong
 
 
 class IsSchema(NamedTuple):
@@ -24,14 +20,14 @@ def _schema(value: Any) -> dict[str, Any]:
 
 Schema = Annotated[
     dict[str, Any],
-    PlainValidator(_schema),
+    Checked(_schema),
     AsSchema({"$ref": "#/$defs/Schema"}),
     IsSchema(),
 ]
 """A JSON Schema, draft 2020-12, as plain data."""
 StateSchema = Annotated[
     dict[str, Any],
-    PlainValidator(_schema),
+    Checked(_schema),
     AsSchema({"$ref": "#/$defs/StateSchema"}),
     IsSchema(frozenset({"reducer"})),
 ]

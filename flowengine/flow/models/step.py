@@ -1,7 +1,5 @@
 """A step: at most one action, and modifiers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -176,13 +174,13 @@ class Step(Pluggable):
     approval: Approval | None = Field(
         default=None, description="Waits for people to decide.", examples=["Publish this?"]
     )
-    group: list[Step] | None = Field(
+    group: list["Step"] | None = Field(
         default=None,
         min_length=1,
         description="A scope with steps of its own.",
         examples=[[{"id": "inner", "output": 1}]],
     )
-    parallel: list[ParallelStep] | None = Field(
+    parallel: list["ParallelStep"] | None = Field(
         default=None,
         min_length=1,
         description="Steps that all start at once; the output is a map by their ids.",
@@ -277,7 +275,7 @@ class Step(Pluggable):
         description="How to undo it.",
         examples=[{"call": "release", "with": {"id": "${{ output.id }}"}}],
     )
-    finally_: list[Step] = Field(
+    finally_: list["Step"] = Field(
         default_factory=list,
         alias="finally",
         description="Steps that run however a group ended.",

@@ -1,9 +1,7 @@
 """Tools: what steps and agents call, and servers that have tools of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from pydantic import Field
 
@@ -40,7 +38,7 @@ class Server(NamedTuple):
     exclude: list[str]
 
     @classmethod
-    def of(cls, kind: str, given: Any) -> Server | None:
+    def of(cls, kind: str, given: Any) -> Self | None:
         """Return what a step kind's configuration says of a server; None: it is none.
 
         Args:

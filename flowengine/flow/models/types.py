@@ -13,8 +13,8 @@ from contextvars import ContextVar
 from typing import Annotated, Any, Literal, NoReturn
 from unicodedata import combining, normalize
 
-from pydantic import PlainValidator
-from pydantic_core import PydanticCustomError
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from flowengine.kernel.notation.percentages import PERCENTAGE
 from flowengine.kernel.notation.times import parse_duration, parse_time
@@ -36,6 +36,22 @@ class AsSchema:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
+
+
+class Checked:
+    """What checks the values of a type, and gives them back as they are kept.
+
+    In place of pydantic's `PlainValidator`, which also looks at the signature of the check, and
+    builds a schema to write the type by: work at the start of every program that reads a flow.
+    """
+
+    def __init__(self, check: Callable[[Any], Any]) -> None:
+        self.check = check
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.check)
 
 
 def words(text: str) -> frozenset[str]:
@@ -433,40 +449,32 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
 }
 """Types that the JSON Schema names; those of one file (`schema --for`) say more."""
 
-Id = Annotated[str, PlainValidator(name("a name")), defined("Id")]
-FlowId = Annotated[str, PlainValidator(name("the id of a flow")), defined("Id")]
-StepId = Annotated[str, PlainValidator(name("the id of a step", NOT_STEPS)), defined("StepId")]
-StepName = Annotated[str, PlainValidator(name("the name of a step")), defined("StepName")]
+Id = Annotated[str, Checked(name("a name")), defined("Id")]
+FlowId = Annotated[str, Checked(name("the id of a flow")), defined("Id")]
+StepId = Annotated[str, Checked(name("the id of a step", NOT_STEPS)), defined("StepId")]
+StepName = Annotated[str, Checked(name("the name of a step")), defined("StepName")]
 """A step that is named, not declared: `cancel`, `join.from`."""
-Target = Annotated[str, PlainValidator(_target), defined("Target")]
+Target = Annotated[str, Checked(_target), defined("Target")]
 """The id of a step of the same scope, `end` or `end_all`."""
-RoutedOutcome = Annotated[str, PlainValidator(name("an outcome")), defined("Id")]
+RoutedOutcome = Annotated[str, Checked(name("an outcome")), defined("Id")]
 """An outcome that is named: also `skipped`, `expired`, `timeout`, `ok`, and `else`."""
-Outcome = Annotated[
-    str, PlainValidator(name("the id of a choice", NOT_OUTCOMES)), defined("Outcome")
-]
+Outcome = Annotated[str, Checked(name("the id of a choice", NOT_OUTCOMES)), defined("Outcome")]
 AlternativeId = Annotated[
-    str, PlainValidator(name("the id of an alternative", NOT_OUTCOMES)), defined("Outcome")
+    str, Checked(name("the id of an alternative", NOT_OUTCOMES)), defined("Outcome")
 ]
-BareName = Annotated[
-    str, PlainValidator(name("the name of an item", NOT_BARE)), defined("BareName")
-]
-ToolId = Annotated[
-    str, PlainValidator(name("the name of a tool", frozenset({"std"}))), defined("ToolId")
-]
-SecretName = Annotated[str, PlainValidator(_secret_name), defined("SecretName")]
-SignalName = Annotated[str, PlainValidator(name("the name of a signal")), defined("SignalName")]
-ToolName = Annotated[str, PlainValidator(_tool_name), defined("ToolName")]
-FlowName = Annotated[str, PlainValidator(_flow_name), defined("FlowName")]
+BareName = Annotated[str, Checked(name("the name of an item", NOT_BARE)), defined("BareName")]
+ToolId = Annotated[str, Checked(name("the name of a tool", frozenset({"std"}))), defined("ToolId")]
+SecretName = Annotated[str, Checked(_secret_name), defined("SecretName")]
+SignalName = Annotated[str, Checked(name("the name of a signal")), defined("SignalName")]
+ToolName = Annotated[str, Checked(_tool_name), defined("ToolName")]
+FlowName = Annotated[str, Checked(_flow_name), defined("FlowName")]
 """A flow that a step runs: by its name here, as `alias.name`, or by its file."""
-FlowPath = Annotated[str, PlainValidator(_import_path), defined("FlowPath")]
-Alias = Annotated[
-    str, PlainValidator(name("the alias of an import", NOT_ALIASES)), defined("Alias")
-]
+FlowPath = Annotated[str, Checked(_import_path), defined("FlowPath")]
+Alias = Annotated[str, Checked(name("the alias of an import", NOT_ALIASES)), defined("Alias")]
 NOT_ENVIRONMENTS = NOT_BARE | {"host"}
 EnvironmentName = Annotated[
     str,
-    PlainValidator(name("the name of an environment", NOT_ENVIRONMENTS)),
+    Checked(name("the name of an environment", NOT_ENVIRONMENTS)),
     AsSchema(_id_schema(NOT_ENVIRONMENTS)),
 ]
 _ONE_USE: dict[str, Any] = {
@@ -481,11 +489,11 @@ _ONE_USE: dict[str, Any] = {
         },
     ]
 }
-EnvironmentUse = Annotated[Any, PlainValidator(_environment_use), AsSchema(_ONE_USE)]
+EnvironmentUse = Annotated[Any, Checked(_environment_use), AsSchema(_ONE_USE)]
 """The name of an environment, or `{name: arguments}`."""
 EnvironmentUses = Annotated[
     Any,
-    PlainValidator(_environment_uses),
+    Checked(_environment_uses),
     AsSchema(
         {
             "anyOf": [
@@ -497,71 +505,69 @@ EnvironmentUses = Annotated[
 ]
 """Environments by the name under which a function finds them: a list, or a map of other names."""
 
-Text = Annotated[str, PlainValidator(constant_text), defined("Text")]
+Text = Annotated[str, Checked(constant_text), defined("Text")]
 """Text without expressions."""
-Template = Annotated[str, PlainValidator(_template), AsSchema({"type": "string"})]
+Template = Annotated[str, Checked(_template), AsSchema({"type": "string"})]
 """Text, perhaps with expressions in it."""
 Value = Annotated[Any, AsSchema({})]
 """Any data, with expressions anywhere in it."""
 Arguments = Annotated[
     dict[str, Any] | str,
-    PlainValidator(_arguments),
+    Checked(_arguments),
     schema_or_expression({"type": "object", "patternProperties": {"^x-": {}}}),
 ]
 """By name, or one expression that gives a map."""
 
-Expression = Annotated[str, PlainValidator(_expression), defined("Expression")]
+Expression = Annotated[str, Checked(_expression), defined("Expression")]
 """One expression, of any type."""
-Condition = Annotated[str, PlainValidator(_condition), defined("Expression")]
+Condition = Annotated[str, Checked(_condition), defined("Expression")]
 ConditionOrBoolean = Annotated[
     str | bool,
-    PlainValidator(lambda value: value if isinstance(value, bool) else _condition(value)),
+    Checked(lambda value: value if isinstance(value, bool) else _condition(value)),
     AsSchema({"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/Expression"}]}),
 ]
-Duration = Annotated[str, PlainValidator(_duration), AsSchema(_DURATION)]
-Size = Annotated[int, PlainValidator(_size), defined("Size")]
+Duration = Annotated[str, Checked(_duration), AsSchema(_DURATION)]
+Size = Annotated[int, Checked(_size), defined("Size")]
 """Bytes."""
 PositiveDuration = Annotated[
     str,
-    PlainValidator(_positive_duration),
+    Checked(_positive_duration),
     AsSchema({"allOf": [_DURATION, {"type": "string", "pattern": "[1-9]"}]}),
 ]
 DurationOrNone = Annotated[
-    str, PlainValidator(_duration_or_none), AsSchema({"anyOf": [{"const": "none"}, _DURATION]})
+    str, Checked(_duration_or_none), AsSchema({"anyOf": [{"const": "none"}, _DURATION]})
 ]
 DurationOrExpression = Annotated[
-    str, PlainValidator(or_expression(_duration)), schema_or_expression(_DURATION)
+    str, Checked(or_expression(_duration)), schema_or_expression(_DURATION)
 ]
-TimeOrExpression = Annotated[str, PlainValidator(or_expression(_time)), schema_or_expression(_TIME)]
-Positive = Annotated[
-    int, PlainValidator(integer(1, "a whole number of 1 or more")), AsSchema(_POSITIVE)
-]
+TimeOrExpression = Annotated[str, Checked(or_expression(_time)), schema_or_expression(_TIME)]
+Positive = Annotated[int, Checked(integer(1, "a whole number of 1 or more")), AsSchema(_POSITIVE)]
 NotNegative = Annotated[
     int,
-    PlainValidator(integer(0, "a whole number of 0 or more")),
+    Checked(integer(0, "a whole number of 0 or more")),
     AsSchema({"type": "integer", "minimum": 0}),
 ]
 Depth = Annotated[
     int,
-    PlainValidator(integer(1, f"a whole number from 1 to {DEEPEST:,}", DEEPEST)),
+    Checked(integer(1, f"a whole number from 1 to {DEEPEST:,}", DEEPEST)),
     AsSchema({**_POSITIVE, "maximum": DEEPEST}),
 ]
 PositiveOrExpression = Annotated[
     int | str,
-    PlainValidator(or_expression(integer(1, "a whole number of 1 or more, or an expression"))),
+    Checked(or_expression(integer(1, "a whole number of 1 or more, or an expression"))),
     schema_or_expression(_POSITIVE),
 ]
-Factor = Annotated[float, PlainValidator(_factor), AsSchema({"type": "number", "minimum": 1})]
+Factor = Annotated[float, Checked(_factor), AsSchema({"type": "number", "minimum": 1})]
 Jitter = Annotated[
     str | float,
-    PlainValidator(_jitter),
+    Checked(_jitter),
     AsSchema(
         {"anyOf": [{"enum": ["full", "none"]}, {"type": "number", "minimum": 0, "maximum": 1}]}
     ),
 ]
 Failures = Annotated[
     int | str,
-    PlainValidator(or_expression(_failures)),
+    Checked(or_expression(_failures)),
     schema_or_expression(
         {
             "anyOf": [
