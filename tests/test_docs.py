@@ -21,6 +21,7 @@ from scripts import states
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(#[^)\s]+)?\)")
+TO_HEADING = re.compile(r"\]\(((?!\w+:)[^)#\s]*)#([^)\s]+)\)")
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:
@@ -68,6 +69,25 @@ def test_links_between_pages_lead_somewhere() -> None:
     ]
 
     assert broken == []
+
+
+def test_links_to_headings_have_one() -> None:
+    headings = {page.resolve(): anchors(page) for page in PAGES}
+    broken = [
+        f"{page.relative_to(ROOT)}: {place}#{anchor}"
+        for page in PAGES
+        for place, anchor in TO_HEADING.findall(page.read_text(encoding="utf-8"))
+        if anchor not in headings.get((page.parent / place if place else page).resolve(), ())
+    ]
+
+    assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that a Markdown page has on GitHub: those of its headings."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    words = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", word).strip().lower().replace(" ", "-") for word in words}
 
 
 def test_the_step_kind_of_the_docs_works_once_it_is_installed(tmp_path: Path) -> None:
