@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 
@@ -42,7 +44,8 @@ class CommandLine:
     def __call__(self, *words: str | Path, code: int = 0) -> Done:
         """Run a command in this process; it must end with this exit code."""
         self._capture.readouterr()
-        ended = main([str(word) for word in words])
+        with patch.dict(os.environ):  # what a command sets there ends with its process
+            ended = main([str(word) for word in words])
         out, err = self._capture.readouterr()
         assert ended == code, f"flowengine {words} ended with {ended}\n{out}\n{err}"
         return Done(ended, out, err)
