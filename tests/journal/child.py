@@ -38,16 +38,17 @@ def begin(store: SqliteStore, id: str) -> None:
     assert store.commit([Append(id, 1, 0, [(0, event(id, 0))], new=new)]) == [None]
 
 
-def write(path: str, durability: str) -> None:
+def write(path: str, durability: str, most: str = "1000000") -> None:
     """Append to two executions in one commit, again and again, and say what is committed."""
     store = SqliteStore(path, durability)  # type: ignore[arg-type]
     a, b = f"a{os.getpid()}", f"b{os.getpid()}"
     begin(store, a)
     begin(store, b)
     say(a, 0)
-    for seq in range(1, 10**6):
+    for seq in range(1, int(most) + 1):
         store.commit([Append(id, 1, seq, [(seq, event(id, seq))]) for id in (a, b)])
         say(a, seq)
+    hear()
 
 
 def append(path: str) -> None:
