@@ -17,6 +17,7 @@ from flowengine_envs.documents.document import (
     WrongPassword,
 )
 from flowengine_envs.documents.markdown import Writer, target
+from flowengine_envs.documents.pdf_grids import Part, read_parts
 from flowengine_envs.documents.pdf_tables import Row, find_rows, find_tables, key_of
 from flowengine_envs.documents.pdf_tags import Marks, Structure, Tags
 
@@ -112,7 +113,8 @@ class _Pages:
         self._out.part("page", at + 1)
         try:
             page = self._reader.pages[at]
-            text, known = self._read(page)
+            parts, known = self._read(page)
+            text = "\n".join(map(_plain, parts))
             if not text.strip():
                 self._check(page)
                 self._empty.append(at + 1)
@@ -129,19 +131,23 @@ class _Pages:
         if not tables:
             layout = _layout(page, text)
             tables, rows = find_tables(layout), find_rows(layout)
-        self._text(text.translate(_LIGATURES), headings, tables, rows)
+        for part in parts:
+            if isinstance(part, str):
+                self._text(part.translate(_LIGATURES), headings, tables, rows)
+            else:
+                self._out.table([[cell.translate(_LIGATURES) for cell in row] for row in part])
         fresh = [link for link in links if link not in text]
         if fresh:
             self._out.paragraph("Links: " + " ".join(f"<{link}>" for link in fresh))
 
-    def _read(self, page: PageObject) -> tuple[str, Structure]:
-        """Return the text of a page, and what its tags say of it."""
+    def _read(self, page: PageObject) -> tuple[list[Part], Structure]:
+        """Return the text of a page with its drawn tables, or what its tags say of it."""
         if not self._tags:
-            return page.extract_text(), Structure([], [])
+            return read_parts(page), Structure([], [])
         marks = Marks()
         text = page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
         marks.texts = {mark: one.translate(_LIGATURES) for mark, one in marks.texts.items()}
-        return text, self._tags.structure(page, marks)
+        return [text], self._tags.structure(page, marks)
 
     def _check(self, page: PageObject) -> None:
         """Find out whether there is no text, or more than the library dares to unpack."""
@@ -216,6 +222,10 @@ def _entries(outline: Any, level: int) -> Iterator[tuple[Any, int]]:
             yield entry, level
         elif level < _DEEPEST:
             yield from _entries(entry, level + 1)
+
+
+def _plain(part: Part) -> str:
+    return part if isinstance(part, str) else "\n".join(cell for row in part for cell in row)
 
 
 def _comparable(line: str) -> str:

@@ -1,0 +1,369 @@
+"""Tables of a PDF that are drawn with lines around their cells.
+
+The lines of a page that cross each other make a grid, and a text belongs to the cell of the grid
+in which it begins. What is no table for certain stays text: a frame, a chart, lines of a form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pypdf import PageObject
+
+_NEAR = 3.0
+"""Lines that are this near to each other, in points, are one; a filled shape so thin is a line."""
+_SHORTEST = 6.0
+_MOST_POINTS = 20_000
+"""Of the paths of a page: one with more is a drawing."""
+_MOST_LINES = 500
+_MOST_CELLS = 10_000
+_SHOWS = frozenset({b"Tj", b"TJ", b"'", b'"'})
+_CURVES = frozenset({b"c", b"v", b"y"})
+_STROKES = frozenset({b"S", b"s", b"B", b"B*", b"b", b"b*"})
+_FILLS = frozenset({b"f", b"F", b"f*"})
+_PAINTS = _STROKES | _FILLS | {b"n"}
+
+_Point = tuple[float, float]
+_Matrix = tuple[float, float, float, float, float, float]
+_Cell = tuple[int, int]
+Part = str | list[list[str]]
+"""A stretch of text, or the rows of a table."""
+
+
+class _Line(NamedTuple):
+    """A line that is level or upright."""
+
+    at: float
+    """How high it is, or how far to the right."""
+    start: float
+    end: float
+
+
+class _Piece(NamedTuple):
+    """A text and where it begins."""
+
+    text: str
+    x: float
+    y: float
+
+
+def read_parts(page: PageObject) -> list[Part]:
+    """Return the text of a page in its order, with the tables that are drawn with lines.
+
+    Args:
+        page: The page. All of its text is in one part, and only once.
+    """
+    from pypdf.generic import ContentStream, NameObject
+
+    raw = page.get("/Contents")
+    contents = raw.get_object() if raw is not None else None
+    if contents is None or page.rotation or "/Resources" not in page:  # without fonts no text
+        return [page.extract_text()]
+    stream = ContentStream(contents, page.pdf, "bytes")
+    grids = _grids(stream.operations)
+    if grids:
+        stream.operations = [*_apart(stream.operations)]
+    pieces: list[_Piece] = []
+
+    def piece(text: str, around: Sequence[float], own: Sequence[float], *_: object) -> None:
+        if text:
+            pieces.append(_Piece(text, *_moved((own[4], own[5]), _matrix(around))))
+
+    name, before = NameObject("/Contents"), page.raw_get("/Contents")
+    page[name] = stream  # so it is parsed only once
+    try:
+        text = page.extract_text(visitor_text=piece) if grids else page.extract_text()
+    finally:
+        page[name] = before
+    return _parts(pieces, grids) if grids else [text]
+
+
+def _apart(operations: Iterable[tuple[Any, bytes]]) -> Iterator[tuple[Any, bytes]]:
+    """Yield the operations of a page so that each text it shows is told on its own."""
+    for operands, operator in operations:
+        if operator in _SHOWS:
+            yield [], b"ET"
+        yield operands, operator
+
+
+class _Grid:
+    """The cells between lines that cross each other.
+
+    Args:
+        level: Lines from left to right.
+        upright: Lines from the top to the bottom.
+    """
+
+    def __init__(self, level: Sequence[_Line], upright: Sequence[_Line]) -> None:
+        self._across = _places(upright, level)
+        self._down = _places(level, upright)[::-1]
+        self.size = (self._across[-1] - self._across[0]) * (self._down[0] - self._down[-1])
+        self._level, self._upright = level, upright
+        self._first: dict[_Cell, _Cell] = {}
+        """Cell → the first of those that no line parts from it."""
+
+    def is_table(self) -> bool:
+        """Return whether there are at least two columns and two rows, and not too many."""
+        columns, rows = len(self._across) - 1, len(self._down) - 1
+        return columns > 1 and rows > 1 and columns * rows <= _MOST_CELLS
+
+    def rows(self, pieces: Iterable[tuple[int, _Piece]]) -> tuple[list[list[str]], set[int]]:
+        """Return the rows of a table and the numbers of its texts; nothing if it is none."""
+        texts: dict[_Cell, str] = {}
+        taken: set[int] = set()
+        last: _Cell | None = None
+        for number, piece in pieces:
+            blank = not piece.text.strip()
+            cell = last if blank and number - 1 in taken else self._cell(piece)
+            if cell is None or (blank and number - 1 not in taken):
+                continue
+            gap = "" if cell == last and number - 1 in taken else " "
+            texts[cell] = texts.get(cell, "") + gap + piece.text
+            last = cell
+            taken.add(number)
+        cells = {cell: " ".join(text.split()) for cell, text in texts.items()}
+        return (self._filled(cells), taken) if self._is_filled(cells) else ([], set())
+
+    def _cell(self, piece: _Piece) -> _Cell | None:
+        """Return the cell in which a text begins."""
+        column = sum(at <= piece.x + 1 for at in self._across) - 1
+        row = sum(at >= piece.y + 1 for at in self._down) - 1
+        return self._whole().get((row, column))
+
+    def _whole(self) -> dict[_Cell, _Cell]:
+        if not self._first:
+            left = _walls(self._upright, self._across, self._down)
+            above = _walls(self._level, self._down, self._across)
+            for row, column in product(range(len(self._down) - 1), range(len(self._across) - 1)):
+                self._first[row, column] = (
+                    self._first[row, column - 1]
+                    if column and (column, row) not in left
+                    else self._first[row - 1, column]
+                    if row and (row, column) not in above
+                    else (row, column)
+                )
+        return self._first
+
+    def _is_filled(self, cells: Iterable[_Cell]) -> bool:
+        """Tell a table from a chart and from frames: two of its rows have two texts or more."""
+        filled = [*cells]
+        rows = [row for row, _ in filled]
+        several = {row for row in rows if rows.count(row) > 1}
+        columns = {column for row, column in filled if row in several}
+        return (
+            len(several) > 1
+            and len(columns) > 1
+            and len(filled) * 3 >= len(set(self._whole().values()))
+        )
+
+    def _filled(self, cells: dict[_Cell, str]) -> list[list[str]]:
+        """Return the rows and columns that have a text; between double lines there is none."""
+        columns = sorted({column for _, column in cells})
+        rows = sorted({row for row, _ in cells})
+        return [[cells.get((row, column), "") for column in columns] for row in rows]
+
+
+def _parts(pieces: Sequence[_Piece], grids: Iterable[_Grid]) -> list[Part]:
+    """Return texts with the tables among them, each where its first text was."""
+    table: dict[int, int] = {}
+    """Number of a text → the first text of its table."""
+    tables: dict[int, list[list[str]]] = {}
+    for grid in grids:
+        rows, taken = grid.rows((at, one) for at, one in enumerate(pieces) if at not in table)
+        if rows:
+            tables[min(taken)] = rows
+            table |= dict.fromkeys(taken, min(taken))
+    parts: list[Part] = []
+    text = ""
+    for at, piece in enumerate(pieces):
+        if at in tables:
+            parts += [text, tables[at]]
+            text = ""
+        elif at not in table:
+            text += ("\n" if at - 1 in table and text else "") + piece.text
+    return [*parts, text]
+
+
+def _grids(operations: Iterable[tuple[Any, bytes]]) -> list[_Grid]:
+    """Return what may be tables, the smaller ones first: they may be inside of others."""
+    level: list[_Line] = []
+    upright: list[_Line] = []
+    for (x, y), (to_x, to_y) in _segments(operations):
+        if abs(y - to_y) <= 1 < abs(x - to_x):
+            level.append(_Line((y + to_y) / 2, min(x, to_x), max(x, to_x)))
+        elif abs(x - to_x) <= 1 < abs(y - to_y):
+            upright.append(_Line((x + to_x) / 2, min(y, to_y), max(y, to_y)))
+    if len(level) < 2 or len(upright) < 1:
+        return []
+    level, upright = _merged(level), _merged(upright)
+    if max(len(level), len(upright)) > _MOST_LINES:
+        return []
+    found = [_Grid(*lines) for lines in _crossing(level, upright)]
+    return sorted((grid for grid in found if grid.is_table()), key=lambda grid: grid.size)
+
+
+def _segments(operations: Iterable[tuple[Any, bytes]]) -> Iterator[tuple[_Point, _Point]]:
+    """Yield the straight lines that a page draws; none if it draws very many."""
+    matrix: _Matrix = (1, 0, 0, 1, 0, 0)
+    kept: list[_Matrix] = []
+    path: list[list[_Point]] = []
+    found: list[tuple[_Point, _Point]] = []
+    points = 0
+    for operands, operator in operations:
+        if operator == b"q":
+            kept.append(matrix)
+        elif operator == b"Q":
+            matrix = kept.pop() if kept else matrix
+        elif operator == b"cm":
+            matrix = _product(_matrix(operands), matrix)
+        elif operator == b"m" or operator in _CURVES:
+            path.append([_moved(_numbers(operands[-2:], 2), matrix)])
+            points += 1
+        elif operator == b"l" and path:
+            path[-1].append(_moved(_numbers(operands, 2), matrix))
+            points += 1
+        elif operator == b"re":
+            path.append([_moved(corner, matrix) for corner in _corners(operands)])
+            points += 5
+        elif operator == b"h" and path:
+            path[-1].append(path[-1][0])
+        elif operator in _PAINTS:
+            found += _painted(operator, path)
+            path = []
+        if points > _MOST_POINTS:
+            return
+    yield from found
+
+
+def _painted(operator: bytes, path: Sequence[Sequence[_Point]]) -> Iterator[tuple[_Point, _Point]]:
+    """Yield the lines of a path: those it strokes, and shapes as thin as a line."""
+    for points in path:
+        if operator in _STROKES:
+            yield from pairwise(points)
+        elif operator in _FILLS:
+            (left, right), (low, high) = (
+                (min(along), max(along)) for along in zip(*points, strict=True)
+            )
+            if high - low <= _NEAR < right - left:
+                yield (left, (low + high) / 2), (right, (low + high) / 2)
+            elif right - left <= _NEAR < high - low:
+                yield ((left + right) / 2, low), ((left + right) / 2, high)
+            elif operator == b"f*" and len(path) > 1:  # a frame: one shape without another
+                yield from pairwise(points)
+
+
+def _corners(operands: Sequence[Any]) -> list[_Point]:
+    x, y, wide, high = _numbers(operands, 4)
+    return [(x, y), (x + wide, y), (x + wide, y + high), (x, y + high), (x, y)]
+
+
+def _merged(lines: Iterable[_Line]) -> list[_Line]:
+    """Return lines with those as one that continue each other or are double."""
+    rows: list[list[_Line]] = []
+    for line in sorted(lines):
+        if rows and line.at - rows[-1][0].at <= _NEAR:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    merged: list[_Line] = []
+    for row in rows:
+        at, own = row[0].at, [(line.start, line.end) for line in row]
+        merged += [_Line(at, *span) for span in _spans(own) if span[1] - span[0] >= _SHORTEST]
+    return merged
+
+
+def _spans(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return stretches, those that touch as one."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1] + _NEAR:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def _crossing(
+    level: Sequence[_Line], upright: Sequence[_Line]
+) -> Iterator[tuple[list[_Line], list[_Line]]]:
+    """Yield lines that cross or touch each other, directly or by others."""
+    groups: list[tuple[list[_Line], set[_Line]]] = []
+    for line in level:
+        lines, crossed = [line], {one for one in upright if _touches(line, one)}
+        apart = []
+        for group in groups:
+            if crossed.isdisjoint(group[1]):
+                apart.append(group)
+            else:
+                lines, crossed = group[0] + lines, group[1] | crossed
+        groups = [*apart, (lines, crossed)]
+    for lines, crossed in groups:
+        if crossed:
+            yield lines, [*crossed]
+
+
+def _touches(level: _Line, upright: _Line) -> bool:
+    return (
+        level.start - _NEAR <= upright.at <= level.end + _NEAR
+        and upright.start - _NEAR <= level.at <= upright.end + _NEAR
+    )
+
+
+def _places(lines: Iterable[_Line], others: Iterable[_Line]) -> list[float]:
+    """Return where lines are, and where the ones across them end: a border may have no line."""
+    ends = [[line.start for line in others], [line.end for line in others]]
+    found: list[float] = []
+    for at in sorted([*(line.at for line in lines), min(ends[0]), max(ends[1])]):
+        if not found or at - found[-1] > _NEAR:
+            found.append(at)
+    return found
+
+
+def _walls(
+    lines: Iterable[_Line], places: Sequence[float], across: Sequence[float]
+) -> set[tuple[int, int]]:
+    """Return before which place, and between which two places across it, there is a line."""
+    middles = [(one + other) / 2 for one, other in pairwise(across)]
+    return {
+        (min(range(len(places)), key=lambda at: abs(places[at] - line.at)), between)
+        for line in lines
+        for between, middle in enumerate(middles)
+        if line.start <= middle <= line.end
+    }
+
+
+def _matrix(operands: Sequence[Any]) -> _Matrix:
+    a, b, c, d, e, f = _numbers(operands, 6)
+    return a, b, c, d, e, f
+
+
+def _numbers(operands: Sequence[Any], count: int) -> tuple[float, ...]:
+    """Return the numbers of an operator; zeros if it does not have as many as it should."""
+    try:
+        numbers = tuple(float(one) for one in operands)
+    except (TypeError, ValueError):
+        numbers = ()
+    return numbers if len(numbers) == count else (0.0,) * count
+
+
+def _product(one: _Matrix, other: _Matrix) -> _Matrix:
+    a, b, c, d, e, f = one
+    x, y = _moved((e, f), other)
+    return (
+        a * other[0] + b * other[2],
+        a * other[1] + b * other[3],
+        c * other[0] + d * other[2],
+        c * other[1] + d * other[3],
+        x,
+        y,
+    )
+
+
+def _moved(point: Sequence[float], matrix: _Matrix) -> _Point:
+    """Return where a point is on the page."""
+    x, y = point
+    a, b, c, d, e, f = matrix
+    return x * a + y * c + e, x * b + y * d + f
