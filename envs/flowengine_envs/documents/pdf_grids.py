@@ -10,8 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine_envs.documents.pdf_spacing import apart, spaced
+
 if TYPE_CHECKING:
     from pypdf import PageObject
+    from pypdf.generic import ContentStream
 
 _NEAR = 3.0
 """Lines that are this near to each other, in points, are one; a filled shape so thin is a line."""
@@ -20,7 +23,6 @@ _MOST_POINTS = 20_000
 """Of the paths of a page: one with more is a drawing."""
 _MOST_LINES = 500
 _MOST_CELLS = 10_000
-_SHOWS = frozenset({b"Tj", b"TJ", b"'", b'"'})
 _CURVES = frozenset({b"c", b"v", b"y"})
 _STROKES = frozenset({b"S", b"s", b"B", b"B*", b"b", b"b*"})
 _FILLS = frozenset({b"f", b"F", b"f*"})
@@ -56,16 +58,17 @@ def read_parts(page: PageObject) -> list[Part]:
     Args:
         page: The page. All of its text is in one part, and only once.
     """
-    from pypdf.generic import ContentStream, NameObject
+    from pypdf.generic import NameObject
 
-    raw = page.get("/Contents")
-    contents = raw.get_object() if raw is not None else None
-    if contents is None or page.rotation or "/Resources" not in page:  # without fonts no text
+    try:
+        prepared = _prepared(page)
+    except MemoryError:
+        raise
+    except Exception:  # of the library, or of what is no number: then it is only text
+        prepared = None
+    if prepared is None:
         return [page.extract_text()]
-    stream = ContentStream(contents, page.pdf, "bytes")
-    grids = _grids(stream.operations)
-    if grids:
-        stream.operations = [*_apart(stream.operations)]
+    stream, grids = prepared
     pieces: list[_Piece] = []
 
     def piece(text: str, around: Sequence[float], own: Sequence[float], *_: object) -> None:
@@ -75,18 +78,31 @@ def read_parts(page: PageObject) -> list[Part]:
     name, before = NameObject("/Contents"), page.raw_get("/Contents")
     page[name] = stream  # so it is parsed only once
     try:
-        text = page.extract_text(visitor_text=piece) if grids else page.extract_text()
+        text = page.extract_text(visitor_text=piece)
     finally:
         page[name] = before
     return _parts(pieces, grids) if grids else [text]
 
 
-def _apart(operations: Iterable[tuple[Any, bytes]]) -> Iterator[tuple[Any, bytes]]:
-    """Yield the operations of a page so that each text it shows is told on its own."""
-    for operands, operator in operations:
-        if operator in _SHOWS:
-            yield [], b"ET"
-        yield operands, operator
+def _prepared(page: PageObject) -> tuple[ContentStream, list[_Grid]] | None:
+    """Return what draws a page, with texts apart that may be in cells, and what may be tables.
+
+    Nothing if no text begins there: then it need not be parsed.
+    """
+    from pypdf.generic import ContentStream
+
+    stream = ContentStream(page["/Contents"].get_object(), page.pdf, "bytes")
+    if b"BT" not in stream.get_data():
+        return None
+    operations = stream.operations
+    grids = [] if page.rotation else _grids(operations)
+    if any(operator in (b"Tw", b'"') for _, operator in operations):
+        operations = [*spaced(operations, page)]
+    if grids:
+        operations = [*apart(operations, page)]
+    if operations is not stream.operations:
+        stream.operations = operations
+    return stream, grids
 
 
 class _Grid:

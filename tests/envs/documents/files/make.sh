@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the documents of this folder again, from report.md, talk.md, rules.ms and ships.csv.
+# Makes the documents of this folder again, from report.md, talk.md, rules.ms, berths.roff and ships.csv.
 # Debian: apt-get install pandoc ghostscript groff gnumeric weasyprint chromium
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -17,3 +17,5 @@ gs=(gs -q -dNOPAUSE -dBATCH)
 "${gs[@]}" -sDEVICE=pdfwrite -sOwnerPassword=owner -sUserPassword=harbour -dEncryptionR=3 \
   -dKeyLength=128 -sOutputFile=locked.pdf "$work/rules.ps"
 "${gs[@]}" -sDEVICE=pdfimage8 -r60 -sOutputFile=scan.pdf "$work/rules.ps"
+groff -t -Tps berths.roff >"$work/berths.ps"
+"${gs[@]}" -sDEVICE=pdfwrite -sOutputFile=berths.pdf "$work/berths.ps"
