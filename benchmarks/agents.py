@@ -125,17 +125,19 @@ def answering(double: Double) -> Iterator[Double]:
 
 
 class Conversation(NamedTuple):
-    """What a long conversation took."""
+    """A long conversation."""
 
-    early: float
-    """Processor time of a turn at its beginning (s)."""
     late: float
-    """At its end."""
+    """Processor time of a turn at its end (s)."""
     messages: int
     """Bytes of all messages, as JSON."""
     execution: str
     folder: Path
     store: Path
+
+
+_WINDOW = 125
+"""Turns over which a mean is taken: what snapshots cost is in it."""
 
 
 def conversation(folder: Path, store: CountingStore, turns: int) -> Conversation:
@@ -144,15 +146,20 @@ def conversation(folder: Path, store: CountingStore, turns: int) -> Conversation
     with answering(Double(turns)) as double, Engine(store, workdir=folder) as engine:
         result = engine.run(flow)
     assert result.status == "succeeded", result
-    part = max(turns // 20, 10)
     return Conversation(
-        _per_turn(double.asked[10 : 10 + part]),
-        _per_turn(double.asked[-part:]),
+        _per_turn(double.asked[-_WINDOW:]),
         sum(len(json.dumps(dict(one), default=dict)) for one in double.messages),
         result.execution,
         folder,
         Path(store.location),
     )
+
+
+def early_turn(folder: Path, store: CountingStore) -> float:
+    """Return the processor time of a turn at the beginning of a conversation (s)."""
+    with answering(Double(10 + _WINDOW)) as double, Engine(store, workdir=folder) as engine:
+        engine.run(agent(folder))
+    return _per_turn(double.asked[10:])
 
 
 def _per_turn(times: list[float]) -> float:
