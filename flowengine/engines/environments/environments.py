@@ -264,11 +264,14 @@ class Environments:
         try:
             return await self._ask(context, run, secrets)
         except EnvironmentFailure as error:
-            if error.type != "UnknownEnvironment":
-                raise
-        # Somebody else has released the scope of one: all are declared again.
-        self._requests.forget_all()
+            self._forget_released(error)
         return await self._ask(context, run, secrets)
+
+    def _forget_released(self, error: EnvironmentFailure) -> None:
+        """Have all declared again if somebody else has released the scope of one, else raise."""
+        if error.type != "UnknownEnvironment":
+            raise error
+        self._requests.forget_all()
 
     def _open_ahead(
         self,
@@ -284,9 +287,7 @@ class Environments:
         try:
             opening = self.manager.open_ahead(self._requests.of(context, run, use, secrets))
         except EnvironmentFailure as error:
-            if error.type != "UnknownEnvironment":
-                raise
-            self._requests.forget_all()
+            self._forget_released(error)
             opening = self.manager.open_ahead(self._requests.of(context, run, use, secrets))
         opening.add_done_callback(partial(self._tell_opened, context.id, name))
 
