@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import Field
 
 from flowengine.flow.models.actions import AskFirst
 from flowengine.flow.models.base import Part, Problem
 from flowengine.flow.models.schemas import Schema
-from flowengine.flow.models.types import AsSchema, Duration, Template, Text, Value, wrong
+from flowengine.flow.models.types import AsSchema, Checked, Duration, Template, Text, Value, wrong
 
 BACKGROUND = "background"
 """For `eager`: it is opened at the start, while the steps begin."""
@@ -76,7 +76,7 @@ class Environment(Part):
     )
     eager: Annotated[
         bool | str,
-        PlainValidator(_at_start),
+        Checked(_at_start),
         AsSchema({"enum": [True, False, BACKGROUND]}),
     ] = Field(
         default=False,
