@@ -267,6 +267,8 @@ class Egress:
                 self._request.log.warning(
                     "policy.network: %s cannot be reached: %s", place, why(error)
                 )
+        except asyncio.CancelledError:
+            pass  # by `close`; the streams of Python 3.11 log a cancelled task as an error
         finally:
             self._connections.discard(task)
             for writer in writers:

@@ -223,8 +223,10 @@ def test_what_a_command_writes_draws_and_does_no_more(flowengine: CommandLine) -
     terminal = Terminal(flowengine.folder, *BOX, TOKEN="SEKRET-token")
     try:
         hostile = r"printf '\033]52;c;aGFja2Vk\a\033[6n\033[31mr''ed\033[0m\033P+q\033\\\033[5i'"
-        terminal.answer("box$ ", f"{hostile}; echo; echo en''ded\n")
-        terminal.expect("\nended")
+        # The place of the cursor is told by the sandbox's own terminal, and read here: what came
+        # after the next prompt would be typed there.
+        terminal.answer("box$ ", f"{hostile}; read -rs -t 30 -d R; echo; echo en''ded\n")
+        terminal.expect("ended")
         seen = terminal.seen
         assert "\x1b[31mred\x1b[0m" in seen
         for part in ("52;c", "\x1b[6n", "+q", "\x1b[5i"):

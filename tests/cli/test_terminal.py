@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import pty
 import re
@@ -61,6 +62,7 @@ class Terminal:
         os.close(slave)
         self.seen = ""
         self._read = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def expect(self, text: str) -> None:
         """Wait until a text comes after what was expected before."""
@@ -89,7 +91,7 @@ class Terminal:
             data = os.read(self.master, 65536)
         except OSError:  # the other side is closed
             return False
-        self.seen += data.decode()
+        self.seen += self._decoder.decode(data)
         return bool(data)
 
     def close(self) -> None:

@@ -296,7 +296,7 @@ def test_a_bulk_transfer_does_not_delay_a_ping(
 
 
 def test_connections_end_with_the_sandbox_and_nothing_is_left(
-    case: Case, outside: Outside, tmp_path: Path
+    case: Case, outside: Outside, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     outside.gone.clear()
     outside.held.clear()
@@ -324,6 +324,7 @@ def test_connections_end_with_the_sandbox_and_nothing_is_left(
     release(provider, box)
     thread.join(60)
     assert outside.gone.wait(60)
+    assert [each for each in caplog.messages if "StreamReaderProtocol" in each] == []
     assert not folder.exists()
     if case.sandbox is Docker:
         label = f"flowengine.environment={request.id}"

@@ -125,6 +125,8 @@ class Proxy:
                 await self._serve(reader, client)
         except (OSError, TimeoutError):
             pass
+        except asyncio.CancelledError:
+            pass  # by `close`; the streams of Python 3.11 log a cancelled task as an error
         finally:
             self._connections.discard(task)
             client.transport.abort()

@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -86,14 +87,19 @@ def inner_processes(browser: Browser) -> list[int]:
         children: set[int] = set()
         for pid in first:
             for task in Path(f"/proc/{pid}/task").glob("*/children"):
-                children |= {int(child) for child in task.read_text().split()}
+                with suppress(OSError):  # ended meanwhile
+                    children |= {int(child) for child in task.read_text().split()}
         below += sorted(children)
         first = children
-    return [pid for pid in below if b"chromium" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in below if "chromium" in command(pid)]
 
 
 def command(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    """The command line of a process, nothing if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
 
 
 def test_no_process_draws_the_window_of_a_browser(alone: Browser) -> None:
@@ -132,7 +138,8 @@ def test_a_killed_browser_is_said_and_started_again(alone: Browser, web: Web) ->
         running: Future[Any] = pool.submit(alone.navigate, web.url("/never"))
         assert arrived.wait(20)
         for pid in before:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended with the one before
+                os.kill(pid, signal.SIGKILL)
         seen = running.result(20)
     assert seen.error.startswith("browser lost")
     again = alone.navigate(web.page("/back", "<p>back</p>"))

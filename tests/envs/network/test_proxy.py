@@ -129,7 +129,9 @@ def test_errors_are_answers(data: bytes, told: bytes, tmp_path: Path) -> None:
     assert refused == []
 
 
-def test_closing_ends_connections(tmp_path: Path, site: Site) -> None:
+def test_closing_ends_connections(
+    tmp_path: Path, site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> bytes:
         names, dialled = Names(good_example=[[PUBLIC]]), Dialled(("127.0.0.1", site.port))
         async with proxy(tmp_path, network(names, dialled)) as (path, _):
@@ -141,3 +143,4 @@ def test_closing_ends_connections(tmp_path: Path, site: Site) -> None:
         return rest
 
     assert run(main()) == b""
+    assert caplog.messages == []
