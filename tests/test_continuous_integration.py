@@ -32,6 +32,28 @@ def test_once():
 def test_well():
     pass
 """
+LOUD = """\
+import logging
+from pathlib import Path
+
+import pytest
+
+@pytest.fixture(params=range(3))
+def loud(request):
+    yield
+    assert Path(__file__).with_suffix(f".again{request.param}").exists(), "left behind"
+
+def test_once(loud, request):
+    seen = Path(__file__).with_suffix(f".seen{loud}{request.node.name}")
+    if seen.exists():
+        for each in range(3):
+            Path(__file__).with_suffix(f".again{each}").touch()
+        return
+    seen.touch()
+    logging.getLogger().error("FAILED ERROR tests/kernel")
+    print("ERROR tests/kernel/test_a.py::test_b - printed by what was tested")
+    assert False, "lost on the way"
+"""
 ALWAYS = "def test_always():\n    assert False\n"
 
 
@@ -70,6 +92,13 @@ def test_a_test_with_processes_that_passes_alone_is_named_with_its_error(project
     said = done.stdout.partition("Failed once, then passed alone")[2]
     assert "FAILED tests/envs/test_a.py::test_once - AssertionError: lost on the way" in said
     assert said.endswith("=== 1 passed, and 1 that failed before passed alone ===\n")
+
+
+def test_what_a_test_logs_and_how_often_it_is_named_does_not_count(project: Path) -> None:
+    done = run(project, {"envs/test_a.py": LOUD})
+
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.endswith("=== 0 passed, and 3 that failed before passed alone ===\n")
 
 
 def test_a_test_that_fails_again_has_failed(project: Path) -> None:
