@@ -72,12 +72,14 @@ class Driver:
             EnvironmentStartFailed: The driver has ended.
         """
         starting = asyncio.ensure_future(self._connection.initialize_playwright())
-        await asyncio.wait([starting, self._tasks[0]], return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            starting.cancel()
-            await asyncio.wait(self._tasks, timeout=0.5)
-            raise EnvironmentStartFailed(f"Playwright's driver did not start: {self.log}")
-        return Playwright(starting.result())
+        try:
+            await asyncio.wait([starting, self._tasks[0]], return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                return Playwright(starting.result())
+        finally:
+            starting.cancel()  # else it would fail when the connection ends, and nobody would ask
+        await asyncio.wait(self._tasks, timeout=0.5)
+        raise EnvironmentStartFailed(f"Playwright's driver did not start: {self.log}")
 
     async def close(self) -> None:
         """End it, the browser, and all else that it started."""

@@ -22,7 +22,7 @@ from flowengine_envs.call_limits import MEMORY, PROCESSES
 from flowengine_envs.egress import INSIDE, Egress, Place, places
 from flowengine_envs.installations import installation
 from flowengine_envs.mounts import check_all
-from flowengine_envs.sandboxes import kernel_resources, landlock, syscalls
+from flowengine_envs.sandboxes import kernel_resources, landlock, started, syscalls
 from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
 
@@ -209,7 +209,7 @@ class Namespace(Processes):
 
     async def _prepare(
         self, bwrap: str, inner: Sequence[str], group: Group | None, fds: Sequence[int]
-    ) -> asyncio.subprocess.Process:
+    ) -> Program:
         """Start the namespace around a sandbox; try again if mounts change meanwhile.
 
         Raises:
@@ -288,7 +288,7 @@ async def _is_ready(source: int) -> bool:
     return bool(os.read(source, 1))
 
 
-async def _all_said(program: asyncio.subprocess.Process) -> str:
+async def _all_said(program: Program) -> str:
     """Wait for the end of a program; return what it said on its standard error."""
     assert program.stderr is not None
     said = await program.stderr.read()
@@ -430,7 +430,7 @@ async def _trial(bwrap: str, reached: Sequence[Place]) -> str | None:
 
 async def _tried(argv: Sequence[str]) -> str | None:
     """Start an empty sandbox; return why it did not, or None if it did."""
-    program = await asyncio.create_subprocess_exec(
+    program = await started.start(
         *argv,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
@@ -438,14 +438,13 @@ async def _tried(argv: Sequence[str]) -> str | None:
     )
     try:
         async with asyncio.timeout(_TRIAL):
-            _, said = await program.communicate()
+            said = await _all_said(program)
     except TimeoutError:
+        return f"an empty one has not started in {_TRIAL:.0f} s"
+    finally:
         program.kill()
         await program.wait()
-        return f"an empty one has not started in {_TRIAL:.0f} s"
-    if program.returncode == 0:
-        return None
-    return said.decode(errors="replace").strip() or f"exit code {program.returncode}"
+    return None if program.returncode == 0 else said or f"exit code {program.returncode}"
 
 
 def _remedy() -> str:

@@ -6,12 +6,11 @@ import asyncio
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed
 from flowengine.sdk.environments import VARIABLE, Axis, Leftover, Program, Request, Sandbox
 from flowengine_envs.call_limits import MEMORY, PROCESSES
-from flowengine_envs.sandboxes import cgroups
+from flowengine_envs.sandboxes import cgroups, started
 from flowengine_envs.supervisor.system import ENTRANCES
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -33,7 +32,7 @@ class Processes(Sandbox):
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         self._open = False
-        self._programs: list[asyncio.subprocess.Process] = []
+        self._programs: list[started.Started] = []
         tree, name = cgroups.tree(), f"flowengine-{request.id}"
         self._group = None if tree is None else cgroups.Group(tree, name)
         """Holds the programs."""
@@ -68,8 +67,7 @@ class Processes(Sandbox):
         self._open = False
         for program in self._programs:
             if program.returncode is None:
-                with suppress(ProcessLookupError):
-                    program.kill()
+                program.kill()
                 await program.wait()
         await self._remove_groups()
 
@@ -126,28 +124,34 @@ class Processes(Sandbox):
         cwd: str,
         group: cgroups.Group | None,
         fds: Sequence[int],
-    ) -> asyncio.subprocess.Process:
+    ) -> started.Started:
         """Start a process of this machine, in a control group and in a session of its own."""
         if not self._open:
-            raise EnvironmentLost(f"{self.request.spec}: its sandbox has ended")
+            raise self._ended()
         if group is not None:
             argv = ["/bin/sh", "-c", _ENTER, "sh", *group.entrances, "--", *argv]
         try:
-            program = await asyncio.create_subprocess_exec(
+            program = await started.start(
                 *argv,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env={**env, VARIABLE: self.request.mark},
                 cwd=cwd,
-                start_new_session=True,
                 pass_fds=fds,
             )
         except OSError as error:
             raise EnvironmentStartFailed(f"{self.request.spec}: {argv[0]}: {error}") from error
+        if not self._open:  # it was closed meanwhile
+            program.kill()
+            await program.wait()
+            raise self._ended()
         self._programs.append(program)
         self.request.trace(pids=[each.pid for each in self._programs])
         return program
+
+    def _ended(self) -> EnvironmentLost:
+        return EnvironmentLost(f"{self.request.spec}: its sandbox has ended")
 
 
 def cpus() -> float:

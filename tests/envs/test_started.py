@@ -1,0 +1,104 @@
+"""Programs that are killed while they start others: none of these is left.
+
+A sandbox that is half made is such a program: `bwrap` begins it in steps, each in a new process
+that does not yet die with the one before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from asyncio.subprocess import DEVNULL, PIPE
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.sdk.process_tree import processes
+from flowengine_envs.bash import BashProvider
+from flowengine_envs.sandboxes import namespace
+from flowengine_envs.sandboxes.namespace import Namespace
+from flowengine_envs.sandboxes.started import start
+from tests.envs.opening import request_for
+from tests.execution_environment.toy import until
+
+BOUND = 60.0
+STARTS = "sleep 1000 & echo begun"
+"""Starts a program that would outlive it, and would hold its streams."""
+STREAMS: dict[str, Any] = {"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE}
+
+
+def of_session(leader: int) -> list[int]:
+    """The processes that live in a session."""
+    return [each.pid for each in processes() if each.session == leader]
+
+
+def check_gone(leader: int) -> None:
+    """Wait until no process of a session lives: what was killed may take a moment to die."""
+    until(lambda: not of_session(leader))
+
+
+@pytest.mark.parametrize("code", [f"{STARTS}; wait", STARTS], ids=["running", "ended"])
+def test_what_a_killed_program_had_started_is_killed(code: str) -> None:
+    async def killed() -> int:
+        program = await start("sh", "-c", code, **STREAMS)
+        assert program.stdout is not None
+        assert await program.stdout.readline() == b"begun\n"
+        assert of_session(program.pid)
+        program.kill()
+        async with asyncio.timeout(BOUND):
+            assert await program.stdout.read() == b""  # nobody holds it any more
+            await program.wait()
+        return program.pid
+
+    check_gone(asyncio.run(killed()))
+
+
+def test_a_start_that_is_cancelled_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    create = asyncio.create_subprocess_exec
+
+    async def cancelled() -> None:
+        async def begun(*argv: str, **options: Any) -> asyncio.subprocess.Process:
+            process = await create(*argv, **options)
+            assert process.stdout is not None
+            assert await process.stdout.readline() == b"begun\n"
+            started.append(process.pid)
+            starting.cancel()
+            return process
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", begun)
+        starting = asyncio.ensure_future(start("sh", "-c", f"{STARTS}; wait", **STREAMS))
+        async with asyncio.timeout(BOUND):
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+
+    asyncio.run(cancelled())
+    [leader] = started
+    check_gone(leader)
+
+
+def test_a_probe_that_is_cancelled_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    stand_in = tmp_path / "bwrap"
+    stand_in.write_text(f"#!/bin/sh\nsleep 1000 &\necho $$ > {told}\nwait\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(namespace, "_bwrap", lambda: str(stand_in))
+    monkeypatch.setattr(namespace, "_forbids_namespaces", lambda: True)
+    monkeypatch.setattr(namespace, "_works", {})
+    spec = request_for(BashProvider(), Namespace, tmp_path).spec
+
+    async def cancelled() -> int:
+        probing = asyncio.ensure_future(Namespace.probe(spec))
+        leader = int(await asyncio.to_thread(told.read_text))
+        assert len(of_session(leader)) == 2
+        probing.cancel()
+        async with asyncio.timeout(BOUND):
+            with pytest.raises(asyncio.CancelledError):
+                await probing
+        return leader
+
+    check_gone(asyncio.run(cancelled()))
