@@ -29,12 +29,12 @@ def ended(folder: Path, signals: str, times: int) -> list[dict[str, Any]]:
     return told
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_killed_with_everything_open_nothing_is_left(tmp_path: Path) -> None:
     ended(tmp_path, "KILL", KILLS)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_told_to_end_it_leaves_nothing_at_all_and_can_be_resumed(tmp_path: Path) -> None:
     for each in ended(tmp_path, "INT,TERM", ENDS):
         assert each["left without reaping"] == {}, each

@@ -201,7 +201,6 @@ def test_what_is_searched_for_would_be_found() -> None:
         assert [each for each in found_in({"sink": text}) if "base64" in each]
 
 
-@pytest.mark.timeout(180)
 def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixture[str]) -> None:
     text = FLOW.replace("PYTHON", sys.executable) % declared()
     Path("secretive.yaml").write_text(text)

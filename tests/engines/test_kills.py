@@ -35,7 +35,6 @@ def progress(file: Path, id: str) -> str:
 
 
 @pytest.mark.parametrize("name", flows.ALL)
-@pytest.mark.timeout(300)
 def test_killed_at_random_moments_it_ends_as_if_undisturbed(name: str, tmp_path: Path) -> None:
     file = prepared(tmp_path / "calm", name)
     child.start(child.finish, file, "first").join()

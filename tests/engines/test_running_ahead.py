@@ -137,7 +137,6 @@ def test_executions_take_turns(folder: Path) -> None:
     asyncio.run(many())
 
 
-@pytest.mark.timeout(300)
 def test_after_a_kill_nothing_that_acted_runs_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
