@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 # Thousands of programs start below. Without this each of them would compile all of its modules
 # where the machine forbids to keep what was compiled, as images of containers like to.
@@ -27,6 +29,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("flowengine", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("flowengine")
+
+# Those that it finds in the source of all modules that are loaded depend on what ran before.
+providers._get_local_constants = Constants
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowengine import Engine
@@ -141,7 +141,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=7).map("".join))
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 def test_what_a_rule_allows_is_all_that_a_real_bash_runs(programs: Path, command: str) -> None:
     """The programs write down how they were called, and nothing else may appear in the folder."""
     for allowed in (command, f"ls {command}", f"git log {command}"):
@@ -152,7 +152,7 @@ def test_what_a_rule_allows_is_all_that_a_real_bash_runs(programs: Path, command
                 environment = {"PATH": str(programs), "TRACE": str(trace), "LANG": "C.UTF-8"}
                 subprocess.run(
                     ["/bin/bash", "--norc", "--noprofile", "-c", allowed],
-                    cwd=place, env=environment, capture_output=True, timeout=30, check=False,
+                    cwd=place, env=environment, capture_output=True, timeout=60, check=False,
                 )  # fmt: skip
                 assert os.listdir(place) == []
                 calls = trace.read_bytes().split(b"\1")[:-1]
