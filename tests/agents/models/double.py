@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ class Double:
         self._ask("POST", "/__aimock/reset/journal")
 
     def _ask(self, method: str, path: str) -> Any:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path)
             return json.loads(connection.getresponse().read() or b"null")
@@ -60,26 +60,23 @@ def running(fixtures: list[dict[str, Any]], folder: Path) -> Iterator[Double]:
         pytest.skip("no double: npm ci --prefix tests/model_servers")
     file = folder / "fixtures.json"
     file.write_text(json.dumps({"fixtures": fixtures}))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [node, str(PROGRAM), "-p", str(port), "-f", str(file), "--strict"]
-    environment = {"PATH": os.environ["PATH"]}
-    process = subprocess.Popen([*command, "--log-level", "silent"], env=environment)
+    command = [node, str(PROGRAM), "-p", "0", "-f", str(file), "--strict"]
+    said = folder / "said"
+    with said.open("wb") as out:
+        process = subprocess.Popen(command, env={"PATH": os.environ["PATH"]}, stdout=out)
     try:
-        _wait_for(port, process)
-        yield Double(port)
+        yield Double(_port(said, process))
     finally:
         process.kill()
         process.wait()
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(600):
-        assert process.poll() is None, "the double has ended"
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=10).close()
-            return
-        except ConnectionRefusedError:
-            time.sleep(0.05)  # it does not say when it listens
-    raise AssertionError("the double does not listen")
+def _port(said: Path, process: subprocess.Popen[bytes]) -> int:
+    """Wait until it says where it listens."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if found := re.search(r"listening on http://127\.0\.0\.1:(\d+)\n", said.read_text()):
+            return int(found[1])
+        assert process.poll() is None, f"the double has ended: {said.read_text()}"
+        time.sleep(0.05)
+    raise AssertionError(f"the double does not listen: {said.read_text()}")

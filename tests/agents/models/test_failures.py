@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -125,13 +126,14 @@ def test_the_wait_that_a_provider_asks_for_is_passed_on(
 
 
 def test_the_wait_may_be_a_date(wire: Wire) -> None:
-    then = datetime.now(UTC) + timedelta(seconds=30)
+    then = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=60)
     wire.answer(failed(429, headers={"Retry-After": format_datetime(then, usegmt=True)}))
 
+    begun = time.time()
     told = error(wire)
 
     assert told.retry_after is not None
-    assert 25 <= told.retry_after <= 30
+    assert begun <= then.timestamp() - told.retry_after <= time.time()
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -154,7 +156,7 @@ def test_no_answer_in_time_is_a_timeout(wire: Wire) -> None:
 
     assert isinstance(told, Timeout)
     assert told.retryable is True
-    assert wire.closed.wait(10)
+    assert wire.closed.wait(60)
 
 
 def test_nobody_listens_there() -> None:
