@@ -81,7 +81,7 @@ def run(project: Path, tests: dict[str, str]) -> subprocess.CompletedProcess[str
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     return subprocess.run(
-        [project / ".ci" / "run"], capture_output=True, text=True, check=False, timeout=100
+        [project / ".ci" / "run"], capture_output=True, text=True, check=False, timeout=300
     )
 
 
