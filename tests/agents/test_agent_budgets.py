@@ -10,7 +10,7 @@ import pytest
 from flowengine.agents.models.errors import ModelError
 from flowengine.agents.models.port import ModelFacts
 from flowengine.agents.models.registry import register, unregister
-from tests.agents.flows import NAME, STEPS, Case, call, flow
+from tests.agents.flows import HEAD, NAME, STEPS, Case, call, flow
 
 CHEAP = "scripted/cheap"
 AGENT = f"""
@@ -59,6 +59,28 @@ def test_a_model_without_a_known_price_is_told_once_where_money_is_bounded(
         told = [one["message"] for one in engine.show(case.id)["warnings"]]
     assert len(told) == warned
     assert all(one.startswith("ask/first: the cost of its calls is not known") for one in told)
+
+
+def test_a_process_that_goes_on_does_not_tell_it_again(tmp_path: Path) -> None:
+    asked = HEAD.replace('"tools:add"', '"tools:add", approval: required')
+    steps = """
+budget: {cost_usd: 1}
+steps:
+  - {id: each, map: {over: "${{ ['a', 'b'] }}"}, agent: first, with: {prompt: Add.}}
+outputs: {answers: "${{ steps.each.output }}"}
+"""
+    case = Case(tmp_path, flow(AGENT, steps, asked), [TURN, LAST], by_turn=True, facts=ModelFacts())
+    assert case.run().status == "waiting"
+
+    for _ in range(2):  # each in a process of its own, as far as an engine knows
+        with case.engine_open() as engine:
+            engine.approve(engine.show(case.id)["waits"][0]["id"])
+
+    with case.engine_open() as engine:
+        shown = engine.show(case.id)
+    assert shown["status"] == "succeeded"
+    [told] = [one["message"] for one in shown["warnings"]]
+    assert told.startswith("each/first: the cost of its calls is not known")
 
 
 def test_a_turn_that_needs_more_than_is_left_does_not_begin(tmp_path: Path) -> None:

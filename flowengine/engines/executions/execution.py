@@ -92,6 +92,7 @@ class Execution:
         told: What happened since the last commit, for subscribers; None if nobody listens.
         waited_until: How long it is stayed with while it waits for a lock of another execution, by
             the clock that nobody sets.
+        warned: Messages of the warnings in its journal; None: nobody has looked for them yet.
         error: Why it cannot go on in this process.
     """
 
@@ -134,6 +135,7 @@ class Execution:
         "told",
         "waited_until",
         "waits",
+        "warned",
         "work",
     )  # fmt: skip
 
@@ -165,6 +167,7 @@ class Execution:
         self.timers = Timers()
         self.told: Told | None = None
         self.waited_until: float | None = None
+        self.warned: set[str] | None = None
         self.error: Exception | None = None
         self._batch: list[Event] = []
         self._left: list[Command | Preview] = []

@@ -60,8 +60,6 @@ class Local(Driver):
         self._poller: asyncio.TimerHandle | None = None
         self._endings: dict[asyncio.Task[None], str] = {}
         """Tasks that release environments of ended regions → their executions."""
-        self._uncounted: dict[str, set[str]] = {}
-        """By execution the steps of which it was said that a budget does not count them."""
         self._previews: dict[tuple[str, int], asyncio.Task[Shown]] = {}
         """Execution and number of a question → what computes the preview for it."""
         self._changes = 0
@@ -309,8 +307,7 @@ class Local(Driver):
         """Warn where a budget bounds what an attempt costs, and nobody knows what that will be."""
         from flowengine.engines.running.warnings import uncounted
 
-        known = self._uncounted.setdefault(execution.id, set())
-        warning = uncounted(execution.linked.graph, execution.state, event, known)
+        warning = uncounted(self.host, execution, event)
         if warning is not None:
             self.post(execution, warning)
 

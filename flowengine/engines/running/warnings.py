@@ -9,8 +9,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from flowengine.engines.executions.replay import read
 from flowengine.errors import Conflict
 from flowengine.journal.encoding import pack
+from flowengine.kernel.notation.addresses import steps_in
 from flowengine.kernel.view import View, bounding, budget_of
 
 if TYPE_CHECKING:
@@ -19,9 +21,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.execution_environment import NotReleased
-    from flowengine.kernel import Graph
     from flowengine.kernel.events import Event, Measured
-    from flowengine.kernel.state.records import State
 
 
 def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
@@ -43,31 +43,37 @@ def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
     ]
 
 
-def uncounted(graph: Graph, state: State, measured: Measured, known: set[str]) -> Event | None:
+def uncounted(host: Host, execution: Execution, measured: Measured) -> Event | None:
     """Return the warning that nobody knows what an attempt will use of a budget around it.
 
+    It is said once of each step of an execution, whichever processes run it.
+
     Args:
-        graph: What the execution runs.
-        state: Right before it was worked out what the attempt may use.
+        host: Where its journal is.
+        execution: Its state is that from right before it was worked out what the attempt may use.
         measured: The event that says so.
-        known: Steps of which that was said already; one that is said now is added.
     """
+    state = execution.state
     unit = state["units"].get(measured["unit"])
-    if unit is None:
+    if unit is None or "cost_usd" in measured["needs"]:
         return None
-    view = View(graph, state)
-    act = view.act_of(unit)
-    around = [budget_of(state, frame) for frame in bounding(state, view.frame_of(act))]
-    bounded = any(one is not None and "cost_usd" in one["limits"] for one in around)
-    step = view.node(act).id
-    if not bounded or "cost_usd" in measured["needs"] or step in known:
-        return None
-    known.add(step)
-    message = (
-        f"{view.address(unit)}: the cost of its calls is not known in advance, because the price "
-        "of its model is unknown. 'cost_usd' of the budget counts only what the provider reports "
-        "afterwards, which may be nothing; 'tokens' bounds any model"
+    view = View(execution.linked.graph, state)
+    around = (
+        budget_of(state, frame) for frame in bounding(state, view.frame_of(view.act_of(unit)))
     )
+    if not any(one is not None and "cost_usd" in one["limits"] for one in around):
+        return None
+    message = (
+        f"{'/'.join(steps_in(view.address(unit)))}: the cost of its calls is not known in advance, "
+        "because the price of its model is unknown. 'cost_usd' of the budget counts only what the "
+        "provider reports afterwards, which may be nothing; 'tokens' bounds any model"
+    )
+    if execution.warned is None:
+        journal = read(host.store, execution.id)
+        execution.warned = {event["message"] for event in journal if event["type"] == "warning"}
+    if message in execution.warned:
+        return None
+    execution.warned.add(message)
     return {"type": "warning", "at": measured["at"], "about": "budget", "message": message}
 
 
