@@ -8,6 +8,7 @@ Source: the Model Context Protocol, revision 2025-11-25, Transports / stdio.
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 GRACE = 2.0
 """Seconds that a server has to end when its input ends, and again when it is told to."""
+_LAST_WORDS = 1 << 20
+"""Bytes that it may write meanwhile; one that goes on writing is not about to end."""
 _TAIL = 20
 """Lines of the error stream that are kept."""
 _LINE = 2000
@@ -134,24 +137,36 @@ class Server:
         process = self._process
         assert process is not None
         assert process.stdin is not None
-        process.stdin.close()
         assert self._family is not None
+        # Nobody needs its messages any more, but a full pipe would keep it from ending.
+        self._tasks[0].cancel()
+        await asyncio.wait(self._tasks[:1])
+        process.stdin.close()
         polite = exc_info[0] is None  # one that did not answer is given no more time
         for sign in (None, signal.SIGTERM) if polite else ():
             if sign is not None:
                 with suppress(ProcessLookupError):
                     process.send_signal(sign)
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(process.wait(), GRACE)
+            if await self._ends(process):
                 break
         await asyncio.to_thread(self._family.kill)
+        with suppress(asyncio.TimeoutError):
+            async with asyncio.timeout(GRACE):
+                await _drain(process.stdout)  # a pipe that was left full is never closed
         await process.wait()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await _drain(process.stdout)
         self._to_session.close()
         self._from_session.close()
+
+    async def _ends(self, process: asyncio.subprocess.Process) -> bool:
+        """Wait a while for the server to end; return whether it did."""
+        with suppress(asyncio.TimeoutError):
+            async with asyncio.timeout(GRACE):
+                if await _drain(process.stdout, _LAST_WORDS):
+                    await process.wait()
+        return process.returncode is not None
 
     async def _read(self) -> None:
         """Bring messages to the session until the server's output ends."""
@@ -169,6 +184,8 @@ class Server:
                     messages = self._requests.received(line)
                 for message in messages:
                     await self._to_session.send(SessionMessage(message))
+                if not messages:
+                    await asyncio.sleep(0)  # others have their turn, however much noise there is
                 await self._requests.room()
 
     async def _write(self) -> None:
@@ -199,13 +216,13 @@ class Server:
             self.errors.append(_text(rest))
 
 
-async def _drain(stream: asyncio.StreamReader | None) -> None:
-    """Read a pipe to its end: one that was left full is never closed."""
+async def _drain(stream: asyncio.StreamReader | None, most: float = math.inf) -> bool:
+    """Read a pipe to its end, or until so many bytes have come; return whether it has ended."""
     assert stream is not None
-    with suppress(asyncio.TimeoutError):
-        async with asyncio.timeout(GRACE):
-            while await stream.read(_BLOCK):
-                pass
+    size = 0
+    while size <= most and (block := await stream.read(_BLOCK)):
+        size += len(block)
+    return size <= most
 
 
 async def _lines(stream: asyncio.StreamReader, largest: int) -> AsyncIterator[tuple[bytes, int]]:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.types import JSONRPCMessage
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.printable import printable
 from flowengine.sdk import EnvironmentLost, StepError, Timeout
 from flowengine_envs.mcp import session as mcp_session
+from flowengine_envs.mcp import stdio
+from flowengine_envs.mcp.messages import Requests
 from flowengine_envs.mcp.session import Session
 from tests.envs.mcp.conftest import HERE, Open, processes
 from tests.envs.mcp.hostile import CASES, PAGES, SCHEMAS, Case, Hostile
@@ -236,8 +241,11 @@ def test_a_flood_without_end_ends_with_the_time_of_the_call(
     good: Session,
     manager: EnvironmentManager,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
     what: str,
 ) -> None:
+    # It is told to end, and does, without the time that others have to end by themselves.
+    monkeypatch.setattr(stdio, "GRACE", 3600.0)
     session = opened(name="bad", limits={"time": 1}, command=[*HOSTILE, f"flood-{what}"])
     before = resident()
 
@@ -249,6 +257,30 @@ def test_a_flood_without_end_ends_with_the_time_of_the_call(
     assert resident() - before < 100_000_000
     assert manager.release_scope("session").failed == []
     assert processes(manager) == []
+
+
+def test_noise_leaves_others_their_turn(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: Counter[int] = Counter()
+    received = Requests.received
+
+    def tick(loop: asyncio.AbstractEventLoop) -> None:
+        turns[len(turns)] = 0
+        loop.call_soon(tick, loop)
+
+    def counted(requests: Requests, line: bytes) -> list[JSONRPCMessage]:
+        if not turns:
+            tick(asyncio.get_running_loop())
+        turns[len(turns) - 1] += 1
+        return received(requests, line)
+
+    monkeypatch.setattr(Requests, "received", counted)
+    session = opened(limits={"time": 0.5}, command=[*HOSTILE, "flood-text"])
+
+    with pytest.raises(Timeout):
+        session.call_tool("ok")
+
+    assert sum(turns.values()) > 100
+    assert max(turns.values()) == 1
 
 
 def resident() -> int:
