@@ -8,7 +8,7 @@ READY  := .venv/.ready
 .DEFAULT_GOAL := help
 
 help:  ## Show this help.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(READY)  ## Create .venv with the pinned tools and the project, editable.
 
@@ -52,6 +52,9 @@ coverage: $(READY)  ## Which lines and branches of the kernel do its tests not r
 versions: $(READY)  ## Run the tests without processes under other versions of Python (ARGS: which).
 	@scripts/versions.sh $(ARGS)
 
+small-model: $(READY)  ## Run agents on a real small model, on this machine (ARGS: for pytest).
+	@scripts/small_model.sh $(ARGS)
+
 mutate: $(READY)  ## Change kernel, journal and recovery in small ways: which changes do tests miss?
 	@$(BIN)/python -m scripts.mutate $(ARGS)
 
@@ -64,4 +67,4 @@ clean:  ## Remove what the other targets made.
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test lint fix bench replay coverage versions mutate lock clean
+.PHONY: help install demo test lint fix bench replay coverage versions small-model mutate lock clean

@@ -30,6 +30,9 @@ _NO_TOOLS = re.compile(
     r"(?:supported|available)|unsupported.{0,40}\btools?\b|enable-auto-tool-choice",
     re.IGNORECASE | re.DOTALL,
 )
+_NO_SCHEMA = re.compile(
+    r"response_(?:format|schema|json_schema)|json_schema|structured output|grammar", re.IGNORECASE
+)
 _NO_CREDENTIALS = re.compile(
     r"\bmissing (?:\S+ )?(?:credentials|api[ _]key)|\bunable to locate credentials", re.IGNORECASE
 )
@@ -52,6 +55,11 @@ def refuses_tools(error: BaseException) -> bool:
     """Return whether a provider says that the model cannot be offered tools."""
     status = _status(error)
     return status in (400, 404, 422, 501) and bool(_NO_TOOLS.search(str(error)))
+
+
+def refuses_schema(error: BaseException) -> bool:
+    """Return whether a provider says that it does not hold the answer to this schema."""
+    return _status(error) in (400, 404, 422, 501) and bool(_NO_SCHEMA.search(str(error)))
 
 
 def as_ours(

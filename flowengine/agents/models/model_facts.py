@@ -39,7 +39,7 @@ def facts_of(litellm: Any, model: str) -> ModelFacts:
         highest_output_price=_highest(entry, _OUTPUT_PRICES),
         vision=bool(entry.get("supports_vision")) if entry else None,
         function_calling=function_calling(model),
-        schema_mode=bool(entry.get("supports_response_schema")),
+        schema_mode=bool(entry.get("supports_response_schema")) if entry else None,
     )
 
 

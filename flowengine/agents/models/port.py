@@ -165,8 +165,8 @@ class ModelFacts:
     vision: bool | None = None
     """Whether it takes images; None: nobody knows, and it is sent them."""
     function_calling: FunctionCalling = "native"
-    schema_mode: bool = False
-    """Whether its provider can hold an answer to a JSON Schema."""
+    schema_mode: bool | None = False
+    """Whether its provider can hold an answer to a JSON Schema; None: nobody knows."""
 
 
 class Model(Protocol):

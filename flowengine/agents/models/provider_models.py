@@ -19,7 +19,7 @@ from flowengine.agents.models.conversations import (
     with_cache_marks,
 )
 from flowengine.agents.models.errors import ModelError
-from flowengine.agents.models.failures import as_ours, refuses_tools
+from flowengine.agents.models.failures import as_ours, refuses_schema, refuses_tools
 from flowengine.agents.models.model_facts import cost_of, facts_of
 from flowengine.agents.models.plain_requests import as_plain
 from flowengine.agents.models.port import (
@@ -89,6 +89,8 @@ class ProviderModels:
     def __init__(self) -> None:
         self._without_tools: set[str] = set()
         """Models whose provider refused tools."""
+        self._without_schema: set[str] = set()
+        """Models whose provider refused to hold an answer to a schema."""
 
     def begin_loading(self) -> None:
         """Load the library on a thread."""
@@ -96,8 +98,7 @@ class ProviderModels:
 
     async def facts(self, model: str) -> ModelFacts:
         """Return what is known of a model; see `Model`."""
-        facts = facts_of(await library.library(), model)
-        return replace(facts, function_calling="text") if model in self._without_tools else facts
+        return self._facts(await library.library(), model)
 
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
         """Ask a model once; see `Model`."""
@@ -109,21 +110,35 @@ class ProviderModels:
             if told:
                 told.close()
 
+    def _facts(self, litellm: Any, model: str) -> ModelFacts:
+        """Return what the tables say of a model, and what its provider has refused."""
+        facts = facts_of(litellm, model)
+        if model in self._without_tools:
+            facts = replace(facts, function_calling="text")
+        return replace(facts, schema_mode=False) if model in self._without_schema else facts
+
     async def _ask(
         self, litellm: Any, request: ModelRequest, listen: Listener | None
     ) -> ModelReply:
         calling = self._calling(request)
         events: list[Mapping[str, Plain]] = []
-        try:
-            sent = await self._send(litellm, request, calling, listen)
-        except _ToolsRefused as refused:
-            self._without_tools.add(request.model)
-            calling = "text"
-            reason = str(refused.error)
-            events.append({"event": "text_calls", "model": request.model, "reason": reason})
-            _log.warning("%s takes no tools: it is asked for calls as text", request.model)
-            sent = await self._send(litellm, request, calling, listen)
-        return read_sent(sent, request, calling, events=events)
+        while True:
+            try:
+                sent = await self._send(litellm, request, calling, listen)
+            except _ToolsRefused as refused:
+                self._without_tools.add(request.model)
+                calling = "text"
+                reason = str(refused.error)
+                events.append({"event": "text_calls", "model": request.model, "reason": reason})
+                _log.warning("%s takes no tools: it is asked for calls as text", request.model)
+            except _SchemaRefused:
+                self._without_schema.add(request.model)
+                _log.warning(
+                    "%s takes no JSON Schema for its answer: it gets it in words only",
+                    request.model,
+                )
+            else:
+                return read_sent(sent, request, calling, events=events)
 
     def _calling(self, request: ModelRequest) -> FunctionCalling:
         if request.function_calling is None and request.model in self._without_tools:
@@ -137,7 +152,8 @@ class ProviderModels:
         calling: FunctionCalling,
         listen: Listener | None,
     ) -> SentReply:
-        asked = _asked(litellm, request, calling, listen)
+        facts = self._facts(litellm, request.model)
+        asked = _asked(litellm, request, calling, facts, listen)
         try:
             with as_plain():
                 async with asyncio.timeout(request.timeout or _TIMEOUT):
@@ -151,6 +167,12 @@ class ProviderModels:
             broke_off = asked.teller.broke_off()
             if request.function_calling is None and "tools" in asked.sent and refuses_tools(error):
                 raise _ToolsRefused(error) from None
+            if (
+                facts.schema_mode is None
+                and "response_format" in asked.sent
+                and refuses_schema(error)
+            ):
+                raise _SchemaRefused from None
             ours = as_ours(error, request.model, request.settings, broke_off=broke_off)
             raise ours from ours.__cause__
 
@@ -159,6 +181,10 @@ class _ToolsRefused(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = as_ours(error, "it", {})
+
+
+class _SchemaRefused(Exception):
+    pass
 
 
 class _Here:
@@ -192,7 +218,11 @@ class _Here:
 
 
 def _asked(
-    litellm: Any, request: ModelRequest, calling: FunctionCalling, listen: Listener | None
+    litellm: Any,
+    request: ModelRequest,
+    calling: FunctionCalling,
+    facts: ModelFacts,
+    listen: Listener | None,
 ) -> _Asked:
     """Return what the library is asked.
 
@@ -222,7 +252,6 @@ def _asked(
     }
     if request.longest_reply is not None:
         _bound_reply(request.longest_reply, sent)
-    facts = facts_of(litellm, request.model)
     conversation = Conversation(provider, names, vision=facts.vision is not False)
     messages = _answer_schema(request, provider, facts, known, sent)
     if calling == "text":
@@ -254,11 +283,13 @@ def _answer_schema(
     schema = request.returns
     if schema is None:
         return request.messages
-    can = facts.schema_mode and "response_format" in known
-    if can and (not request.tools or provider in _SCHEMA_BESIDE_TOOLS):
+    beside_tools = facts.schema_mode and provider in _SCHEMA_BESIDE_TOOLS
+    can = facts.schema_mode is not False and "response_format" in known
+    if can and (not request.tools or beside_tools):
         form = {"name": "answer", "schema": schema, "strict": is_strict(schema)}
         sent["response_format"] = {"type": "json_schema", "json_schema": form}
-        return request.messages
+        if facts.schema_mode:  # a server that nobody knows may take it and not mind it
+            return request.messages
     first, *others = request.messages or [{"role": "user", "content": ""}]
     if first["role"] != "system":
         return [{"role": "system", "content": schema_text(schema)}, first, *others]

@@ -294,6 +294,40 @@ def test_a_model_that_must_be_asked_natively_is_not_asked_for_text(wire: Wire) -
     assert len(wire.requests) == 1
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        failed(400, "'response_format.type' must be 'json_object' or 'text'"),
+        failed(422, "structured outputs are not enabled for this model"),
+        failed(400, "failed to parse grammar"),
+    ],
+    ids=["type", "disabled", "grammar"],
+)
+def test_a_server_that_refuses_a_schema_gets_it_in_words_from_then_on(
+    refusal: Answer, wire: Wire, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> None:
+    model = f"openai/of-my-own-{request.node.callspec.id}"
+    wire.answer(refusal, replied("3"), replied("4"))
+
+    said = [ask(wire, model=model, tools=(), returns={"type": "integer"}) for _ in range(2)]
+
+    assert [one.message["content"] for one in said] == ["3", "4"]
+    assert ["response_format" in sent.body for sent in wire.requests] == [True, False, False]
+    assert len({sent.body["messages"][0]["content"] for sent in wire.requests}) == 1
+    assert [record.message for record in caplog.records] == [
+        f"{model} takes no JSON Schema for its answer: it gets it in words only"
+    ]
+
+
+def test_a_refused_schema_is_an_error_where_the_model_is_known_to_take_one(wire: Wire) -> None:
+    wire.answer(failed(400, "Invalid schema for response_format 'answer'"))
+
+    told = error(wire, model="openai/gpt-4o", tools=(), returns={"type": "integer"})
+
+    assert "Invalid schema" in told.message
+    assert len(wire.requests) == 1
+
+
 def test_errors_are_plain_for_the_journal(wire: Wire) -> None:
     wire.answer(failed(400, "no"))
 

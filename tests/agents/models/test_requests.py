@@ -175,15 +175,26 @@ def test_an_answer_is_held_to_a_schema_by_the_provider(
 
 def test_the_schema_is_told_in_words_where_the_provider_has_no_other_way(wire: Wire) -> None:
     words = "Your final answer must be one JSON value that fits this JSON Schema"
+    model = "openai/gpt-3.5-turbo"  # the table knows it, without a mode for schemas
 
-    found = body(wire, "openai/of-my-own", returns=SCHEMA)
-    with_system = body(wire, "openai/of-my-own", returns=SCHEMA, messages=HISTORY)
+    found = body(wire, model, returns=SCHEMA)
+    with_system = body(wire, model, returns=SCHEMA, messages=HISTORY)
 
     assert "response_format" not in found
     assert found["messages"][0]["role"] == "system"
     assert found["messages"][0]["content"].startswith(words)
     assert with_system["messages"][0]["content"].startswith(f"{HISTORY[0]['content']}\n\n{words}")
     assert HISTORY[0]["content"] == "Be {exact}, 100 %s \\n."
+
+
+def test_a_server_that_nobody_knows_gets_the_schema_in_both_ways(wire: Wire) -> None:
+    found = body(wire, "openai/of-my-own", returns=SCHEMA, tools=())
+    with_tools = body(wire, "openai/of-my-own", returns=SCHEMA)
+
+    assert found["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert "response_format" not in with_tools  # it would have to hold calls to the schema, too
+    for sent in (found, with_tools):
+        assert "fits this JSON Schema" in sent["messages"][0]["content"]
 
 
 def test_what_a_provider_keeps_is_marked_and_stays_the_same(wire: Wire) -> None:

@@ -1,0 +1,168 @@
+"""Agents on a real small model, by the command line; only `make small-model` runs this.
+
+What such a model says is anybody's guess, so nothing here depends on it: an answer is there and
+counted, a schema holds, calls that are run have the arguments that their tool declares, and a run
+that is killed in the middle of a reply ends as any other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MODEL = "openai/smollm2"
+OUTCOMES = ("resolved", "not_resolved", "max_turns")
+SERVE = Path(__file__).with_name("serve.py")
+PROGRAM = Path(sys.executable).with_name("flowengine")
+TOOLS = """\
+from pathlib import Path
+
+def upper(word: str, times: int = 1) -> str:
+    \"\"\"Write a word in capitals.\"\"\"
+    assert type(word) is str and type(times) is int
+    with Path("calls").open("a") as calls:
+        print(word, times, file=calls)
+    return word.upper() * times
+"""
+FLOW = """\
+flowengine: 1
+id: small
+{tools}
+agents:
+  guide:
+    instructions: {instructions}
+    settings: {{temperature: 0, max_tokens: {longest}}}
+{keys}
+steps:
+  - id: answer
+    agent: guide
+    with: {{prompt: {prompt}}}
+    next: {{outcome: {{resolved: end, not_resolved: end, max_turns: end}}}}
+outputs: {{answer: "${{{{ steps.answer.output }}}}", outcome: "${{{{ steps.answer.outcome }}}}"}}
+"""
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The address of the model."""
+    python = os.environ["SMALL_MODEL_PYTHON"]
+    with subprocess.Popen(
+        [python, str(SERVE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield f"{process.stdout.readline().strip()}/v1"
+        process.stdin.close()
+        process.kill()
+
+
+class Folder:
+    """A folder with the flow, in which commands are typed."""
+
+    def __init__(self, path: Path, server: str) -> None:
+        self.path = path
+        kept = {name: os.environ[name] for name in ("PATH", "XDG_STATE_HOME") if name in os.environ}
+        self.env = {**kept, "HOME": str(path), "OPENAI_API_BASE": server, "OPENAI_API_KEY": "none"}
+
+    def write(
+        self, instructions: str, prompt: str, *keys: str, tools: str = "", longest: int = 60
+    ) -> None:
+        (self.path / "tools.py").write_text(TOOLS)
+        text = FLOW.format(
+            tools=tools,
+            instructions=instructions,
+            prompt=prompt,
+            longest=longest,
+            keys="\n".join(f"    {key}" for key in keys),
+        )
+        (self.path / "small.yaml").write_text(text)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        command = [str(PROGRAM), *words]
+        return subprocess.Popen(
+            command,
+            cwd=self.path,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *words: str) -> Any:
+        """Run a command that succeeds; return what it printed as JSON."""
+        with self.start("--json", *words) as process:
+            out, err = process.communicate(timeout=600)
+        assert process.returncode == 0, out + err
+        return json.loads(out)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, server: str) -> Folder:
+    return Folder(tmp_path, server)
+
+
+def test_an_answer_is_there_and_counted(folder: Folder) -> None:
+    folder.write("Answer in one sentence.", "What is the capital of France?")
+
+    outputs = folder("run", "small.yaml", "--model", MODEL)["outputs"]
+
+    assert outputs["outcome"] == "resolved"
+    assert outputs["answer"].strip()
+    [turn] = [step for step in folder("show")["steps"] if step["address"] == "answer/guide"]
+    usage = turn["output"]["usage"]
+    assert usage["input_tokens"] > 10
+    assert 0 < usage["output_tokens"] <= 60
+    assert not usage.get("estimated")
+
+
+def test_the_server_holds_an_answer_to_its_schema(folder: Folder) -> None:
+    properties = "{city: {type: string}, sure: {type: boolean}}"
+    returns = f"returns: {{type: object, properties: {properties}, required: [city, sure]}}"
+    folder.write("Name the city.", "Paris lies on the Seine.", returns)
+
+    outputs = folder("run", "small.yaml", "--model", MODEL)["outputs"]
+
+    assert outputs["outcome"] == "resolved"
+    assert {name: type(value) for name, value in outputs["answer"].items()} == {
+        "city": str,
+        "sure": bool,
+    }
+
+
+@pytest.mark.parametrize("calling", ["native", "text"])
+def test_whatever_it_makes_of_tools_the_run_ends_in_an_outcome(
+    calling: str, folder: Folder
+) -> None:
+    folder.write(
+        "Call the tool upper with the word that the user gives.",
+        "'The word is: cat'",
+        "tools: [upper]",
+        "max_turns: 4",
+        f"function_calling: {calling}",
+        tools="tools: {upper: {python: 'tools:upper'}}",
+    )
+
+    outputs = folder("run", "small.yaml", "--model", MODEL)["outputs"]
+
+    assert outputs["outcome"] in OUTCOMES
+
+
+def test_a_run_that_is_killed_in_the_middle_of_a_reply_goes_on(folder: Folder) -> None:
+    folder.write("Tell a long story.", "Begin.", "max_turns: 1", longest=300)
+
+    with folder.start("run", "small.yaml", "--model", MODEL, "-v") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "answer/guide" in line and "running" in line:
+                break
+        process.kill()
+    resumed = folder("resume", folder("list")[0]["execution"])
+
+    assert resumed["outputs"]["outcome"] in OUTCOMES
