@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import time
+from contextlib import closing
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from flowengine.engines.engine import Engine
 from flowengine.engines.infos import Reason
 from flowengine.errors import Conflict, LeaseLost, NotFound
+from flowengine.journal.lease_holders import steady_now
 from tests.engines import child, world
 
 SLOW = """
@@ -74,12 +78,26 @@ def test_killed_owner_is_followed_at_once(tmp_path: Path) -> None:
     assert world.check_effects(tmp_path) == {"nap", "after"}
 
 
+def freeze(process: BaseProcess, database: Path) -> None:
+    """Stop a process at a moment at which it holds no lock of the database."""
+    assert process.pid is not None
+    while True:
+        os.kill(process.pid, signal.SIGSTOP)
+        with closing(sqlite3.connect(database, timeout=0)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:
+                os.kill(process.pid, signal.SIGCONT)
+                time.sleep(0.01)
+
+
 def test_frozen_owner_that_wakes_can_write_nothing_and_says_so(tmp_path: Path) -> None:
     file = world.make(tmp_path, SLOW)
     first = child.start(drive, file, "it", 0.5)
     until_at_work(file, "it")
+    freeze(first, tmp_path / "store" / "flowengine.db")
     assert first.pid is not None
-    os.kill(first.pid, signal.SIGSTOP)
     (tmp_path / "go").touch()
     try:
         with Engine(tmp_path / "store", ttl=0.5) as engine:
@@ -103,12 +121,13 @@ def test_frozen_owner_that_wakes_can_write_nothing_and_says_so(tmp_path: Path) -
 
 def test_lease_holds_while_a_step_blocks_the_loop(tmp_path: Path) -> None:
     text = "steps:\n  - {id: block, python: effects:block_loop, effect: idempotent}\n"
-    file = world.make(tmp_path, text)
-    first = child.start(drive, file, "it", 1.5)
+    file, ttl = world.make(tmp_path, text), 4.5
+    first = child.start(drive, file, "it", ttl)
     until_at_work(file, "it")
     with Engine(tmp_path / "store") as engine:
-        for _ in range(8):
-            time.sleep(0.3)
+        for _ in range(2):
+            over = steady_now() + int(ttl * 1000)  # or it has been made longer since
+            world.until(lambda over=over: engine.store.holder("it", over))  # type: ignore[misc]
             with pytest.raises(Conflict):
                 engine.resume("it")
     (tmp_path / "go").touch()
