@@ -326,12 +326,15 @@ steps:
       - {id: a, python: "things:use", environments: [toy]}
       - {id: b, python: "things:use", environments: [toy]}
 """
-    with Engine("store", stay=1.5) as engine:
-        result = engine.run(write(asks + flow))
+    clock = Clock()
+    with Engine("store", stay=0, clock=clock) as engine:
+        assert engine.run(write(asks + flow), id="it").status == "waiting"
+        clock.time += 1_000
+        result = engine.resume("it")
         assert result.error is not None
         assert result.error["type"] == "Expired"
 
-    with Engine("store", stay=0) as engine:
+    with Engine("store", stay=0, clock=clock) as engine:
         [wait] = engine.retry(result.execution).waits
         last = engine.approve(wait["id"]).result
 
@@ -362,7 +365,7 @@ def test_a_call_is_approved_then_its_environment_opened_then_it_runs_then_that_i
     """Its timeout is that of the work: an hour passes before somebody approves."""
     clock = Clock()
     with Engine("store", clock=clock) as engine:
-        [wait] = engine.run(write(CALL)).waits
+        [wait] = engine.run(write(CALL.replace("1s", "60s"))).waits
         assert (wait["tool"], toy.opens, used()) == ("use", 0, "")
         clock.time += 3_600_000
         result = engine.approve(wait["id"]).result

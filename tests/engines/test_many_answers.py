@@ -101,20 +101,21 @@ def test_expiry_and_a_decision_at_the_same_time_agree_on_one(tmp_path: Path) -> 
     text = """
 steps:
   - id: sign
-    approval: {title: Sure?, expires: 100ms}
+    approval: {title: Sure?, expires: SPANms}
     next: {outcome: {approve: good, reject: end, expired: late}}
   - {id: good, output: good, next: end}
   - {id: late, output: late}
 outputs: {good: "${{ steps.good.output }}", late: "${{ steps.late.output }}"}
 """
-    file = world.make(tmp_path, text)
     stood: set[bool] = set()
     for number in range(60):
         if number > 20 and stood == {True, False}:
             break
+        # Where one was always first, because the machine is busy, the other gets a start.
+        late = 10 * number * (len(stood) == 1)
+        file = world.make(tmp_path, text.replace("SPAN", f"{100 + 2 * late}"))
         owner = child.start(run, file, f"it{number}")
-        # Where one of the two was always first, because the machine is busy, it gets a start.
-        drift = 0.002 * number * (len(stood) == 1) * (1 if True in stood else -1)
+        drift = late / 1000 * (1 if True in stood else -1)
         stands = decide_at_expiry(tmp_path, f"it{number}", (number % 20 - 10) * 0.004 + drift)
         owner.join()
         with Engine(tmp_path / "store", durability="process") as engine:

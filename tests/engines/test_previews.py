@@ -174,7 +174,7 @@ def test_what_it_says_controls_no_terminal_and_stays_inside_its_frame() -> None:
 
 def test_one_that_hangs_delays_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody approves while it hangs: the call runs before anybody has given up waiting."""
-    monkeypatch.setattr(previews, "SECONDS", 30.0)
+    monkeypatch.setattr(previews, "SECONDS", 3600.0)
     begun = threading.Event()
     with Engine("store") as engine:
         engine.subscribe(lambda update: begun.set() if update.kind == "wait" else None)
@@ -185,11 +185,11 @@ def test_one_that_hangs_delays_no_decision(monkeypatch: pytest.MonkeyPatch) -> N
 
         thread = threading.Thread(target=run)
         thread.start()
-        assert begun.wait(30)
+        assert begun.wait(60)
         with Engine("store") as other:
             [wait] = other.waits().items
             assert other.approve(wait["id"], resume=False).first
-        thread.join(25)
+        thread.join(60)
     assert not thread.is_alive()
     assert Path("out.txt").read_text() == "hello"
     assert ran[0].status == "succeeded"

@@ -60,7 +60,7 @@ def effects(folder: Path) -> list[tuple[str, str, Any]]:
 
 def until(holds: Callable[[], object]) -> None:
     """Wait until another process has brought something about."""
-    bound = time.monotonic() + 60
+    bound = time.monotonic() + 300
     while not holds():
         assert time.monotonic() < bound, "it never came about"
         time.sleep(0.01)
