@@ -26,16 +26,18 @@ def test_a_killed_run_is_resumed_without_repeating_finished_parts(flowengine: Sh
     until_done(flowengine, 2)
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
+    finished = [step["status"] == "succeeded" for step in parts(flowengine)]
+    assert 2 <= sum(finished) < 5
 
     done = flowengine("--json", "resume", "slow1").json()
 
     assert done["outputs"] == {"parts": ["done"] * 5}
-    attempts = [step["attempts"] for step in parts(flowengine)]
-    assert attempts == [1, 1, 2, 1, 1]
+    again = [step["attempts"] - 1 for step in parts(flowengine)]
+    assert again == [int(n == sum(finished)) for n in range(5)]
 
 
 def until_done(flowengine: Shell, count: int) -> None:
-    """Return when so many parts are done and the next one has begun."""
+    """Return when so many parts are done, or more, and the next one has begun."""
     until((flowengine.folder / ".flowengine" / "flowengine.db").exists)
     with Engine(flowengine.folder / ".flowengine") as engine:
 
@@ -45,7 +47,7 @@ def until_done(flowengine: Shell, count: int) -> None:
                 return False
             steps = engine.show("slow1")["steps"]
             statuses = [step["status"] for step in steps if is_part(step["address"])]
-            return statuses.count("succeeded") == count and "running" in statuses
+            return statuses.count("succeeded") >= count and "running" in statuses
 
         until(reached)
 
