@@ -79,7 +79,7 @@ def test_they_are_given_on_the_command_line(tmp_path: Path) -> None:
         words = [verb, wait["id"], "--image", "one.png", "--no-resume"]
         command = [sys.executable, "-m", "flowengine", "--store", "store.db", *words]
         done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == 0, done.stderr
     with one.engine_open() as engine:

@@ -61,7 +61,7 @@ def chat(folder: Path, said: str, *words: str, env: Mapping[str, str] | None = N
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=300,
     )
     return Done(done.returncode, done.stdout, done.stderr)
 

@@ -67,7 +67,7 @@ class Terminal:
 
     def expect(self, text: str) -> None:
         """Wait until a text comes after what was expected before."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while text not in self.seen[self._read :]:
             assert time.monotonic() < end, self.seen
             assert self._more(), self.seen
@@ -86,7 +86,7 @@ class Terminal:
         return CONTROL.sub("", self.seen).replace("\r", "")
 
     def _more(self) -> bool:
-        if not select.select([self.master], [], [], 60)[0]:
+        if not select.select([self.master], [], [], 300)[0]:
             return False
         try:
             data = os.read(self.master, 65536)

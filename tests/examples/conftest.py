@@ -45,7 +45,7 @@ class Shell:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert done.returncode == code, f"{arguments}\n{done.stdout}\n{done.stderr}"
