@@ -22,11 +22,10 @@ demo: $(READY)  ## Review a folder of documents: wait, approve with an edit, res
 	@$(BIN)/python examples/document_review/demo.py
 
 # While one processor is busy with types, the other compiles the tests: else each of the processes
-# that run them would do that for itself.
+# that run them would do that for itself. What the machine lacks is fetched meanwhile.
 test: $(READY)  ## Check format, lint, types and import contracts, then run the tests.
-	@scripts/sandboxes.sh
-	@$(BIN)/pytest --collect-only -qq >/dev/null 2>&1 & $(MAKE) --no-print-directory lint; \
-	  status=$$?; wait; exit $$status
+	@scripts/sandboxes.sh & machine=$$!; $(BIN)/pytest --collect-only -qq >/dev/null 2>&1 & \
+	  $(MAKE) --no-print-directory lint && wait $$machine; status=$$?; wait; exit $$status
 	$(BIN)/pytest -n auto --dist worksteal --no-skips $(ARGS)
 
 lint: $(READY)  ## Check format, lint, types and import contracts.
