@@ -179,16 +179,20 @@ def _told(one: OfferedTool, step: Plain, bound: Sequence[str]) -> dict[str, Plai
         FlowEngineError: Likewise.
     """
     return {
-        "description": _description(one.description),
-        "parameters": _parameters(one.schema, bound),
+        "description": description_of(one.description),
+        "parameters": parameters_of(one.schema, bound),
         "step": step,
         "tool": one.name,
         "digest": one.digest,
     }
 
 
-def _parameters(schema: Any, bound: Sequence[str]) -> dict[str, Plain]:
-    """Return the schema of what a caller gives.
+def parameters_of(schema: Any, bound: Sequence[str] = ()) -> dict[str, Plain]:
+    """Return the schema of what a caller of a server's tool gives.
+
+    Args:
+        schema: What the server says it is.
+        bound: Arguments that callers do not give.
 
     Raises:
         ValueError: It is too large, or none of an object.
@@ -210,8 +214,12 @@ def _parameters(schema: Any, bound: Sequence[str]) -> dict[str, Plain]:
     return whole
 
 
-def _description(text: str) -> str:
-    """Return what is told of a tool: without characters that nobody sees, and not too long."""
+def description_of(text: str) -> str:
+    """Return what is told of a tool: without characters that nobody sees, and not too long.
+
+    Args:
+        text: What its server says.
+    """
     seen = "".join(char for char in text if char.isprintable() or char in "\n\t")
     if len(seen) <= LONGEST_DESCRIPTION:
         return seen

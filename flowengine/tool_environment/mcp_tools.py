@@ -5,26 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from flowengine.agents.server_tools import description_of, parameters_of
+from flowengine.errors import FlowEngineError
 from flowengine.sdk import ToolError
 from flowengine.sdk.tool_calls import Image
 from flowengine.tool_environment.context import ToolContext
+from flowengine.tool_environment.errors import RegistrationError
 from flowengine.tool_environment.tools import Tool
 
 
 class McpTool(Tool):
-    """One tool of a server.
+    """One tool of a server; what the server says of it is bounded as for agents in flows.
 
     Args:
         server: Name of the managed environment with the session.
         listed: The tool as the server lists it.
+
+    Raises:
+        RegistrationError: What the server says its arguments are cannot be used.
     """
 
     def __init__(self, server: str, listed: Mapping[str, Any]) -> None:
         self.server = server
         self.tool = str(listed["name"])
         self.name = f"{server}.{self.tool}"
-        self.description = str(listed.get("description") or "")
-        self.parameters = {"type": "object", **(listed.get("inputSchema") or {})}
+        self.description = description_of(str(listed.get("description") or ""))
+        try:
+            self.parameters = parameters_of(listed.get("inputSchema") or {})
+        except (FlowEngineError, ValueError, RecursionError) as error:
+            fault = getattr(error, "message", None) or str(error) or type(error).__name__
+            raise RegistrationError(
+                f"the tool {self.name!a:.100} of a server cannot be used: {fault}; "
+                "make tools of the others only, or tell the server's authors"
+            ) from None
         self.resources = {server: None}
         self.written_by = self.name
 
@@ -48,5 +61,8 @@ def mcp_tools(server: str, listed: Iterable[Mapping[str, Any]]) -> list[McpTool]
 
     Returns:
         A tool each, named `server.tool`.
+
+    Raises:
+        RegistrationError: What the server says the arguments of one are cannot be used.
     """
     return [McpTool(server, each) for each in listed]

@@ -280,7 +280,7 @@ def _defined(
     name: Any = options.name if options.name is not None else own
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise RegistrationError(
-            f"{name!r} is not a valid tool name: up to 64 letters, digits, '_', '-' and '.'"
+            f"{name!a:.100} is not a valid tool name: up to 64 letters, digits, '_', '-' and '.'"
         )
     _check(name, options)
     declared = None if bound is source else getattr(source, "parameters", None)
