@@ -71,7 +71,7 @@ def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 def python(
     sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PythonSandbox]:
-    limits = {"time": 20, "output": "100kB"}
+    limits = {"time": 60, "output": "100kB"}
     with opened(Python(), sandbox, tmp_path_factory.mktemp("python"), limits=limits) as resource:
         yield resource
 
@@ -80,7 +80,7 @@ def python(
 def bash(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bash]:
     asked: dict[str, Any] = {
         "config": {"env": {"DECLARED": "yes"}},
-        "limits": {"time": 20, "output": "100kB"},
+        "limits": {"time": 60, "output": "100kB"},
     }
     with opened(BashProvider(), sandbox, tmp_path_factory.mktemp("bash"), **asked) as resource:
         yield resource
@@ -90,7 +90,7 @@ def bash(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> It
 def node(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     if not has("node"):
         pytest.skip("no Node.js: apt-get install nodejs")
-    limits = {"time": 20, "output": "100kB", "memory": "512MiB"}
+    limits = {"time": 60, "output": "100kB", "memory": "512MiB"}
     with opened(NodeProvider(), sandbox, tmp_path_factory.mktemp("node"), limits=limits) as node:
         yield node
 

@@ -87,7 +87,7 @@ class Raw:
     def python(self, code: str, **fields: Any) -> int:
         asked: dict[str, Any] = {
             "inputs": {},
-            "timeout": 20,
+            "timeout": 60,
             "grace": 2,
             "kept": 65536,
             "file": 1 << 20,
@@ -101,7 +101,7 @@ class Raw:
             "env": ENV,
             "cwd": str(self.workspace),
             "limits": {},
-            "timeout": 20,
+            "timeout": 60,
             "grace": 1,
             "kept": 65536,
             "file": 1 << 20,

@@ -42,7 +42,7 @@ from tests.envs.images import image_of
 from tests.envs.opening import open_resource, opened, processes_of, release, request_for
 from tests.envs.users import as_ordinary_user
 
-LIMITS = {"time": 20, "memory": "256MiB", "processes": 64, "cpus": 0.5, "disk": "8MiB"}
+LIMITS = {"time": 60, "memory": "256MiB", "processes": 64, "cpus": 0.5, "disk": "8MiB"}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -43,7 +43,7 @@ def _daemon() -> None:
 def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
     asked: dict[str, Any] = {
         "config": {"env": {"DECLARED": "yes"}},
-        "limits": {"time": 20, "memory": "128MiB", "disk": "64MiB", "output": "100kB"},
+        "limits": {"time": 60, "memory": "128MiB", "disk": "64MiB", "output": "100kB"},
     }
     folder = tmp_path_factory.mktemp("docker")
     with opened(DockerProvider(), Docker, folder, **asked) as resource:

@@ -93,7 +93,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     finally:
         started.stop()
         client = connect()
-        there = {str(each.id) for each in client.images.list(all=True)}
+        there = {str(each["Id"]) for each in client.api.images(all=True)}
         for id in started.images & there:
             client.images.remove(id, force=True)
 

@@ -17,6 +17,7 @@ from flowengine.engines.results import Result
 from flowengine.execution_environment import EnvironmentManager, Handle
 from flowengine.execution_environment.observation.events import Event
 from flowengine_envs.sandboxes.processes import has
+from tests.alive import alive
 from tests.envs.containers import skip_without_docker
 from tests.envs.mcp.http_server import HttpServer
 from tests.execution_environment.toy import until
@@ -306,15 +307,7 @@ ENDS: dict[str, Callable[[EnvironmentManager, Handle], object]] = {
 def _kill(pids: list[int]) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    until(lambda: all(is_gone(pid) for pid in pids))
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended, reaped or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+    until(lambda: not any(map(alive, pids)))
 
 
 def test_it_is_checked_before_it_is_had_again_and_replaced_if_it_is_not_healthy(

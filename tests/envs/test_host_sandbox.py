@@ -21,7 +21,7 @@ def test_it_warns_each_time_it_opens(tmp_path: Path, caplog: pytest.LogCaptureFi
             with opened(Python(), Host, tmp_path):
                 pass
 
-    told = [record.getMessage() for record in caplog.records]
+    told = [each.getMessage() for each in caplog.records if each.name == "flowengine.environments"]
     assert len(told) == 2
     assert all("LocalEnv" in text and "without a sandbox" in text for text in told)
 

@@ -24,7 +24,7 @@ from tests.envs.opening import opened
 
 LIMITS: dict[str, Any] = {
     **{"memory": "256MiB", "processes": 24, "cpus": 0.5, "disk": "8MiB"},
-    **{"time": 10, "output": "10kB"},
+    **{"time": 60, "output": "10kB"},
 }
 FORKS = """
 import os, time

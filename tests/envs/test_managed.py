@@ -15,6 +15,7 @@ import pytest
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
 from flowengine_envs.sandboxes import namespace
+from tests.alive import alive
 from tests.envs.containers import skip_without_docker
 
 SPEC = {"kind": "python", "scope": "session", "owner_id": "s"}
@@ -163,7 +164,7 @@ def test_what_a_killed_engine_left_is_reaped(tmp_path: Path, provider: str) -> N
     with EnvironmentManager(tmp_path) as manager:
         manager.reap()
         deadline = time.monotonic() + 60
-        while any(alive(pid) for pid in pids):
+        while any(alive(int(pid)) for pid in pids):
             assert time.monotonic() < deadline, "processes are left"
             time.sleep(0.02)
     assert not [group for group in groups if Path(group).exists()]
@@ -177,13 +178,6 @@ def kill(resource: object) -> None:
     while resource.healthy:  # type: ignore[attr-defined]
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def alive(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize(

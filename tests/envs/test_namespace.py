@@ -23,8 +23,10 @@ from flowengine_envs.python import Python
 from flowengine_envs.sandboxes import cgroups, landlock, namespace, processes
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
+from tests.alive import alive
 from tests.envs.opening import open_resource, opened
 from tests.envs.users import as_ordinary_user
+from tests.execution_environment.toy import until
 
 if not processes.has("bwrap"):
     pytest.skip("no bubblewrap: apt-get install bubblewrap", allow_module_level=True)
@@ -199,7 +201,7 @@ def test_memory_is_limited_and_the_cause_told(tmp_path: Path) -> None:
 def test_a_fork_bomb_ends_with_its_call(tmp_path: Path) -> None:
     with opened(BashProvider(), Namespace, tmp_path, limits={"processes": 64}) as bash:
         bomb = bash.run("bomb() { bomb | bomb & }; bomb; sleep 2; echo survived", timeout=3)
-        assert bomb.duration < 20
+        assert bomb.duration < 60
         assert bash.run("echo still; ls -d /proc/[0-9]* | wc -l").stdout.startswith("still\n")
 
 
@@ -256,12 +258,7 @@ def test_an_engine_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
         pid, *groups = file.read().decode().split()
     os.waitpid(child, 0)
 
-    for _ in range(1000):
-        if not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text():
-            break
-        threading.Event().wait(0.01)
-    else:
-        pytest.fail("the sandbox lives on")
+    until(lambda: not alive(int(pid)))
     background().run(cgroups.remove(groups))
 
 
@@ -363,7 +360,7 @@ def everything(folder: Path) -> dict[str, Any]:
     with opened(BashProvider(), Namespace, folder / "work", limits=limits) as bash:
         told["bash"] = bash.run("echo hi").stdout
         bomb = bash.run("bomb() { bomb | bomb & }; bomb; sleep 1", timeout=2)
-        told["bomb"] = bomb.duration < 20
+        told["bomb"] = bomb.duration < 60
         told["still"] = bash.run("echo still").stdout
         told["etc"] = bash.run("echo x > /etc/x").exit_code
     with opened(NodeProvider(), Namespace, folder / "work") as node:

@@ -332,7 +332,7 @@ def test_an_endless_statement_is_interrupted_and_the_connection_stays_usable(ope
         with pytest.raises(LimitExceeded, match=r"limits\.time"):
             verb(NUMBERS.format(10**12) + "select count(*) from n")
 
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 60
     assert database.query("select 1 as a") == [{"a": 1}]
 
 

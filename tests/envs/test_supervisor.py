@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from flowengine_envs.supervisor import bootstrap, frames
+from tests.alive import alive, state
 from tests.envs.raw import Raw
 
 
@@ -243,18 +244,6 @@ def test_modules_of_the_supervisor_parse_on_python_3_9() -> None:
     folder = Path(bootstrap.__file__).parent
     for path in folder.rglob("*.py"):
         ast.parse(path.read_text(), feature_version=(3, 9))
-
-
-def state(pid: int) -> str:
-    """Return the letter of the state of a process; `X` if there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "X"
-
-
-def alive(pid: int) -> bool:
-    return state(pid) not in {"Z", "X"}
 
 
 def wait_for(condition: object, seconds: float = 60) -> None:

@@ -22,6 +22,7 @@ from flowengine.sdk import Command
 from flowengine.sdk.process_identity import as_text, this_process
 from flowengine.sdk.process_tree import MARK, end_marked, mark_of
 from flowengine_nodes import commands
+from tests.alive import alive
 
 from .conftest import Bench
 
@@ -283,14 +284,6 @@ def test_secret_in_output_that_went_to_a_file_is_masked_there(
 
 
 # Processes
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 def test_nothing_that_a_script_leaves_running_outlives_it(bench: Bench) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk.scratch import PREFIX, sweep_scratch
 from flowengine_envs.sandboxes.processes import has
+from tests.alive import alive
 from tests.envs.documents.test_downloads import HEAD, raw
 from tests.envs.documents.test_kind import many_paragraphs
 from tests.envs.network.ways_out import serving
@@ -98,16 +98,8 @@ def test_killed_at_work_nothing_is_left(
         with EnvironmentManager(tmp_path / "store") as manager:
             manager.reap()
         sweep_scratch()
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while (left := [pid for pid in below if alive(pid)]) and time.monotonic() < until:
             threading.Event().wait(0.05)
         assert left == []
         assert list(temporary.glob(f"{PREFIX}*")) == []
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

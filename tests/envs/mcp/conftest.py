@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
 from flowengine_envs.mcp.session import Session
+from tests.alive import alive
 
 HERE = Path(__file__).parent
 NASTY = [sys.executable, str(HERE / "nasty_server.py")]
@@ -76,16 +76,9 @@ def processes(manager: EnvironmentManager) -> list[int]:
     return [pid for pid, mark in marked(VARIABLE).items() if f".{name}." in mark]
 
 
-def is_gone(pid: int, seconds: float = 60) -> bool:
-    """Return whether a process is gone, or a zombie, within a bound."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            os.kill(pid, 0)
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (ProcessLookupError, FileNotFoundError):
-            return True
-        if state == "Z":
-            return True
+def ends(pid: int) -> bool:
+    """Wait until a process has ended; a time bounds only a hang."""
+    until = time.monotonic() + 60
+    while alive(pid) and time.monotonic() < until:
         time.sleep(0.02)
-    return False
+    return not alive(pid)

@@ -26,7 +26,8 @@ from flowengine.sdk import (
 from flowengine.sdk.environments import background
 from flowengine_envs.mcp.stdio import GRACE
 from flowengine_envs.mcp.tool_list import Changed
-from tests.envs.mcp.conftest import NASTY, Open, is_gone, processes
+from tests.alive import alive
+from tests.envs.mcp.conftest import NASTY, Open, ends, processes
 
 # Starting (E50)
 
@@ -121,7 +122,7 @@ def test_a_stopped_server_is_not_healthy(nasty: Open, manager: EnvironmentManage
 def test_the_whole_process_tree_ends(nasty: Open, manager: EnvironmentManager, how: str) -> None:
     session = nasty()
     child = int(session.call_tool("spawn").text)
-    assert not is_gone(child, 0)
+    assert alive(child)
 
     if how == "crash":
         with pytest.raises(EnvironmentLost):
@@ -130,7 +131,7 @@ def test_the_whole_process_tree_ends(nasty: Open, manager: EnvironmentManager, h
     assert 2 * GRACE < 5  # what closed input does not end is told to end, and killed
     verb("session")
 
-    assert is_gone(child)
+    assert ends(child)
 
 
 def test_a_server_that_does_not_want_to_end_is_killed(
@@ -141,7 +142,7 @@ def test_a_server_that_does_not_want_to_end_is_killed(
 
     assert manager.release_scope("session").failed == []
 
-    assert is_gone(child)
+    assert ends(child)
     assert processes(manager) == []
 
 
@@ -320,10 +321,10 @@ def test_when_the_engine_was_killed_the_next_one_ends_the_servers_tree(
         child.stdin.flush()
         grandchild = int(child.stdout.readline())
         child.kill()
-    assert not is_gone(grandchild, 0)
+    assert alive(grandchild)
 
     found = manager.reap()
 
     assert [one["kind"] for one in found if one["what"] == "environment"] == ["mcp"]
-    assert is_gone(grandchild)
+    assert ends(grandchild)
     assert processes(manager) == []
