@@ -11,6 +11,7 @@ import pytest
 from flowengine.sdk import EnvironmentUnavailable, LimitExceeded, Refused, ValidationError
 from flowengine.sdk.environments import Sandbox, background
 from flowengine_envs.bash import Bash, BashProvider
+from tests.envs.enough import enough
 from tests.envs.opening import opened, processes_of, request_for
 
 
@@ -74,7 +75,7 @@ def test_time_is_bounded_and_the_tree_is_killed(bash: Bash) -> None:
     nap = f"sleep 1077.{uuid.uuid4().int}"
     script = f"echo begun; (setsid {nap} &); {nap} & nohup {nap} & trap '' TERM; {nap}"
 
-    result = bash.run(script, timeout=1)
+    result = bash.run(script, timeout=enough(lambda: bash.run("setsid true & true")))
 
     assert result.timed_out
     assert result.stdout == "begun\n"
@@ -89,7 +90,7 @@ def test_what_a_command_leaves_running_ends_with_it(bash: Bash) -> None:
 
 
 def test_output_is_bounded_whatever_comes(bash: Bash) -> None:
-    result = bash.run("yes", timeout=1)
+    result = bash.run("yes", timeout=enough(lambda: bash.run("yes | head -c 1M")))
 
     assert result.timed_out
     assert result.truncated

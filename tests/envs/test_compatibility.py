@@ -30,6 +30,7 @@ from flowengine_envs.compatibility import LocalConfig
 from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.image import build
 from tests.envs.containers import skip_without_docker
+from tests.envs.enough import enough
 
 
 def make(kind: str, folder: Path, **asked: Any) -> DockerEnv | LocalEnv:
@@ -159,7 +160,8 @@ def test_an_error_is_a_result(env: DockerEnv | LocalEnv) -> None:
 
 
 def test_a_timeout_keeps_what_was_printed_and_the_names(env: DockerEnv | LocalEnv) -> None:
-    told = env.execute_code('y = 1; print("a")\nwhile True: pass', timeout=3)
+    seconds = enough(lambda: env.execute_code('print("a")'))
+    told = env.execute_code('y = 1; print("a")\nwhile True: pass', timeout=seconds)
 
     assert told.stdout == "a\n"
     assert told.result.startswith("Error: Timeout")

@@ -29,6 +29,7 @@ from flowengine_envs.docker.provider import DockerProvider
 from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.sandboxes.host import Host
 from tests.envs.containers import skip_without_docker
+from tests.envs.enough import enough
 from tests.envs.opening import open_resource, opened, release
 
 SECRET = bytes(range(256))
@@ -122,7 +123,8 @@ def test_an_image_that_must_not_be_fetched(tmp_path: Path) -> None:
 
 
 def test_a_timeout_ends_the_container(docker: Containers) -> None:
-    result = docker.run(["sh", "-c", "echo begun; sleep 1000"], timeout=3)
+    seconds = enough(lambda: docker.run(["true"]), least=3)
+    result = docker.run(["sh", "-c", "echo begun; sleep 1000"], timeout=seconds)
 
     assert result.timed_out
     assert (result.stdout, result.exit_code, result.stopped) == ("begun\n", 137, "timeout")

@@ -20,6 +20,7 @@ from flowengine_envs.sandboxes.cgroups import Limits
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import cpus, has
 from tests.envs.containers import skip_without_docker
+from tests.envs.enough import enough
 from tests.envs.opening import opened
 
 LIMITS: dict[str, Any] = {
@@ -86,7 +87,7 @@ def test_a_breach_of_python_is_named_and_it_goes_on(
 
 
 def test_time_and_output_are_named(limited: Bash) -> None:
-    late = limited.run("echo begun; sleep 60", timeout=1)
+    late = limited.run("echo begun; sleep 60", timeout=enough(lambda: limited.run("echo begun")))
     long = limited.run("head -c 50000 /dev/zero | tr '\\0' x")
 
     assert (late.timed_out, late.stdout, late.stderr) == (True, "begun\n", "")

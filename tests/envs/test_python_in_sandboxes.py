@@ -15,6 +15,7 @@ import pytest
 from flowengine.sdk import EnvironmentClosed, EnvironmentLost, ValidationError
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.python import Python, PythonSandbox
+from tests.envs.enough import enough
 from tests.envs.opening import open_resource, opened, processes_of, release
 from tests.execution_environment.toy import until
 
@@ -272,7 +273,8 @@ def test_restart_drops_the_names(python: PythonSandbox) -> None:
 
 
 def test_a_timeout_is_real_and_keeps_the_names(python: PythonSandbox) -> None:
-    result = python.run('x = 1\nprint("a")\nwhile True: pass', timeout=1)
+    seconds = enough(lambda: python.run('print("a")'))
+    result = python.run('x = 1\nprint("a")\nwhile True: pass', timeout=seconds)
 
     assert result.stdout == "a\n"
     assert str(result.error).startswith("Timeout: ")
@@ -316,7 +318,8 @@ def test_whatever_it_waits_for_is_interrupted(python: PythonSandbox, code: str) 
 def test_code_that_refuses_to_stop_is_stopped(python: PythonSandbox, code: str) -> None:
     python.run("kept = 1")
 
-    result = python.run(f"import sys\n{code}", timeout=0.2)
+    seconds = enough(lambda: python.run("import sys, signal, ctypes"), least=0.2)
+    result = python.run(f"import sys\n{code}", timeout=seconds)
 
     assert result.error is not None
     assert result.error.type == "Timeout"
@@ -336,7 +339,8 @@ def test_what_a_call_that_was_ended_had_started_is_ended_too(python: PythonSandb
         "child = subprocess.Popen(['setsid', 'sleep', '1000'])\nwhile True: pass"
     )
 
-    result = python.run(code, timeout=1)
+    seconds = enough(lambda: python.run("subprocess.run(['true'])"))
+    result = python.run(code, timeout=seconds)
 
     assert result.left == []
     told = "thread.join(5); (thread.is_alive(), child.wait(5), old.poll())"
@@ -352,7 +356,8 @@ def test_a_thread_that_cannot_be_ended_is_named(python: PythonSandbox) -> None:
         "stuck.start()\nwhile True: pass"
     )
 
-    result = python.run(code, timeout=1)
+    seconds = enough(lambda: python.run("import threading, ctypes"))
+    result = python.run(code, timeout=seconds)
 
     assert result.left == ["thread stuck"]
     python.restart()

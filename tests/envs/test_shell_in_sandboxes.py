@@ -30,6 +30,7 @@ from flowengine.sdk.models import Secret
 from flowengine_envs.shell import ShellProvider
 from flowengine_envs.shell_result import ShellResult
 from flowengine_envs.shell_session import Shell
+from tests.envs.enough import enough
 from tests.envs.opening import on_host, opened
 
 
@@ -342,13 +343,14 @@ def test_a_conversation_with_a_program(shell: Shell) -> None:
 def test_a_timeout_ends_the_command_and_keeps_the_shell(shell: Shell) -> None:
     shell.run("cd /; X=1")
 
-    result = shell.run("echo begun; trap '' INT TERM; sleep 60", timeout=1)
+    seconds = enough(lambda: shell.run("python3 -c 'print()'"))
+    result = shell.run("echo begun; trap '' INT TERM; sleep 60", timeout=seconds)
 
     assert result.status == "timeout"
     assert result.output.startswith("begun\n")
     stubborn = "import signal,time\nfor s in (2, 15): signal.signal(s, signal.SIG_IGN)\n"
     result = shell.run(
-        f"python3 -c '{stubborn}print(\"on\", flush=True)\ntime.sleep(60)'", timeout=1
+        f"python3 -c '{stubborn}print(\"on\", flush=True)\ntime.sleep(60)'", timeout=seconds
     )
     assert (result.status, result.exit_code, result.output[:3]) == ("timeout", 137, "on\n")
     assert shell.run("pwd; echo $X").output == "/\n1\n"

@@ -18,6 +18,7 @@ from flowengine_envs.node import NodeProvider
 from flowengine_envs.python import Python
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.shell import ShellProvider
+from tests.envs.enough import enough
 from tests.envs.opening import opened
 from tests.nodes.kept import Kept
 
@@ -174,12 +175,13 @@ def test_a_command_that_takes_longer_than_it_asked_for_is_stopped(
     work = tmp_path / "work"
     work.mkdir()
     with opened(provider, sandbox, work) as resource:
-        late = run(provider, resource, context, script="echo a; sleep 60; echo b", timeout=1)
+        seconds = enough(lambda: run(provider, resource, context, script="echo a"))
+        late = run(provider, resource, context, script="echo a; sleep 60; echo b", timeout=seconds)
         after = run(provider, resource, context, script="echo on", timeout=30)
 
     assert late["exit_code"] != 0
     assert late["stdout"].strip() == "a"
-    assert "it took longer than 1 s (its timeout) and was stopped" in late["stderr"]
+    assert f"it took longer than {seconds:g} s (its timeout) and was stopped" in late["stderr"]
     assert (after["exit_code"], after["stdout"], after["stderr"]) == (0, "on\n", "")
 
 

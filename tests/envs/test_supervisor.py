@@ -6,6 +6,7 @@ import json
 import marshal
 import os
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from flowengine_envs.supervisor import bootstrap, frames
+from flowengine_envs.supervisor import bootstrap, frames, killing
 from tests.alive import alive, state
 from tests.envs.raw import Raw
 
@@ -131,6 +132,20 @@ def test_a_program_that_stopped_its_keeper_ends_with_the_supervisor_too(
 
     for pid in pids:
         wait_for(lambda pid=pid: not alive(pid))
+
+
+def test_a_tree_is_killed_also_where_the_time_for_it_is_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine it is over before anything has been looked for."""
+    monkeypatch.setattr(killing, "_PATIENCE", 0.0)
+    script = "sleep 1000 & echo $!; wait"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as root:
+        assert root.stdout is not None
+        below = int(root.stdout.readline())
+        killing.kill_below(root.pid)
+        wait_for(lambda: not alive(below))
+        assert root.wait(60) == 0  # the root itself is spared: `wait` of all returns 0
 
 
 def test_a_ping_is_answered_whatever_runs_and_a_call_can_be_cancelled(supervisor: Raw) -> None:

@@ -12,6 +12,7 @@ from flowengine_envs.bash import Bash, BashProvider
 from flowengine_envs.shell import ShellProvider
 from flowengine_envs.shell_result import ShellResult
 from flowengine_envs.shell_session import Shell
+from tests.envs.enough import enough
 from tests.envs.opening import on_host, opened
 
 MIB = 1 << 20
@@ -160,14 +161,15 @@ def test_a_gigabyte_of_output_costs_the_engine_nothing(
 def test_output_without_end_ends_with_its_command(
     sandbox: type[Sandbox], tmp_path: Path, bash: Bash, before: int
 ) -> None:
-    both = bash.run("yes out & yes err >&2", timeout=1)
+    seconds = enough(lambda: bash.run("yes | head -c 1M; yes | head -c 1M >&2"))
+    both = bash.run("yes out & yes err >&2", timeout=seconds)
     assert both.timed_out
     for text in (both.stdout, both.stderr):
         assert len(text) < 101_000
         assert "bytes left out" in text
 
     with opened(ShellProvider(), sandbox, tmp_path, limits={"output": "100kB"}) as shell:
-        shown = shell.run("yes", timeout=1)
+        shown = shell.run("yes", timeout=enough(lambda: shell.run("yes | head -n 100000")))
 
         assert shown.status == "timeout"
         assert len(shown.raw) < 101_000

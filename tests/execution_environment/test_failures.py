@@ -127,8 +127,10 @@ def test_an_opening_that_nobody_waits_for_is_stopped(manager: EnvironmentManager
     assert names.index("released") < names.index("ready")
 
 
-def test_what_comes_when_nobody_waits_any_more_is_closed(make: Make, toy: Toy) -> None:
-    manager = make(bounds=Bounds(start=0.05))
+def test_what_comes_when_nobody_waits_any_more_is_closed(
+    make: Make, toy: Toy, clock: FakeClock
+) -> None:
+    manager = make(clock=clock, bounds=Bounds(start=0.05))
     made: list[Thing] = []
     go = asyncio.Event()
     closed = threading.Event()
@@ -146,8 +148,12 @@ def test_what_comes_when_nobody_waits_any_more_is_closed(make: Make, toy: Toy) -
         closed.set()
 
     toy.open, toy.close = stubborn, close
-    with pytest.raises(EnvironmentStartFailed, match="not ready within"):
-        manager.ensure(SPEC)
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(manager.ensure, SPEC)
+        until(lambda: toy.tries)
+        clock.advance(0.05)
+        with pytest.raises(EnvironmentStartFailed, match="not ready within"):
+            opening.result(60)
     background().loop.call_soon_threadsafe(go.set)
 
     assert closed.wait(60)
@@ -248,13 +254,18 @@ async def never(request: Request) -> Any:
 
 @pytest.mark.parametrize("open", [nothing, future, leaves, interrupts, cancels, never])
 def test_a_provider_that_misbehaves_is_contained(
-    make: Make, toy: Toy, open: Callable[[Request], Any]
+    make: Make, toy: Toy, clock: FakeClock, open: Callable[[Request], Any]
 ) -> None:
-    manager = make(bounds=Bounds(start=0.1))
+    manager = make(clock=clock, bounds=Bounds(start=0.1))
     toy.open = open
 
-    with pytest.raises(EnvironmentStartFailed, match="provider 'toy'"):
-        manager.ensure(SPEC)
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(manager.ensure, SPEC)
+        until(lambda: toy.tries)
+        if open is never:
+            clock.advance(0.1)
+        with pytest.raises(EnvironmentStartFailed, match="provider 'toy'"):
+            opening.result(60)
 
     toy.open = None
     assert manager.ensure(SPEC).resource.echo("x") == "x"

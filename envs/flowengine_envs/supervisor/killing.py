@@ -13,11 +13,14 @@ import signal
 import time
 from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 
 from flowengine_envs.supervisor import system
 
 _PATIENCE = 10.0
 """Seconds for which those that are being killed are looked for again."""
+_ROUNDS = 10
+"""How often they are looked for at least: on a busy machine that takes longer."""
 _MOMENT = 0.002
 """Seconds that the kernel gets to take away what was killed."""
 _CROWD = 100
@@ -65,7 +68,8 @@ def kill_below(
     with _stopped(groups):
         known: set[int] = set()
         end = time.monotonic() + _PATIENCE
-        while time.monotonic() < end:
+        rounds = count()
+        while next(rounds) < _ROUNDS or time.monotonic() < end:
             found = {
                 each.pid
                 for each in system.descendants(root, without)
