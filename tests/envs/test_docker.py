@@ -166,7 +166,7 @@ def test_all_of_the_network_is_reached_when_that_is_said(tmp_path: Path) -> None
         socket.create_server(("0.0.0.0", 0)) as server,
         opened(BashProvider(), Docker, tmp_path, policy={"network": "any"}) as bash,
     ):
-        server.settimeout(30)
+        server.settimeout(60)
         told = inspected(bash)
         assert told["HostConfig"]["NetworkMode"] == "bridge"
         gateway = told["NetworkSettings"]["Networks"]["bridge"]["Gateway"]
@@ -494,7 +494,7 @@ def test_nothing_is_left_whichever_way_a_block_is_left(way: str, tmp_path: Path)
     with EnvironmentManager(tmp_path / "data") as manager:
         with suppress(ZeroDivisionError, asyncio.CancelledError):
             asyncio.run(use(manager))
-        until(lambda: not containers(environment=ids[0]), 10)
+        until(lambda: not containers(environment=ids[0]), 60)
 
 
 def test_only_containers_of_dead_owners_are_swept(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_cancelling_ends_the_container(docker: Containers) -> None:
                 )
             )
         )
-        await asyncio.to_thread(heard.wait, 20)
+        await asyncio.to_thread(heard.wait, 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -395,7 +395,7 @@ THROUGH_PROXY = """
 import urllib.error, urllib.request
 def fetch(url):
     try:
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return answer.read().decode()
     except urllib.error.HTTPError as error:
         return f"{error.code} {error.read().decode().strip()}"

@@ -315,7 +315,7 @@ def test_without_a_terminal_nothing_is_read_and_the_answer_is_no(stdin: str) -> 
     if stdin == "closed":
         command = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
     given = {"input": "y\n" * 100} if stdin == "pipe" else {"stdin": subprocess.DEVNULL}
-    done = subprocess.run(command, **given, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(command, **given, capture_output=True, text=True, timeout=60, check=True)
 
     assert "'approved': False" in done.stdout
     assert "register_handler" in done.stdout
@@ -340,7 +340,7 @@ def test_a_plain_handler_runs_beside_the_loop(
         asking = asyncio.ensure_future(
             manager.async_ensure({**SPEC, "approval": {"handler": "other"}})
         )
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(begun.wait, 60)
         assert (await manager.async_ensure({**SPEC, "owner_id": "x"})).state == "ready"
         go.set()
         await asking

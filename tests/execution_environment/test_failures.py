@@ -82,7 +82,7 @@ def test_who_stops_waiting_harms_nobody(manager: EnvironmentManager, toy: Toy) -
 
     async def main() -> Any:
         tasks = [asyncio.ensure_future(manager.async_ensure(SPEC)) for _ in range(10)]
-        await asyncio.to_thread(gate.reached.wait, 10)
+        await asyncio.to_thread(gate.reached.wait, 60)
         for task in tasks[:9]:
             task.cancel()
         await asyncio.wait(tasks[:9])
@@ -112,7 +112,7 @@ def test_an_opening_that_nobody_waits_for_is_stopped(manager: EnvironmentManager
 
     async def main() -> None:
         tasks = [asyncio.ensure_future(manager.async_ensure(SPEC)) for _ in range(10)]
-        await asyncio.to_thread(reached.wait, 10)
+        await asyncio.to_thread(reached.wait, 60)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)

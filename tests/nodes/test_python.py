@@ -335,7 +335,7 @@ def marks(): return started, seen
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await asyncio.to_thread(seen.wait, 10)
+        assert await asyncio.to_thread(seen.wait, 60)
 
     asyncio.run(withdraw())
 

@@ -194,8 +194,13 @@ def test_a_client_that_never_reads_slows_nothing_and_is_told_what_it_missed() ->
         return took
 
     async def main() -> None:
-        without, with_one = await thousand(None), await thousand(Stuck())
-        assert with_one < 5 * without  # a busy machine is no fault of it
+        pairs = []
+        for _ in range(3):  # the machine may have been busy during one half of a pair
+            without, with_one = await thousand(None), await thousand(Stuck())
+            if with_one < 5 * without:
+                return
+            pairs.append((without, with_one))
+        pytest.fail(f"calls are slower with a client that is stuck: {pairs}")
 
     run(main())
 

@@ -17,7 +17,7 @@ from flowengine.tool_environment import (
 )
 
 _Result = TypeVar("_Result")
-HANG = 60
+HANG = 240
 """Seconds that only bound a hang."""
 
 

@@ -27,8 +27,10 @@ from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
+from tests.alive import alive
 from tests.envs.browser.web import Web, network, send
 from tests.envs.opening import Trace, opened, release
+from tests.execution_environment.toy import until
 
 CASE = Case(
     BrowserProvider, {"kind": "browser"}, use=lambda browser: browser.navigate("about:blank")
@@ -136,11 +138,11 @@ def test_a_killed_browser_is_said_and_started_again(alone: Browser, web: Web) ->
     assert before
     with ThreadPoolExecutor(1) as pool:
         running: Future[Any] = pool.submit(alone.navigate, web.url("/never"))
-        assert arrived.wait(20)
+        assert arrived.wait(60)
         for pid in before:
             with suppress(ProcessLookupError):  # it ended with the one before
                 os.kill(pid, signal.SIGKILL)
-        seen = running.result(20)
+        seen = running.result(60)
     assert seen.error.startswith("browser lost")
     again = alone.navigate(web.page("/back", "<p>back</p>"))
     assert (again.error, again.content) == ("", "back")
@@ -162,7 +164,7 @@ def test_a_page_that_kills_its_renderer_is_replaced(own: Browser, web: Web) -> N
         )
 
     background().run(crash())
-    assert crashed.wait(20)
+    assert crashed.wait(60)
     seen = own.observe()
     assert (seen.content, seen.url) == ("", "about:blank")
     assert any("crashed" in note for note in seen.notes)
@@ -261,7 +263,7 @@ def test_closing_leaves_nothing(alone: Browser, web: Web) -> None:
     inside = inner_processes(alone)
     assert inside
     release(BrowserProvider(), alone)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in inside)
+    until(lambda: not any(map(alive, inside)))  # what was killed may take a moment to die
     release(BrowserProvider(), alone)
 
 

@@ -164,7 +164,7 @@ def test_who_leaves_disturbs_nobody(
         while "GET /loop" not in web.asked:
             assert stays.observe().error == ""
         manager.release(leaves)
-        stuck.exception(30)
+        stuck.exception(60)
     assert "kept" in stays.observe().ax_tree
     assert stays.browser is not None
     assert len(stays.browser.contexts) == 2

@@ -393,7 +393,7 @@ def test_a_cancelled_download_leaves_nothing(site: Site, tmp_path: Path) -> None
                 read_url(site.url("/a")), tmp_path / "file"
             )
         )
-        await asyncio.to_thread(asked.wait, 20)
+        await asyncio.to_thread(asked.wait, 60)
         getting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await getting

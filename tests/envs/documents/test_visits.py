@@ -277,7 +277,7 @@ def test_executions_do_not_disturb_each_other(reader: Documents, site: Site) -> 
     barrier = threading.Barrier(8)
 
     def page(handler: Any) -> None:
-        barrier.wait(20)  # all are under way at once
+        barrier.wait(60)  # all are under way at once
         body = f"<p>{handler.path}".encode()
         raw(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)(handler)
 

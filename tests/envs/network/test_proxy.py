@@ -37,7 +37,7 @@ async def proxy(folder: Path, way: Any) -> AsyncIterator[tuple[Path, list[Refusa
 async def ask(path: Path, data: bytes) -> bytes:
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(data)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         answer = await reader.read()
     writer.close()
     return answer
@@ -138,7 +138,7 @@ def test_closing_ends_connections(
             reader, writer = await asyncio.open_unix_connection(path)
             writer.write(b"CONNECT good.example:443 HTTP/1.1\r\n\r\n")
             await reader.readuntil(b"\r\n\r\n")
-        rest = await asyncio.wait_for(reader.read(), 20)
+        rest = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         return rest
 
