@@ -18,6 +18,7 @@ from flowengine.engines.results import Update
 from flowengine.engines.starting import beginning
 from flowengine.errors import Conflict, FlowFileError, InputError, NotFound, UsageError
 from flowengine.journal.memory.store import MemoryStore
+from flowengine.sdk import import_function
 from tests.engines import flows, world
 
 HELLO = """
@@ -263,6 +264,24 @@ def test_async_calls_run_many_at_once_in_shared_commits(tmp_path: Path) -> None:
     assert {result.status for result in results} == {"succeeded"}
     assert sum(store.commits) > 3 * len(store.commits)
     assert store.commits[0] == 200
+
+
+def test_what_a_coroutine_sets_in_its_context_stays_there(tmp_path: Path) -> None:
+    """The next step has the context of the caller, as if nothing had run before it."""
+    text = """
+steps:
+  - {id: change, python: "effects:change_place", effect: idempotent}
+  - {id: tell, python: "effects:tell_place", effect: idempotent}
+outputs: {changed: "${{ steps.change.output }}", told: "${{ steps.tell.output }}"}
+"""
+    file = world.make(tmp_path, text)
+
+    async def main() -> Any:
+        async with Engine(None) as engine:
+            import_function("effects:tell_place", str(tmp_path)).__globals__["PLACE"].set("caller")
+            return (await engine.run_async(file)).outputs
+
+    assert asyncio.run(main()) == {"changed": "changed", "told": "caller"}
 
 
 def test_single_execution_commits_once_for_each_step(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ def nothing() -> int:
 @quick
 def change(value: dict) -> dict:
     return {**value, "number": 1}
+
+async def ended() -> int:
+    return 1
 """
 HEAD = """\
 flowengine: 1
@@ -31,6 +34,7 @@ id: cost
 tools:
   nothing: {python: "cost_tools:nothing", args: {type: object}, effect: pure}
   change: {python: "cost_tools:change", args: {type: object}, effect: pure}
+  ended: {python: "cost_tools:ended", args: {type: object}, effect: pure}
 limits: {steps: 100000}
 inputs: {count: {type: integer}}
 """
@@ -88,6 +92,36 @@ def test_a_step_that_acts_and_its_commit_make_few_calls(
         engine.run(flow, {"count": 200})
         calls = calls_of(lambda: engine.run(flow, {"count": 200}))
     assert calls / 200 <= 71
+
+
+def test_a_coroutine_that_ends_at_once_takes_two_rounds_of_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one it runs, in the other its result is committed and the next begins."""
+    monkeypatch.setattr(driver, "TURNS_SECONDS", 60)
+    (tmp_path / "cost_tools.py").write_text(MODULE)
+    path = tmp_path / "cost.yaml"
+    path.write_text(HEAD + CHAIN.replace("nothing", "ended"))
+    flow = flowengine.load(path)
+    rounds = 0
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            await asyncio.sleep(0)
+            rounds += 1
+
+    async def main() -> None:
+        nonlocal rounds
+        async with flowengine.Engine(None) as engine:
+            await engine.run_async(flow, {"count": 0})  # links the flow
+            counting = asyncio.create_task(count())
+            result = await engine.run_async(flow, {"count": 0})
+            counting.cancel()
+        assert result.status == "succeeded"
+
+    asyncio.run(main())
+    assert rounds <= 2 * 200 + 5
 
 
 def test_executions_at_once_cost_as_much_as_one_after_the_other(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from flowengine.kernel.commands import Consult, Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextvars import Context
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.executions.preview import Preview
@@ -157,21 +159,21 @@ class Local(Driver):
     def start(self, execution: Execution, run: Run) -> None:
         """Begin an attempt in a task."""
         before = execution.work.get(run.unit)
-        task = self._loop.create_task(self._attempt_in_task(execution, run, before))
-        execution.work[run.unit] = task
-        task.add_done_callback(partial(self._attempt_over, execution, run.unit))
+        attempt = self._attempt_in_task(execution, run, before, copy_context())
+        execution.work[run.unit] = self._loop.create_task(attempt)
 
     def consult(self, execution: Execution, command: Consult | Preview) -> None:
         """Compute the preview of a call, and ask whoever may answer at once, in a task."""
         task = self._loop.create_task(self._consult(execution, command))
         execution.work[-command.wait] = task
-        task.add_done_callback(partial(self._attempt_over, execution, -command.wait))
+        task.add_done_callback(partial(self._ended, execution, -command.wait))
 
     def stop(self, execution: Execution, stop: Stop) -> None:
         """Withdraw an attempt: its task is cancelled, and with it its processes."""
         task = execution.work.get(stop.unit)
         if task is not None:
             task.cancel()
+            task.add_done_callback(partial(self._ended, execution, stop.unit))
 
     def rested(self, execution: Execution) -> None:
         """Wake those who await it when its environments are released."""
@@ -242,7 +244,27 @@ class Local(Driver):
             self._loop.call_soon(self._turns)
 
     async def _attempt_in_task(
-        self, execution: Execution, run: Run, before: asyncio.Task[Event | None] | None
+        self, execution: Execution, run: Run, before: asyncio.Task[None] | None, around: Context
+    ) -> None:
+        """Run an attempt, and process what came of it.
+
+        A callback of the task would do so one round of the loop later.
+
+        Args:
+            execution: Whose attempt it is.
+            run: The attempt.
+            before: The attempt before it, if that is still being ended.
+            around: The context that it began in: what its function sets in its own stays there.
+        """
+        outcome: Event | Exception | None
+        try:
+            outcome = await self._attempt(execution, run, before)
+        except Exception as error:
+            outcome = error
+        around.run(self._over, execution, run.unit, asyncio.current_task(), outcome)
+
+    async def _attempt(
+        self, execution: Execution, run: Run, before: asyncio.Task[None] | None
     ) -> Event | None:
         """Run an attempt and return what came of it; of one that was withdrawn nothing does."""
         try:
@@ -282,26 +304,34 @@ class Local(Driver):
         stays = self.executions.get(execution.id) is execution and not execution.ended
         return LATE_SECONDS if stays and run.unit not in state["units"] else 0.0
 
-    def _attempt_over(
-        self, execution: Execution, unit: int, task: asyncio.Task[Event | None]
+    def _ended(self, execution: Execution, number: int, task: asyncio.Task[None]) -> None:
+        """Process the end of a task, unless it has done so: a withdrawn one may not have begun."""
+        if execution.work.get(number) is task:
+            error = None if task.cancelled() else task.exception()
+            self._over(execution, number, task, error)
+
+    def _over(
+        self,
+        execution: Execution,
+        unit: int,
+        task: asyncio.Task[None] | None,
+        outcome: Event | BaseException | None,
     ) -> None:
-        """Process the result of an attempt."""
+        """Process what came of an attempt."""
         if execution.work.get(unit) is task:
             del execution.work[unit]
             execution.printed.pop(unit, None)
-        error = None if task.cancelled() else task.exception()
-        event = None if task.cancelled() or error else task.result()
         if self.executions.get(execution.id) is not execution:
             return
-        if isinstance(error, Exception):  # of the engine or the store, not of the step
-            self.halt(execution, error)
-        elif event is None:
+        if isinstance(outcome, Exception):  # of the engine or the store, not of the step
+            self.halt(execution, outcome)
+        elif outcome is None or isinstance(outcome, BaseException):
             self._tell_questions(execution, unit)
             self.look(execution)
         else:
-            if event["type"] == "measured":
-                self._warn_of_uncounted(execution, event)
-            self.post(execution, event)
+            if outcome["type"] == "measured":
+                self._warn_of_uncounted(execution, outcome)
+            self.post(execution, outcome)
 
     def _warn_of_uncounted(self, execution: Execution, event: Measured) -> None:
         """Warn where a budget bounds what an attempt costs, and nobody knows what that will be."""
