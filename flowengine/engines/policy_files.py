@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 NAME = "policies.yaml"
 ABSENT_SECONDS = 0.005
-"""How long a look that found no file is believed within a run: quick steps follow each other in a
-fraction of that. Each run begins with a look of its own."""
+"""How long a look that found no file is believed while no attempt has ended that may have written
+one: quick steps, which only compute, follow each other in a fraction of that. Each run begins with
+a look of its own."""
 
 
 _KIND = "policies"
@@ -51,6 +52,10 @@ class PolicyFiles:
         self._store = store
         self._paths = [os.path.join(folder, NAME) for folder in folders]
         self._read: dict[str, _Read] = {}
+        self._absent_until = 0.0
+
+    def look_again(self) -> None:
+        """Believe no earlier look: something has run that may have written a file."""
         self._absent_until = 0.0
 
     def there(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
+from flowengine.engines import policy_files
 from flowengine.engines.results import Result
 from flowengine.errors import FlowFileError
 from flowengine.journal.encoding import pack, unpack
@@ -284,6 +285,22 @@ def test_a_file_that_appears_or_goes_while_an_engine_is_open_counts_at_once() ->
         assert outcome(engine.run(flow())) == "ask"
         path.unlink()
         assert outcome(engine.run(flow())) == "allow"
+
+
+def test_a_file_that_a_step_writes_counts_for_the_step_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(policy_files, "ABSENT_SECONDS", 3600.0)
+    rules = Path("config/flowengine/policies.yaml")
+    rules.parent.mkdir(parents=True)
+    Path("acts.py").write_text(
+        f"{FUNCTIONS}\ndef write():\n    with open({str(rules)!r}, 'w') as file:\n"
+        "        file.write('policies: [{deny: get}]')\n"
+    )
+    step = "{id: w, python: 'acts:write'}, {id: a, call: get, with: {n: 1}}"
+
+    assert outcome(run(step=step)) == "deny"
+    assert acted() == ""
 
 
 def test_quick_pure_steps_are_looked_at_like_others() -> None:

@@ -318,6 +318,7 @@ class Local(Driver):
         outcome: Event | BaseException | None,
     ) -> None:
         """Process what came of an attempt."""
+        self.host.policies.look_again()
         if execution.work.get(unit) is task:
             del execution.work[unit]
             execution.printed.pop(unit, None)
