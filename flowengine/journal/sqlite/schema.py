@@ -124,7 +124,23 @@ _VERSION_4 = (
     "CREATE INDEX grants_by_tool ON grants (flow, tool)",
 )
 
-MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+_VERSION_5 = (
+    # A fork refers to the files of what it was forked from: its past names them.
+    """CREATE TABLE forks (
+        origin INTEGER, fork INTEGER, PRIMARY KEY (origin, fork)) WITHOUT ROWID""",
+    """INSERT INTO forks SELECT origin.number, fork.number
+        FROM executions AS fork CROSS JOIN executions AS origin
+        ON origin.id = substr(fork.forked_from, 1, instr(fork.forked_from, ' ') - 1)
+        WHERE fork.forked_from IS NOT NULL""",
+    """INSERT OR IGNORE INTO artifacts (sha256, execution)
+        WITH RECURSIVE named (sha256, execution) AS (
+            SELECT sha256, origin FROM forks JOIN artifacts ON execution = origin UNION
+            SELECT sha256, fork FROM named CROSS JOIN forks ON origin = execution)
+        SELECT sha256, execution FROM named""",
+    "DROP TABLE forks",
+)
+
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 """`MIGRATIONS[n]` makes version n + 1 of version n."""
 
 
