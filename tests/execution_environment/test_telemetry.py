@@ -18,7 +18,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 reader = InMemoryMetricReader()
 metrics.set_meter_provider(MeterProvider([reader]))
 
-from flowengine.execution_environment import EnvironmentManager, register_provider
+from flowengine.execution_environment import Bounds, EnvironmentManager, register_provider
 from flowengine.sdk import EnvironmentFailure, EnvironmentStartFailed
 from flowengine_envs.files import Files
 
@@ -51,7 +51,7 @@ def measured():
 
 register_provider(Stubborn())
 register_provider(Broken())
-manager = EnvironmentManager("environments")
+manager = EnvironmentManager("environments", bounds=Bounds(retries=(600.0,)))  # not meanwhile
 whose = {"scope": "session", "owner_id": "ana"}
 first = manager.ensure({"kind": "files", **whose})
 manager.ensure({"kind": "files", **whose})
