@@ -135,6 +135,40 @@ def test_a_secret_is_in_the_variables_and_nowhere_else(
             assert b"SEKRET-canary" not in line
 
 
+def test_a_program_that_stopped_its_keeper_is_reaped_when_engine_and_supervisor_are_killed(
+    tmp_path: Path,
+) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "from flowengine.execution_environment import EnvironmentManager\n"
+        "manager = EnvironmentManager(sys.argv[1])\n"
+        "spec = {'kind': 'bash', 'provider': 'host', 'scope': 'session', 'owner_id': 's'}\n"
+        "bash = manager.ensure(spec).resource\n"
+        "def heard(stream, text):\n"
+        "    program, child, keeper = text.split()\n"
+        "    supervisor = open(f'/proc/{keeper}/stat').read().rpartition(')')[2].split()[1]\n"
+        "    print(program, child, keeper, flush=True)\n"
+        "    os.kill(int(keeper), signal.SIGSTOP)\n"
+        "    os.kill(int(supervisor), signal.SIGKILL)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "script = 'setsid sleep 1000 > /dev/null & echo $$ $! $PPID; sleep 1000'\n"
+        "bash.run(script, on_output=heard)\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert killed.returncode == -9, killed.stderr
+    pids = [int(pid) for pid in killed.stdout.split()]
+    assert len(pids) == 3
+
+    with EnvironmentManager(tmp_path) as manager:
+        manager.reap()
+        deadline = time.monotonic() + 60
+        while any(alive(pid) for pid in pids):
+            assert time.monotonic() < deadline, "processes are left"
+            time.sleep(0.02)
+
+
 @pytest.mark.parametrize("provider", ["namespace", "host"])
 def test_what_a_killed_engine_left_is_reaped(tmp_path: Path, provider: str) -> None:
     program = (
