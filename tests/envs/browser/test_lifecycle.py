@@ -88,8 +88,8 @@ def inner_processes(browser: Browser) -> list[int]:
     while first:
         children: set[int] = set()
         for pid in first:
-            for task in Path(f"/proc/{pid}/task").glob("*/children"):
-                with suppress(OSError):  # ended meanwhile
+            with suppress(OSError):  # ended meanwhile
+                for task in Path(f"/proc/{pid}/task").glob("*/children"):
                     children |= {int(child) for child in task.read_text().split()}
         below += sorted(children)
         first = children

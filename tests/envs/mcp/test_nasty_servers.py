@@ -54,7 +54,7 @@ def test_what_does_not_start_is_told_within_the_deadline_and_leaves_nothing(
     import mcp  # noqa: F401 - takes seconds on a busy machine, and is no part of the start
 
     with EnvironmentManager(
-        tmp_path / "environments", bounds=Bounds(start=4 if "in time" in told else 60)
+        tmp_path / "environments", bounds=Bounds(start=8 if "in time" in told else 60)
     ) as manager:
         begin = time.monotonic()
         spec = {"kind": "mcp", "scope": "session", "folder": str(tmp_path), "config": config}
