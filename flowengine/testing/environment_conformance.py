@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -39,7 +38,6 @@ from flowengine.sdk.process_tree import marked
 
 BOUND = 60.0
 """Seconds after which something that should have happened has not."""
-_BEAT = 0.01
 
 
 class Case(NamedTuple):
@@ -280,40 +278,34 @@ def loop_stays_responsive(case: Case) -> None:
 class _Pulse:
     """Measures the longest time for which the background loop does nothing else.
 
-    What a thread that does nothing else is late by meanwhile does not count: the machine is busy.
+    The time in which the machine runs others, although the loop is ready, does not count.
     """
 
     def __enter__(self) -> _Pulse:
-        self._loop = self._machine = 0.0
+        self.seconds = 0.0
         self._stop = threading.Event()
         self._future = background().submit(self._beat())
-        self._thread = threading.Thread(target=self._beat_beside)
-        self._thread.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._stop.set()
-        self._thread.join()
         self._future.result(BOUND)
-
-    @property
-    def seconds(self) -> float:
-        """How long the loop stood still by itself."""
-        return self._loop - self._machine
 
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()
         while not self._stop.is_set():
-            began = loop.time()
-            await asyncio.sleep(_BEAT)
-            self._loop = max(self._loop, loop.time() - began - _BEAT)
+            began, waited = loop.time(), _waited()
+            await asyncio.sleep(0.01)
+            own = loop.time() - began - 0.01 - (_waited() - waited)
+            self.seconds = max(self.seconds, own)
 
-    def _beat_beside(self) -> None:
-        stopped = False
-        while not stopped:
-            began = time.monotonic()
-            stopped = self._stop.wait(_BEAT)
-            self._machine = max(self._machine, time.monotonic() - began - _BEAT)
+
+def _waited() -> float:
+    """Return the seconds that this thread was ready to run and did not, since it began."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):  # this kernel does not count them
+        return 0.0
 
 
 _KILLED = """

@@ -206,13 +206,16 @@ def test_limits_of_downloads(site: Site, tmp_path: Path) -> None:
     site.pages["/silent"] = raw(HEAD + b"\r\n", lambda handler: handler.rfile.read(1))
     site.pages["/forever"] = raw(HEAD + b"\r\n", forever)
     words: dict[str, Any] = {
+        "config": {"bytes": 1_000_000},
         "policy": {"network": [site.place, "127.0.0.1:1"]},
-        "limits": {"time": 1},
     }
-    config = {"bytes": 1_000_000}
-    with opened(DocumentsProvider(), Namespace, tmp_path, config=config, **words) as reader:
-        with pytest.raises(Timeout, match="not downloaded in 1 s"):
-            reader.visit(site.url("/silent"))
+    limits = {"time": 1}
+    with (
+        opened(DocumentsProvider(), Namespace, tmp_path, limits=limits, **words) as reader,
+        pytest.raises(Timeout, match="not downloaded in 1 s"),
+    ):
+        reader.visit(site.url("/silent"))
+    with opened(DocumentsProvider(), Namespace, tmp_path, **words) as reader:
         with pytest.raises(LimitExceeded, match="the limit 'bytes' is 1,000,000"):
             reader.visit(site.url("/forever"))
         with pytest.raises(HttpError, match="Connection refused"):
