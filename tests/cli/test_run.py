@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -354,15 +355,17 @@ def test_the_same_id_after_the_file_was_changed_continues_as_it_began_and_says_s
 
 
 def test_it_stays_for_a_wait_that_is_due_soon_and_else_says_when_to_go_on(
-    flowengine: CommandLine,
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flow = flowengine.write(
-        "nap.yaml",
-        "flowengine: 1\nid: nap\nsteps: [{id: nap, wait: 50ms}]\noutputs: {done: true}\n",
-    )
+    text = "flowengine: 1\nid: nap\nsteps: [{id: nap, wait: 50ms}]\noutputs: {done: true}\n"
+    flow = flowengine.write("nap.yaml", text)
+    long = flowengine.write("long.yaml", text.replace("50ms", "1h"))
 
     stayed = flowengine("run", flow)
-    left = flowengine("run", flow, "--stay", "0s", code=4)
+    left = flowengine("run", long, "--stay", "0s", code=4)
+    later = time.time() + 3_700
+    monkeypatch.setattr(time, "time", lambda: later)
+    monkeypatch.setattr(time, "time_ns", lambda: int(later * 1e9))
 
     assert stayed.out == "done: true\n"
     assert "  nap            waiting     until TIME\nwaiting for time\n" in steady(left.err)
@@ -409,7 +412,7 @@ def test_warnings_of_the_check_are_said_before_it_runs(flowengine: CommandLine) 
 def test_a_bare_nothing_is_a_time_to_stay_and_another_bare_number_is_none(
     flowengine: CommandLine,
 ) -> None:
-    flow = flowengine.write("wait.yaml", "flowengine: 1\nid: w\nsteps: [{id: a, wait: 1s}]\n")
+    flow = flowengine.write("wait.yaml", "flowengine: 1\nid: w\nsteps: [{id: a, wait: 1h}]\n")
 
     assert "saved as" in flowengine("run", flow, "--stay", "0", code=4).err
     refused = flowengine("run", flow, "--stay", "5", code=2).err

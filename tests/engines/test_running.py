@@ -206,9 +206,11 @@ def test_waits_for_time_are_stayed_for_if_they_are_short(engine: Engine, tmp_pat
 def test_pauses_between_attempts_are_stayed_for_however_long(tmp_path: Path) -> None:
     with Engine(None, stay=0) as engine:
         assert engine.run(world.make(tmp_path, flows.RETRIES)).status == "succeeded"
+    clock = world.Clock()
+    with Engine(None, stay=0, clock=clock) as engine:
         result = engine.run(world.make(tmp_path, "steps:\n  - {id: pause, wait: 1s}\n"))
         assert result.status == "waiting"
-        time.sleep(1.1)
+        clock.time += 1_000
         assert engine.resume(result.execution).status == "succeeded"
 
 
