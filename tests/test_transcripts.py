@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import pytest
 
@@ -96,11 +97,9 @@ def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, int]
         assert done.returncode == 0, done.stderr
         return done.stdout, 0
     capsys.readouterr()
-    os.environ.update(env)
-    code = main(words[1:])
+    with patch.dict(os.environ, env):  # what a command sets there ends with its process
+        code = main(words[1:])
     out, err = capsys.readouterr()
-    for name in env:
-        del os.environ[name]
     assert code in CODES.values(), err
     return out, code
 
