@@ -152,6 +152,18 @@ def test_a_process_that_outlives_its_step_is_told_of(note: Path, function: str) 
     assert _runs(pid)
 
 
+@pytest.mark.parametrize("function", ["orphan", "daemon"])
+def test_it_is_found_although_somebody_emptied_the_environment_before(
+    note: Path, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(note, step("tidy"))
+    monkeypatch.delenv("FLOWENGINE_PROCESS")
+
+    _, [warning] = run(note, step(function))
+
+    assert [left["pid"] for left in warning["left"]] == [noted(note)]
+
+
 @pytest.mark.parametrize("function", ["child", "orphan", "daemon", "async_child"])
 def test_strict_makes_it_an_error_and_ends_it(note: Path, function: str) -> None:
     result, warnings = run(note, step(function), strict=True)

@@ -102,7 +102,7 @@ class Started:
 
         found = [process for process in processes() if process.pid in self.children]
         if with_orphans:
-            found += outside(_VARIABLE, os.environ.get(_VARIABLE, ""), self.since or 0)
+            found += outside(_VARIABLE, _listen(), self.since or 0)
         return [each for each in found if not has_other(each.pid, (MARK, VARIABLE))]
 
 
@@ -209,12 +209,13 @@ def process_left(pid: int) -> Left:
 
 
 @cache
-def _listen() -> None:
-    """Be told of all that this process starts, from now on."""
+def _listen() -> str:
+    """Be told of all that this process starts, from now on; return what marks it."""
     from flowengine.sdk.process_identity import as_text, this_process
 
-    os.environ[_VARIABLE] = as_text(this_process())
+    mark = os.environ[_VARIABLE] = as_text(this_process())
     sys.addaudithook(_heard)
+    return mark
 
 
 def _heard(
@@ -242,6 +243,7 @@ def _heard(
         _settle(thread, None)
     if started is not None:
         if started.since is None:
+            os.environ[_VARIABLE] = _listen()  # whoever changed the environment may have lost it
             now = time.clock_gettime(time.CLOCK_BOOTTIME)
             started.since = int(now * os.sysconf("SC_CLK_TCK"))
             _running[started] = None

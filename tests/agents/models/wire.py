@@ -61,6 +61,7 @@ def serving() -> Iterator[Wire]:
             for name, value in answer.headers.items():
                 self.send_header(name, value)
             self.send_header("Transfer-Encoding", "chunked")
+            self.send_header("Connection", "close")  # a client must not send another one here
             self.end_headers()
             for piece in answer.pieces:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
