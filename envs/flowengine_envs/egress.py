@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from flowengine.sdk import EnvironmentUnavailable, Refused
 from flowengine.sdk.environments import Request, Spec
+from flowengine_envs.network.accepted import Accepted
 from flowengine_envs.network.connections import Network, why
 from flowengine_envs.network.proxy import Judge, Proxy, Refusal, join
 from flowengine_envs.network.rules import Rules, needs_proxy
@@ -124,7 +125,7 @@ class Egress:
         self._owner = owner
         self._network = Network(_rules(request))
         self._servers: list[asyncio.Server] = []
-        self._connections: set[asyncio.Task[Any]] = set()
+        self._accepted = Accepted()
         self.folder: Path | None = None
         """Of the sockets, to be mounted at `INSIDE`, while it is open and there are any."""
         wanted = getattr(request.config, "proxies", 1) if has_proxy(request.spec) else 0
@@ -238,9 +239,7 @@ class Egress:
         """End all connections and answer no more."""
         for server in self._servers:
             server.close()
-        for task in self._connections:
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._accepted.close()
         for proxy in self._proxies:
             await proxy.close()
         if self.folder is not None:
@@ -250,29 +249,24 @@ class Egress:
     async def _answer(
         self, place: Place, inward: asyncio.StreamReader, inside: asyncio.StreamWriter
     ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
         writers = [inside]
-        try:
-            # What runs inside can connect to the sockets without the supervisor, which counts.
-            if len(self._connections) > 2 * MOST:
-                return
-            outward, outside = await self._network.connect(place.host, place.port)
-            writers.append(outside)
-            inside.write(REACHED)
-            await join((inward, inside), (outward, outside))
-        except (OSError, TimeoutError, Refused) as error:
-            if len(writers) == 1:
-                self._request.log.warning(
-                    "policy.network: %s cannot be reached: %s", place, why(error)
-                )
-        except asyncio.CancelledError:
-            pass  # by `close`; the streams of Python 3.11 log a cancelled task as an error
-        finally:
-            self._connections.discard(task)
-            for writer in writers:
-                writer.transport.abort()
+        with self._accepted.one():
+            try:
+                # What runs inside can connect to the sockets without the supervisor, which counts.
+                if len(self._accepted) > 2 * MOST:
+                    return
+                outward, outside = await self._network.connect(place.host, place.port)
+                writers.append(outside)
+                inside.write(REACHED)
+                await join((inward, inside), (outward, outside))
+            except (OSError, TimeoutError, Refused) as error:
+                if len(writers) == 1:
+                    self._request.log.warning(
+                        "policy.network: %s cannot be reached: %s", place, why(error)
+                    )
+            finally:
+                for writer in writers:
+                    writer.transport.abort()
 
 
 def _rules(request: Request) -> Rules:

@@ -21,9 +21,10 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from flowengine_envs.network.accepted import Accepted
 from flowengine_envs.network.connections import (
     CONNECTING,
     READ,
@@ -93,7 +94,7 @@ class Proxy:
         self._refused = refused
         self._greeting = greeting
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[Any]] = set()
+        self._accepted = Accepted()
 
     async def open(self, at: Path | socket.socket) -> None:
         """Answer at a Unix socket.
@@ -111,25 +112,18 @@ class Proxy:
         """End all connections and answer no more."""
         if self._server is not None:
             self._server.close()
-        for task in self._connections:
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._accepted.close()
 
     async def _answer(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        try:
-            if len(self._connections) <= MOST:
-                client.write(self._greeting)
-                await self._serve(reader, client)
-        except (OSError, TimeoutError):
-            pass
-        except asyncio.CancelledError:
-            pass  # by `close`; the streams of Python 3.11 log a cancelled task as an error
-        finally:
-            self._connections.discard(task)
-            client.transport.abort()
+        with self._accepted.one():
+            try:
+                if len(self._accepted) <= MOST:
+                    client.write(self._greeting)
+                    await self._serve(reader, client)
+            except (OSError, TimeoutError):
+                pass
+            finally:
+                client.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         try:
