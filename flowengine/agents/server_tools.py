@@ -20,6 +20,8 @@ from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.step_kind import OfferedTool
 from flowengine.validation import Validator
 
+UNUSABLE = (FlowEngineError, ValueError, RecursionError)
+"""What is raised where what a server says of a tool cannot be used."""
 MOST = 200
 """Tools of servers that one agent is offered; providers take few more."""
 LONGEST_DESCRIPTION = 4_000
@@ -146,8 +148,8 @@ def _of_server(
         full = f"{server}.{one.name}"
         try:
             taken[full] = _told(one, steps[one.name], use["bound"])
-        except (FlowEngineError, ValueError, RecursionError) as error:
-            fault = getattr(error, "message", None) or str(error) or type(error).__name__
+        except UNUSABLE as error:
+            fault = fault_of(error)
             if strict and one.name in use["patterns"]:
                 raise ToolError(f"{full} cannot be offered: {fault}", retryable=False) from None
             left_out[full] = fault
@@ -185,6 +187,15 @@ def _told(one: OfferedTool, step: Plain, bound: Sequence[str]) -> dict[str, Plai
         "tool": one.name,
         "digest": one.digest,
     }
+
+
+def fault_of(error: Exception) -> str:
+    """Return why a tool cannot be used, for people.
+
+    Args:
+        error: One of `UNUSABLE`.
+    """
+    return getattr(error, "message", None) or str(error) or type(error).__name__
 
 
 def parameters_of(schema: Any, bound: Sequence[str] = ()) -> dict[str, Plain]:

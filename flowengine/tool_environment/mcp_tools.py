@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flowengine.agents.server_tools import description_of, parameters_of
-from flowengine.errors import FlowEngineError
+from flowengine.agents.server_tools import UNUSABLE, description_of, fault_of, parameters_of
 from flowengine.sdk import ToolError
 from flowengine.sdk.tool_calls import Image
 from flowengine.tool_environment.context import ToolContext
@@ -32,10 +31,9 @@ class McpTool(Tool):
         self.description = description_of(str(listed.get("description") or ""))
         try:
             self.parameters = parameters_of(listed.get("inputSchema") or {})
-        except (FlowEngineError, ValueError, RecursionError) as error:
-            fault = getattr(error, "message", None) or str(error) or type(error).__name__
+        except UNUSABLE as error:
             raise RegistrationError(
-                f"the tool {self.name!a:.100} of a server cannot be used: {fault}; "
+                f"the tool {self.name!a:.100} of a server cannot be used: {fault_of(error)}; "
                 "make tools of the others only, or tell the server's authors"
             ) from None
         self.resources = {server: None}

@@ -6,6 +6,7 @@ in which it begins. What is no table for certain stays text: a frame, a chart, l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -166,8 +167,7 @@ class _Grid:
     def _is_filled(self, cells: Iterable[_Cell]) -> bool:
         """Tell a table from a chart and from frames: two of its rows have two texts or more."""
         filled = [*cells]
-        rows = [row for row, _ in filled]
-        several = {row for row in rows if rows.count(row) > 1}
+        several = {row for row, texts in Counter(row for row, _ in filled).items() if texts > 1}
         columns = {column for row, column in filled if row in several}
         return (
             len(several) > 1

@@ -53,13 +53,16 @@ _NOT_BEGUN = (
 
 def refuses_tools(error: BaseException) -> bool:
     """Return whether a provider says that the model cannot be offered tools."""
-    status = _status(error)
-    return status in (400, 404, 422, 501) and bool(_NO_TOOLS.search(str(error)))
+    return _refuses(error, _NO_TOOLS)
 
 
 def refuses_schema(error: BaseException) -> bool:
     """Return whether a provider says that it does not hold the answer to this schema."""
-    return _status(error) in (400, 404, 422, 501) and bool(_NO_SCHEMA.search(str(error)))
+    return _refuses(error, _NO_SCHEMA)
+
+
+def _refuses(error: BaseException, words: re.Pattern[str]) -> bool:
+    return _status(error) in (400, 404, 422, 501) and bool(words.search(str(error)))
 
 
 def as_ours(
