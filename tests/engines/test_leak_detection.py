@@ -17,6 +17,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.engines.results import Result, Update
+from tests.alive import alive
 
 STEPS = """
 import asyncio, socket, subprocess, threading
@@ -120,22 +121,14 @@ def noted(note: Path) -> int:
     return int(note.read_text().split()[-1])
 
 
-def alive(pid: int) -> bool:
+def goes_on(pid: int) -> bool:
     """Say whether a process goes on; one that was killed may take a moment to end."""
     until = time.monotonic() + 60
-    while _runs(pid):
+    while alive(pid):
         if time.monotonic() > until:
             return True
         time.sleep(0.01)
     return False
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 @pytest.mark.parametrize("function", ["child", "orphan", "daemon", "async_child"])
@@ -149,7 +142,7 @@ def test_a_process_that_outlives_its_step_is_told_of(note: Path, function: str) 
     ]
     assert told == [(function, "process", pid)]
     assert str(pid) in warnings[0]["text"]
-    assert _runs(pid)
+    assert alive(pid)
 
 
 @pytest.mark.parametrize("function", ["orphan", "daemon"])
@@ -173,7 +166,7 @@ def test_strict_makes_it_an_error_and_ends_it(note: Path, function: str) -> None
     assert result.error["type"] == "LeftRunning"
     assert f"process {noted(note)} (" in result.error["message"]
     assert warnings == []
-    assert not alive(noted(note))
+    assert not goes_on(noted(note))
 
 
 @pytest.mark.parametrize("function", ["listens", "serves"])
@@ -215,7 +208,7 @@ def test_a_step_that_fails_says_why_and_leaves_nothing_where_that_is_strict(note
 
     assert result.error is not None
     assert result.error["type"] == "ValueError"
-    assert not alive(noted(note))
+    assert not goes_on(noted(note))
 
 
 SCRIPT = "  - {id: script, run: \"setsid -f bash -c 'echo $$ >> NOTE; exec sleep 7014'\"}\n"
@@ -232,7 +225,7 @@ def test_of_a_script_even_a_daemon_is_ended_and_told_of(note: Path, strict: bool
     result, warnings = run(note, script, strict=strict)
 
     pid = noted(note)
-    assert not alive(pid)
+    assert not goes_on(pid)
     assert result.status == ("failed" if strict else "succeeded")
     if strict:
         assert result.error is not None

@@ -17,6 +17,7 @@ from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
 from flowengine_envs.sandboxes import namespace
 from tests.alive import alive
 from tests.envs.containers import skip_without_docker
+from tests.execution_environment.toy import until
 
 SPEC = {"kind": "python", "scope": "session", "owner_id": "s"}
 
@@ -154,19 +155,12 @@ def test_a_program_that_stopped_its_keeper_is_reaped_when_engine_and_supervisor_
         "script = 'setsid sleep 1000 > /dev/null & echo $$ $! $PPID; sleep 1000'\n"
         "bash.run(script, on_output=heard)\n"
     )
-    killed = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert killed.returncode == -9, killed.stderr
-    pids = [int(pid) for pid in killed.stdout.split()]
+    pids = [int(pid) for pid in killed(program, tmp_path).split()]
     assert len(pids) == 3
 
     with EnvironmentManager(tmp_path) as manager:
         manager.reap()
-        deadline = time.monotonic() + 60
-        while any(alive(pid) for pid in pids):
-            assert time.monotonic() < deadline, "processes are left"
-            time.sleep(0.02)
+        until(lambda: not any(alive(pid) for pid in pids))
 
 
 @pytest.mark.parametrize("provider", ["namespace", "host"])
@@ -188,20 +182,22 @@ def test_what_a_killed_engine_left_is_reaped(tmp_path: Path, provider: str) -> N
         "    except OSError: return b''\n"
         "bash.run('setsid sleep 1000 & sleep 0.1; echo begun; sleep 1000', on_output=heard)\n"
     )
-    killed = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert killed.returncode == -9, killed.stderr
-    groups, pids = (line.split() for line in killed.stdout.splitlines())
+    groups, pids = (line.split() for line in killed(program, tmp_path).splitlines())
     assert pids
 
     with EnvironmentManager(tmp_path) as manager:
         manager.reap()
-        deadline = time.monotonic() + 60
-        while any(alive(int(pid)) for pid in pids):
-            assert time.monotonic() < deadline, "processes are left"
-            time.sleep(0.02)
+        until(lambda: not any(alive(int(pid)) for pid in pids))
     assert not [group for group in groups if Path(group).exists()]
+
+
+def killed(program: str, folder: Path) -> str:
+    """Run a program that is killed in the end, and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -9, done.stderr
+    return done.stdout
 
 
 def kill(resource: object) -> None:

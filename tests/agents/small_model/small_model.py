@@ -7,20 +7,19 @@ that is killed in the middle of a reply ends as any other.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.examples.conftest import PROGRAM, Shell
+
 MODEL = "openai/smollm2"
 OUTCOMES = ("resolved", "not_resolved", "max_turns")
 SERVE = Path(__file__).with_name("serve.py")
-PROGRAM = Path(sys.executable).with_name("flowengine")
 TOOLS = """\
 from pathlib import Path
 
@@ -63,18 +62,17 @@ def server() -> Iterator[str]:
         process.kill()
 
 
-class Folder:
-    """A folder with the flow, in which commands are typed."""
+class User(Shell):
+    """A user in a folder with the flow, whose models are answered for by the server."""
 
-    def __init__(self, path: Path, server: str) -> None:
-        self.path = path
-        kept = {name: os.environ[name] for name in ("PATH", "XDG_STATE_HOME") if name in os.environ}
-        self.env = {**kept, "HOME": str(path), "OPENAI_API_BASE": server, "OPENAI_API_KEY": "none"}
+    def __init__(self, folder: Path, server: str) -> None:
+        super().__init__(folder)
+        self.env |= {"OPENAI_API_BASE": server, "OPENAI_API_KEY": "none"}
 
     def write(
         self, instructions: str, prompt: str, *keys: str, tools: str = "", longest: int = 60
     ) -> None:
-        (self.path / "tools.py").write_text(TOOLS)
+        (self.folder / "tools.py").write_text(TOOLS)
         text = FLOW.format(
             tools=tools,
             instructions=instructions,
@@ -82,52 +80,40 @@ class Folder:
             longest=longest,
             keys="\n".join(f"    {key}" for key in keys),
         )
-        (self.path / "small.yaml").write_text(text)
+        (self.folder / "small.yaml").write_text(text)
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        command = [str(PROGRAM), *words]
-        return subprocess.Popen(
-            command,
-            cwd=self.path,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def __call__(self, *words: str) -> Any:
-        """Run a command that succeeds; return what it printed as JSON."""
-        with self.start("--json", *words) as process:
-            out, err = process.communicate(timeout=600)
-        assert process.returncode == 0, out + err
-        return json.loads(out)
+    def run(self) -> Any:
+        """Run the flow to its end, and return its outputs."""
+        return self("--json", "run", "small.yaml", "--model", MODEL).json()["outputs"]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, server: str) -> Folder:
-    return Folder(tmp_path, server)
+def user(tmp_path: Path, server: str) -> User:
+    return User(tmp_path, server)
 
 
-def test_an_answer_is_there_and_counted(folder: Folder) -> None:
-    folder.write("Answer in one sentence.", "What is the capital of France?")
+def test_an_answer_is_there_and_counted(user: User) -> None:
+    user.write("Answer in one sentence.", "What is the capital of France?")
 
-    outputs = folder("run", "small.yaml", "--model", MODEL)["outputs"]
+    outputs = user.run()
 
     assert outputs["outcome"] == "resolved"
     assert outputs["answer"].strip()
-    [turn] = [step for step in folder("show")["steps"] if step["address"] == "answer/guide"]
+    [turn] = [
+        step for step in user("--json", "show").json()["steps"] if step["address"] == "answer/guide"
+    ]
     usage = turn["output"]["usage"]
     assert usage["input_tokens"] > 10
     assert 0 < usage["output_tokens"] <= 60
     assert not usage.get("estimated")
 
 
-def test_the_server_holds_an_answer_to_its_schema(folder: Folder) -> None:
+def test_the_server_holds_an_answer_to_its_schema(user: User) -> None:
     properties = "{city: {type: string}, sure: {type: boolean}}"
     returns = f"returns: {{type: object, properties: {properties}, required: [city, sure]}}"
-    folder.write("Name the city.", "Paris lies on the Seine.", returns)
+    user.write("Name the city.", "Paris lies on the Seine.", returns)
 
-    outputs = folder("run", "small.yaml", "--model", MODEL)["outputs"]
+    outputs = user.run()
 
     assert outputs["outcome"] == "resolved"
     assert {name: type(value) for name, value in outputs["answer"].items()} == {
@@ -137,10 +123,8 @@ def test_the_server_holds_an_answer_to_its_schema(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("calling", ["native", "text"])
-def test_whatever_it_makes_of_tools_the_run_ends_in_an_outcome(
-    calling: str, folder: Folder
-) -> None:
-    folder.write(
+def test_whatever_it_makes_of_tools_the_run_ends_in_an_outcome(calling: str, user: User) -> None:
+    user.write(
         "Call the tool upper with the word that the user gives.",
         "'The word is: cat'",
         "tools: [upper]",
@@ -149,20 +133,24 @@ def test_whatever_it_makes_of_tools_the_run_ends_in_an_outcome(
         tools="tools: {upper: {python: 'tools:upper'}}",
     )
 
-    outputs = folder("run", "small.yaml", "--model", MODEL)["outputs"]
+    outputs = user.run()
 
     assert outputs["outcome"] in OUTCOMES
 
 
-def test_a_run_that_is_killed_in_the_middle_of_a_reply_goes_on(folder: Folder) -> None:
-    folder.write("Tell a long story.", "Begin.", "max_turns: 1", longest=300)
+def test_a_run_that_is_killed_in_the_middle_of_a_reply_goes_on(user: User) -> None:
+    user.write("Tell a long story.", "Begin.", "max_turns: 1", longest=300)
 
-    with folder.start("run", "small.yaml", "--model", MODEL, "-v") as process:
+    command = [str(PROGRAM), "run", "small.yaml", "--model", MODEL, "-v"]
+    with subprocess.Popen(
+        command, cwd=user.folder, env=user.env, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if "answer/guide" in line and "running" in line:
                 break
         process.kill()
-    resumed = folder("resume", folder("list")[0]["execution"])
+    [begun] = user("--json", "list").json()
+    resumed = user("--json", "resume", begun["execution"]).json()
 
     assert resumed["outputs"]["outcome"] in OUTCOMES
