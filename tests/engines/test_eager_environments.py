@@ -214,6 +214,12 @@ steps:
   - {id: b, python: "things:use", environments: [toy]}
 """
 
+INNER = """
+steps:
+  - {id: a, approval: Go on?}
+  - {id: b, when: "${{ 1 > 2 }}", python: "things:use", environments: [toy]}
+"""
+
 
 async def fails(_request: object) -> Thing:
     raise EnvironmentStartFailed("there is no such machine")
@@ -276,6 +282,25 @@ def test_what_came_up_meanwhile_is_opened_by_the_step_that_uses_it(toy: Toy) -> 
 
     assert last is not None
     assert (last.status, toy.tries, toy.opens, toy.releases) == ("succeeded", 2, 1, 1)
+
+
+def test_a_subflow_that_begins_again_leaves_it_to_the_step_that_uses_it(toy: Toy) -> None:
+    toy.open = fails
+    seen: list[Update] = []
+    write(BACKGROUND + INNER, "inner")
+    with Engine("store") as engine:
+        engine.subscribe(seen.append)
+        twice = "steps: [{id: one, flow: ./inner.yaml}, {id: two, flow: ./inner.yaml}]\n"
+        [wait] = engine.run(write(twice)).waits
+        until(lambda: told(seen))
+        second = engine.approve(wait["id"]).result
+        assert second is not None
+        assert [one["address"] for one in second.waits] == ["two/a"]
+        last = engine.approve(second.waits[0]["id"]).result
+
+    assert last is not None
+    assert (last.status, toy.tries) == ("succeeded", 1)
+    assert told(seen) == [("inner.toy", "there is no such machine")]
 
 
 def test_one_that_has_to_be_open_comes_first(toy: Toy) -> None:

@@ -86,6 +86,8 @@ class Environments:
         """Execution → what stays open while it waits (`on_wait: keep`), by id of the opening."""
         self._seen: dict[str, dict[str, int]] = {}
         """Execution → id of the spec → the generation that it used last."""
+        self._failed_ahead: dict[str, list[Mapping[str, Plain]]] = {}
+        """Execution → what could not be opened before somebody used it."""
         self._requests = Requests(lambda: self.manager, self._region_has)
 
     @property
@@ -228,6 +230,7 @@ class Environments:
         self._owners.pop(context.id, None)
         self._resting.pop(context.id, None)
         self._seen.pop(context.id, None)
+        self._failed_ahead.pop(context.id, None)
 
     async def suspend(self, context: ExecutionContext) -> None:
         """Give back what need not be kept while an execution waits, or is let go."""
@@ -281,7 +284,13 @@ class Environments:
         use: Mapping[str, Plain],
         secrets: Mapping[str, Plain],
     ) -> None:
-        """Begin to open an environment for whoever uses it first."""
+        """Begin to open an environment for whoever uses it first.
+
+        Once that has failed, it is left to them: each subflow that shares it would have it tried
+        and told again.
+        """
+        if use in self._failed_ahead.get(context.id, ()):
+            return
         if use["scope"] != SESSION:
             self._owners.setdefault(context.id, {})[EXECUTION, context.id] = None
         try:
@@ -289,14 +298,19 @@ class Environments:
         except EnvironmentFailure as error:
             self._forget_released(error)
             opening = self.manager.open_ahead(self._requests.of(context, run, use, secrets))
-        opening.add_done_callback(partial(self._tell_opened, context.id, name))
+        opening.add_done_callback(partial(self._tell_opened, context.id, name, use))
 
-    def _tell_opened(self, execution: str, name: str, opening: Future[None]) -> None:
+    def _tell_opened(
+        self, execution: str, name: str, use: Mapping[str, Plain], opening: Future[None]
+    ) -> None:
         """Tell what came of an opening that nobody waits for, unless its owner has let it go."""
         error = opening.exception()
-        if not isinstance(error, EnvironmentClosed):
-            assert error is None or isinstance(error, StepError)
-            self._on_opened_ahead(execution, name, error)
+        if isinstance(error, EnvironmentClosed):
+            return
+        assert error is None or isinstance(error, StepError)
+        if error is not None:
+            self._failed_ahead.setdefault(execution, []).append(use)
+        self._on_opened_ahead(execution, name, error)
 
     async def _let_end(self, execution: str, run: Run) -> None:
         """Wait for regions that are being closed and had what this attempt opens for another."""
