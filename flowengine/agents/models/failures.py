@@ -43,8 +43,11 @@ _WRAPPING = re.compile(
     r"|\.? Handle with `litellm\.\w+`\.?$"
 )
 """What the library puts around a provider's words."""
+_TRACEBACK = "Traceback (most recent call last)"
 _LONGEST_MESSAGE = 2_000
 _UNHEARD = ("Timeout", "TimeoutException", "APIConnectionError", "TransportError")
+_UNREADABLE = ("JSONDecodeError", "UnicodeDecodeError", "RecursionError", "ValidationError")
+"""What the library fails with where an answer came that is none."""
 _NOT_BEGUN = (
     *("ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "gaierror"),
     "HTTPStatusError",
@@ -100,7 +103,7 @@ def as_ours(
 
 
 def _may_have_begun(error: BaseException) -> bool:
-    """Return whether a provider may have begun to answer, and counts it: nobody has heard its end.
+    """Return whether a provider may have answered, and counts it: nobody has heard or read it all.
 
     One that answers with an error has not; nor has one to which there was no connection.
     """
@@ -109,7 +112,7 @@ def _may_have_begun(error: BaseException) -> bool:
     refused = any(
         isinstance(one, ConnectionRefusedError) or _named(one, *_NOT_BEGUN) for one in chain
     )
-    return unheard and not refused
+    return (unheard or _unreadable(error)) and not refused
 
 
 def _with_wait(found: ModelError, error: BaseException) -> ModelError:
@@ -141,10 +144,10 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _unreadable(error: BaseException) -> bool:
-    """Return whether an answer came that is no JSON; to the library, that may be a bad request."""
+    """Return whether an answer came that is none; to the library, that may be a bad request."""
     chain = list(_chain(error))
     refused = any(_named(one, "HTTPStatusError") for one in chain)
-    return not refused and any(_named(one, "JSONDecodeError") for one in chain)
+    return not refused and any(_named(one, *_UNREADABLE) for one in chain)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -225,10 +228,11 @@ def _masked(error: Exception, settings: Mapping[str, Any]) -> str:
         error.args = (masked,)
         if hasattr(error, "message"):
             error.message = masked
-    short = (
-        _WRAPPING.sub("", masked.partition("\nTraceback (most recent")[0]).strip()
-        or type(error).__name__
-    )
+    said, traceback, _ = masked.partition(_TRACEBACK)
+    short = _WRAPPING.sub("", said).strip() or type(error).__name__
+    if traceback and not said.endswith("\n"):  # the library's own: why stands below it
+        *_, why = _chain(error)
+        short += f": {masker.mask(str(why))}"
     return short if len(short) <= _LONGEST_MESSAGE else f"{short[:_LONGEST_MESSAGE]}…"
 
 

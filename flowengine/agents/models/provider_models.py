@@ -318,7 +318,7 @@ async def _unstreamed(litellm: Any, asked: _Asked) -> SentReply:
     calls, parts = [], {}
     for call in getattr(message, "tool_calls", None) or ():
         name = asked.names.from_wire(call.function.name or "")
-        calls.append(SentCall(call.id or "", name, call.function.arguments))
+        calls.append(SentCall(str(call.id or ""), name, call.function.arguments))
         if specific := getattr(call, "provider_specific_fields", None):
             parts[call.id] = dict(specific)
     reply = SentReply(

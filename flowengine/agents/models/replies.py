@@ -21,7 +21,7 @@ from flowengine.agents.models.port import (
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.examples import example_arguments
 from flowengine.agents.text_calls.formats import FORMATS, Format, by_name
-from flowengine.agents.text_calls.reading import read_reply, recover_calls
+from flowengine.agents.text_calls.reading import MAX_CALLS, NOT_MADE, read_reply, recover_calls
 from flowengine.agents.text_calls.reasoning import CLOSINGS, OPENING
 from flowengine.agents.text_calls.records import Call, Ended, Fault, RawCall, Reading, Tool
 from flowengine.agents.text_calls.requests import faults_told
@@ -103,9 +103,51 @@ def read_sent(
     )
 
 
+def as_unicode(text: str) -> str:
+    """Return a text with its surrogates joined to characters; half a pair becomes U+FFFD.
+
+    JSON can say half a pair, as where a limit of length cuts an emoji. Nothing can keep it.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _all_unicode(data: Plain) -> Plain:
+    """Return data with all its texts as Unicode."""
+    if isinstance(data, str):
+        return as_unicode(data)
+    if isinstance(data, list):
+        return [_all_unicode(one) for one in data]
+    if isinstance(data, dict):
+        return {as_unicode(key): _all_unicode(one) for key, one in data.items()}
+    return data
+
+
+def _mended(sent: SentReply) -> SentReply:
+    """Return what was sent with all its texts as Unicode."""
+    calls = [
+        SentCall(
+            as_unicode(call.id),
+            as_unicode(call.name),
+            None if call.arguments is None else as_unicode(call.arguments),
+        )
+        for call in sent.calls
+    ]
+    parts = sent.provider_parts
+    return SentReply(
+        as_unicode(sent.content),
+        as_unicode(sent.reasoning),
+        calls,
+        sent.ended,
+        sent.usage,
+        None if parts is None else {name: _all_unicode(one) for name, one in parts.items()},
+    )
+
+
 class _Reader:
     def __init__(self, sent: SentReply, request: ModelRequest) -> None:
-        self.sent = sent
+        self.sent = sent = _mended(sent)
         self.request = request
         self.tools = tools_of(request)
         self.ended: Ended = "length" if sent.ended == "length" else "stop"
@@ -134,7 +176,7 @@ class _Reader:
         self._set_thoughts_apart()
         by_name = {tool.name: tool for tool in self.tools}
         repairs: list[str] = []
-        for place, call in enumerate(self.sent.calls):
+        for place, call in enumerate(self.sent.calls[:MAX_CALLS]):
             raw = RawCall(call.name, call.arguments)
             made, mended = bind(raw, by_name, ended=self.ended, place=place)
             repairs += mended
@@ -145,6 +187,8 @@ class _Reader:
             else:
                 self.calls.append(ModelCall(id, made.name, made.arguments))
                 self._enter(id, made.name, _as_sent(call.arguments) or _json(made.arguments))
+        if len(self.sent.calls) > MAX_CALLS:
+            self.faults.append(CallFault(None, None, NOT_MADE))
         self._tell_repairs(repairs)
         if not self.sent.calls and self.tools and self.request.recover_calls:
             self._recover()

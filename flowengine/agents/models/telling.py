@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from flowengine.agents.models.port import FunctionCalling, Listener, ModelRequest, ReplyPart
-from flowengine.agents.models.replies import tools_of
+from flowengine.agents.models.replies import as_unicode, tools_of
 from flowengine.agents.text_calls.streaming import StreamFilter
 
 _log = logging.getLogger("flowengine.agents")
@@ -32,17 +32,18 @@ class Teller:
 
     def text(self, piece: str) -> None:
         """Take the next piece of the text."""
+        piece = as_unicode(piece)
         shown = self._filter.feed(piece) if self._filter else piece
         self._tell_piece(ReplyPart("text", shown))
 
     def reasoning(self, piece: str) -> None:
         """Take the next piece of the reasoning."""
-        self._tell_piece(ReplyPart("reasoning", piece))
+        self._tell_piece(ReplyPart("reasoning", as_unicode(piece)))
 
     def call(self, id: str, tool: str | None, piece: str) -> None:
         """Take the next piece of a call's arguments."""
         self._told = True
-        self._tell(ReplyPart("call", piece, id, tool))
+        self._tell(ReplyPart("call", as_unicode(piece), id, tool))
 
     def end(self, ended: str) -> None:
         """Take the end of the reply."""

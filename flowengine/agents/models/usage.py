@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
+from math import isfinite
 from typing import Any
 
 from flowengine.agents.models.port import ToolOffer, Usage
 
 _CHARACTERS_A_TOKEN = 4
 _TOKENS_AN_IMAGE = 1_000
+_MOST = 2**53
+"""Of tokens, and of dollars: what is more is no count."""
 
 
 def told_usage(told: Iterable[Any]) -> Usage | None:
     """Return what a provider said, in one piece or in several; None: it said nothing.
 
-    Each piece has the numbers so far, and some have only a part of them: so the greatest counts.
+    Each piece has the numbers so far, and some have only a part of them: so the greatest counts. A
+    piece with a number that cannot be a count says nothing.
 
     Args:
         told: The usage objects of the library, unchanged.
@@ -24,7 +28,10 @@ def told_usage(told: Iterable[Any]) -> Usage | None:
     cost = None
     for one in told:
         cost = _cost(getattr(one, "cost", None)) or cost
-        for name, number in _numbers(one):
+        numbers = [*_numbers(one)]
+        if any(not 0 <= number <= _MOST for _, number in numbers):
+            continue
+        for name, number in numbers:
             found[name] = max(found.get(name, 0), number)
     if not found.get("input_tokens") and not found.get("output_tokens"):
         return None
@@ -87,11 +94,14 @@ def _numbers(usage: Any) -> Iterable[tuple[str, int]]:
         ("output_tokens", getattr(usage, "completion_tokens", None)),
         ("reasoning_tokens", getattr(received, "reasoning_tokens", None)),
     ):
-        if isinstance(number, int) and number >= 0:
+        if isinstance(number, int):
             yield name, number
 
 
 def _cost(told: Any) -> float | None:
     if isinstance(told, Mapping):
         told = told.get("total_cost")
-    return float(told) if isinstance(told, int | float) and not isinstance(told, bool) else None
+    if isinstance(told, bool) or not isinstance(told, int | float):
+        return None
+    # One that is no amount would lift a budget: then the table of prices says what it was.
+    return float(told) if isfinite(told) and 0 <= told <= _MOST else None

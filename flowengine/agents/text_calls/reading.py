@@ -19,6 +19,7 @@ from flowengine.agents.text_calls.source import Source
 MAX_MARKS = 10_000
 """A reply with more places where a call might begin is read no further: the rest is content."""
 MAX_CALLS = 1_000
+NOT_MADE = f"The calls after the first {MAX_CALLS:,} were not made."
 MAX_FAULTS = 20
 """A reply that has so many calls, or so many faults, is not read any further."""
 
@@ -255,8 +256,7 @@ def _bound(blocks: list[_Block], tools: dict[str, Tool], ended: Ended) -> Readin
             if len(faults) == MAX_FAULTS:
                 break
             if place == MAX_CALLS:
-                message = f"The calls after the first {MAX_CALLS} were not made."
-                faults.append(Fault("unreadable", message, place=place))
+                faults.append(Fault("unreadable", NOT_MADE, place=place))
                 break
             made: Call | Fault
             if isinstance(item, RawCall):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +16,8 @@ from typing import Any, Literal
 class Answer:
     """What the server does with a request."""
 
-    pieces: tuple[bytes, ...]
+    pieces: Iterable[bytes]
+    """As many as there are, until the client closes the connection."""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     then: Literal["end", "drop", "hold"] = "end"
@@ -55,7 +56,7 @@ def serving() -> Iterator[Wire]:
 
         def give(self, answer: Answer) -> None:
             self.close_connection = True
-            if answer.then == "drop" and not answer.pieces:
+            if answer.then == "drop" and answer.pieces == ():
                 return
             self.send_response(answer.status)
             for name, value in answer.headers.items():
@@ -63,9 +64,13 @@ def serving() -> Iterator[Wire]:
             self.send_header("Transfer-Encoding", "chunked")
             self.send_header("Connection", "close")  # a client must not send another one here
             self.end_headers()
-            for piece in answer.pieces:
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-                self.wfile.flush()
+            try:
+                for piece in answer.pieces:
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                    self.wfile.flush()
+            except ConnectionError:
+                wire.closed.set()
+                return
             if answer.then == "end":
                 self.wfile.write(b"0\r\n\r\n")
             if answer.then == "hold" and self.rfile.read(1) == b"":
@@ -94,7 +99,7 @@ def failed(status: int, message: str = "no", **more: Any) -> Answer:
     )
 
 
-def replied(text: str | None = "Hello.", **more: Any) -> Answer:
+def replied(text: Any = "Hello.", **more: Any) -> Answer:
     """A reply as OpenAI gives it."""
     usage = more.pop("usage", {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12})
     message = {"role": "assistant", "content": text, **more.pop("message", {})}
