@@ -17,7 +17,7 @@ from typing import Any
 from flowengine.agents.models.wire_names import WireNames
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain, ToolError
-from flowengine.sdk.step_kind import OfferedTool
+from flowengine.sdk.offered_tools import OfferedTool
 from flowengine.validation import Validator
 
 UNUSABLE = (FlowEngineError, ValueError, RecursionError)

@@ -125,18 +125,6 @@ class Tool(TypedDict):
     of the tool names."""
 
 
-class OfferedTool(NamedTuple):
-    """A tool of a server, as it can be offered to a model."""
-
-    name: str
-    """By which it is called on the server."""
-    description: str
-    schema: Plain
-    """What the server says is the JSON Schema of its arguments: nobody has looked at it."""
-    digest: str
-    """Of all this."""
-
-
 class StepKind:
     """What an action key of a flow file does. One object per process; attempts may overlap.
 

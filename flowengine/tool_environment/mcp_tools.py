@@ -7,6 +7,7 @@ from typing import Any
 
 from flowengine.agents.server_tools import UNUSABLE, description_of, fault_of, parameters_of
 from flowengine.sdk import ToolError
+from flowengine.sdk.offered_tools import OfferedTool
 from flowengine.sdk.tool_calls import Image
 from flowengine.tool_environment.context import ToolContext
 from flowengine.tool_environment.errors import RegistrationError
@@ -36,12 +37,14 @@ class McpTool(Tool):
                 f"the tool {self.name!a:.100} of a server cannot be used: {fault_of(error)}; "
                 "make tools of the others only, or tell the server's authors"
             ) from None
+        self.digest = OfferedTool.of(listed).digest
         self.resources = {server: None}
         self.written_by = self.name
 
     async def execute(self, ctx: ToolContext, **args: Any) -> Any:
-        """Call the tool on its server."""
-        answer = await ctx.resources[self.server].async_call_tool(self.tool, args)
+        """Call the tool on its server, unless it has changed since it was listed."""
+        session = ctx.resources[self.server]
+        answer = await session.async_call_tool(self.tool, args, digest=self.digest)
         if answer.is_error:
             raise ToolError(answer.text or "the tool failed and does not say why")
         for part in answer.content:
@@ -52,6 +55,9 @@ class McpTool(Tool):
 
 def mcp_tools(server: str, listed: Iterable[Mapping[str, Any]]) -> list[McpTool]:
     """Return the tools of an MCP server, to be registered in an environment.
+
+    A tool whose description or schema the server has changed since is not called any more: make
+    tools of what it lists now, and register those.
 
     Args:
         server: Name of the managed environment of the kind `mcp`, as the environment declares it.

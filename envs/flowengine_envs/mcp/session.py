@@ -25,9 +25,9 @@ from flowengine.sdk import (
     ToolError,
 )
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
-from flowengine.sdk.step_kind import OfferedTool
+from flowengine.sdk.offered_tools import OfferedTool
 from flowengine_envs.mcp.messages import BROKEN, TOO_LARGE, brief, broken, fault, too_large
-from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList, offer
+from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError
@@ -118,7 +118,7 @@ class Session(Resource):
             LimitExceeded: It lists more than 10,000, or more than `limits.output` bytes.
             EnvironmentLost: The server is gone.
         """
-        return [offer(tool, str(tool["name"])) for tool in await self._tools.all()]
+        return [OfferedTool.of(tool) for tool in await self._tools.all()]
 
     @staticmethod
     def approved(source: str | None) -> Approved:

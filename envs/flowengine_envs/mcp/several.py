@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
-from flowengine.sdk.step_kind import OfferedTool
+from flowengine.sdk.offered_tools import OfferedTool
 from flowengine_envs.mcp.session import Session, ToolResult
 from flowengine_envs.mcp.tool_list import Approved, nearest
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.sdk import Plain, ToolChanged, ToolError
 from flowengine.sdk.environments import Request
-from flowengine.sdk.step_kind import OfferedTool
+from flowengine.sdk.offered_tools import OfferedTool
 from flowengine_envs.mcp.messages import brief, broken
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class ToolList:
             self._outdated = True
             raise
         self._compare({str(tool["name"]): _digest(tool) for tool in tools})
-        self._offered = {str(tool["name"]): offer(tool, "").digest for tool in tools}
+        self._offered = {str(tool["name"]): OfferedTool.of(tool).digest for tool in tools}
         self._texts = {str(tool["name"]): text_of(tool) for tool in tools}
         self._first = {**self._texts, **self._first}
         return tools
@@ -183,18 +183,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f"; did you mean '{close[0]}'?"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"; it has {', '.join(names[:_SHOWN])}{more}" if names else "; it has none"
-
-
-def offer(tool: Mapping[str, Plain], name: str) -> OfferedTool:
-    """Return what models can be offered of a tool.
-
-    Args:
-        tool: As its server lists it.
-        name: By which it is called.
-    """
-    about, schema = tool.get("description"), tool.get("inputSchema")
-    told = {"name": tool["name"], "description": about, "inputSchema": schema}
-    return OfferedTool(name, str(about or ""), schema, _digest(told))
 
 
 def text_of(tool: Mapping[str, Plain]) -> str:
