@@ -116,11 +116,11 @@ class Session:
             execution: Full id.
         """
         from flowengine.engines.flows import LoadedFlow
-        from flowengine.journal.encoding import unpack
+        from flowengine.journal.shapes import unpack_flow
 
         store = self.engine.store
         hash = store.execution(execution).hash
-        return LoadedFlow(unpack(store.get_flow(hash)), hash)
+        return LoadedFlow(unpack_flow(store.get_flow(hash), hash), hash)
 
 
 class NoStore(NotFound):

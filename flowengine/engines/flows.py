@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.flow.compiler import compiler
 from flowengine.flow.source_digest import source_digest
 from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.shapes import Sound
+from flowengine.journal.shapes import Sound, unpack_flow
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
@@ -184,8 +184,9 @@ def load_cached(store: Store, path: str) -> LoadedFlow:
     if found is not None:
         form, sources, warnings = found
         if all(source_digest(source) == digest for source, digest in sources):
+            compiled = unpack_flow(store.get_flow(form), form)
             with Sound(f"flow {form}"):
-                return LoadedFlow(unpack(store.get_flow(form)), form, unpack(warnings))
+                return LoadedFlow(compiled, form, unpack(warnings))
     flow, sources = _compile(path)
     store.put_flow(flow.form, pack(flow.compiled))
     sources = [(os.path.abspath(source), digest) for source, digest in sources]

@@ -42,6 +42,7 @@ _WAIT: Shape = {
     "votes?": (list, _NONE), "batch?": (str, _NONE), "attachments?": (list, _NONE),
     "due?": (int, _NONE), "on_expire?": (str, _NONE), "signals?": (list, _NONE),
 }  # fmt: skip
+_FLOW: Shape = {"id": str, "bodies": list, "steps": list, "expressions": list, "version?": str}
 _ITEMS: dict[str, type] = {
     "assignees": str, "exclude": str, "choices": dict, "votes": dict, "signals": dict,
 }  # fmt: skip
@@ -149,6 +150,13 @@ def unpack_event(packed: bytes, what: str) -> Any:
     if "evidence" in event:
         _check(event["evidence"], _EVIDENCE, what)
     return event
+
+
+def unpack_flow(packed: bytes, hash: str) -> Any:
+    """Return a compiled flow, its outermost shape checked; as `unpack_event`."""
+    flow = _unpack(packed, f"flow {hash}")
+    _check(flow, _FLOW, f"flow {hash}")
+    return flow
 
 
 def unpack_message(message: Message) -> Any:

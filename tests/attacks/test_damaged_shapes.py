@@ -236,3 +236,26 @@ def test_damage_is_told_by_the_name_of_the_record(
     told = capsys.readouterr().err
     assert f"entry {number} of execution waits is damaged: its data has the wrong shape" in told
     assert "'signal' is of type int" in told
+
+
+@pytest.mark.parametrize("part", ["steps", "bodies", "expressions", "id"])
+@pytest.mark.parametrize("words", [["resume", "waits"], ["run", "pay.yaml"]])
+def test_what_reads_only_a_flow_says_that_it_is_damaged(
+    made: Path,
+    tmp_path: Path,
+    part: str,
+    words: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(copied(made, tmp_path / "changed"))
+    store = Path(".flowengine", "flowengine.db")
+    for flow in records(store):
+        if flow.table == "flows":
+            write(store, flow, changed(flow.value, (part,), GONE))
+
+    assert main([*words, "--no-interactive"]) == 10
+
+    assert f"is damaged: its data has the wrong shape ('{part}' is missing)" in (
+        capsys.readouterr().err
+    )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from flowengine.journal.encoding import unpack
-from flowengine.journal.shapes import Sound
+from flowengine.journal.shapes import Sound, unpack_flow
 from flowengine.kernel import Graph
 
 if TYPE_CHECKING:
@@ -94,8 +93,9 @@ class LinkedFlows:
         """Return the flow of an execution that exists."""
         linked = self._flows.get(hash)
         if linked is None:
+            compiled = unpack_flow(self._store.get_flow(hash), hash)
             with Sound(f"flow {hash}"):
-                linked = LinkedFlow(unpack(self._store.get_flow(hash)), hash)
+                linked = LinkedFlow(compiled, hash)
             self._flows[hash] = linked
         return linked
 
