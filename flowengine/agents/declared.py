@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from flowengine.agents.generated_checks import GIVEN, Check
 from flowengine.agents.generated_flow import agent_flow
 from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
 from flowengine.agents.models.wire_names import clash
-from flowengine.agents.opening import VARIABLE
+from flowengine.agents.opening import VARIABLE, is_model_named
 from flowengine.agents.skill_tools import TOOLS as SKILL_TOOLS
 from flowengine.agents.skill_tools import offered, place_of, skill_tools
 from flowengine.agents.skills import skills_of
@@ -122,7 +121,7 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
     said = agent.content
     defaults = agent.home.defaults
     model = said.get("model") or defaults.get("model")
-    if model is None and not os.environ.get(VARIABLE):
+    if model is None and not is_model_named():
         hint = f"say 'model' here, 'defaults.model', the variable {VARIABLE}, or --model"
         agent.home.refuse("E408", f"no model is named for the agent {name!r}", agent.loc, hint)
     handoffs = _handoffs(agent, closure)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +20,27 @@ NO_MODEL = (
     "no model is named: say 'model' of the agent, 'defaults.model', the variable "
     f"{VARIABLE}, or --model"
 )
+
+_ANSWERS: ContextVar[str | None] = ContextVar("answers", default=None)
+
+
+@contextmanager
+def answered_by(model: str) -> Iterator[None]:
+    """Check flows as those of an execution in which one model answers for all agents.
+
+    Args:
+        model: It; the execution itself has it as a label.
+    """
+    token = _ANSWERS.set(model)
+    try:
+        yield
+    finally:
+        _ANSWERS.reset(token)
+
+
+def is_model_named() -> bool:
+    """Return whether an agent whose file names no model has one all the same."""
+    return bool(_ANSWERS.get() or os.environ.get(VARIABLE))
 
 
 async def opened(

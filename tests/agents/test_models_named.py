@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,3 +71,15 @@ def test_each_way_to_name_it_mends_that(
     code, said, messages = run(flow, *words, **variables)
 
     assert (code, said) == (0, "said: Hello!\n"), messages
+
+
+def test_the_option_names_the_model_of_one_execution_only(run: Run, tmp_path: Path) -> None:
+    """Neither what its steps run nor what this process does later is told of it."""
+    step = "{id: env, run: 'env > $FLOW_WORKDIR/told', in: host}"
+    told = FLOW.replace("steps:", f"steps:\n  - {step}")
+
+    assert run(told, "--model", MODEL)[0] == 0
+
+    assert "FLOWENGINE_MODEL=" not in (tmp_path / "told").read_text()
+    assert "FLOWENGINE_MODEL" not in os.environ
+    assert "error[E408]" in run(FLOW)[2]

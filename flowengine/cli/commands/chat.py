@@ -77,7 +77,7 @@ def run(arguments: Namespace) -> int:
         arguments.file = ASSISTANT
         model = model or os.environ.get(VARIABLE) or None  # its file names one, too
     labels = read.model_labels(model)
-    with Session(arguments, make=arguments.file) as session:
+    with read.model_named(model), Session(arguments, make=arguments.file) as session:
         from flowengine.cli.driving.chat import Chat, Talk, cost
 
         talk = Talk(session)

@@ -70,7 +70,8 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     labels = dict(arguments.label) | read.model_labels(arguments.model)
-    with Session(arguments, make=arguments.file) as session:
+    named = read.model_named(arguments.model)
+    with named, Session(arguments, make=arguments.file) as session:
         flow = load(session, arguments.file)
         inputs = read.inputs(flow.inputs, arguments.input)
         if arguments.id is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from flowengine.errors import InputError, NotFound, UsageError
@@ -60,7 +60,7 @@ def add_stay(parser: ArgumentParser) -> None:
 
 
 def add_model(parser: ArgumentParser) -> None:
-    """Add `--model`, for commands that start executions; see `model_labels`."""
+    """Add `--model`, for commands that start executions; see `model_labels`, `model_named`."""
     parser.add_argument(
         "--model",
         metavar="PROVIDER/MODEL",
@@ -72,12 +72,25 @@ def model_labels(model: str | None) -> dict[str, str]:
     """Return the labels of an execution whose agents ask the model of `--model`.
 
     Args:
-        model: What was given; None: nothing. The check of a file asks for one, so it is told, too.
+        model: What was given; None: nothing.
+    """
+    return {} if model is None else {"model": model}
+
+
+@contextmanager
+def model_named(model: str | None) -> Iterator[None]:
+    """Tell the check of files, which asks for a model, that `--model` names one.
+
+    Args:
+        model: As for `model_labels`.
     """
     if model is None:
-        return {}
-    os.environ.setdefault("FLOWENGINE_MODEL", model)
-    return {"model": model}
+        yield
+        return
+    from flowengine.agents.opening import answered_by
+
+    with answered_by(model):
+        yield
 
 
 def assignment(text: str) -> tuple[str, str]:
