@@ -345,7 +345,7 @@ steps:
 
 
 def test_every_word_of_a_step_is_an_argument() -> None:
-    kinds = {"python", "http", "run", "agent", "action"}
+    kinds = {"python", "http", "web_search", "run", "agent", "action"}
     words = {word.rstrip("_") for word in Words.__annotations__} - kinds
     of_the_language = {*Step.fields_by_key(), "detach", "environments"}
 

@@ -79,7 +79,7 @@ def test_all_faults_are_told_at_once_with_the_nearest_right_name(
     ("spec", "place", "message"),
     [
         ({"kind": "toi"}, "kind", "there is no kind 'toi'; did you mean 'toy'?"),
-        ({"kind": "search"}, "kind", "search needs no environment: use the tool for it"),
+        ({"kind": "search"}, "kind", "search needs no environment: use a tool, 'web_search'"),
         ({}, "kind", "is missing"),
         ({"kind": 7}, "kind", "must be text"),
         ([], "", "must be a mapping such as {'kind': 'python'}"),

@@ -34,7 +34,9 @@ _NO_SCHEMA = re.compile(
     r"response_(?:format|schema|json_schema)|json_schema|structured output|grammar", re.IGNORECASE
 )
 _NO_CREDENTIALS = re.compile(
-    r"\bmissing (?:\S+ )?(?:credentials|api[ _]key)|\bunable to locate credentials", re.IGNORECASE
+    r"\bmissing (?:\S+ )?(?:credentials|api[ _]key)|\bunable to locate credentials"
+    r"|\b(?-i:[A-Z][A-Z0-9_]+) is not set\b",
+    re.IGNORECASE,
 )
 """What is said before anything was sent; LiteLLM may take it for a fault of the server."""
 _SECRET_NAME = re.compile(r"key|token|secret|password|credential|authorization", re.IGNORECASE)

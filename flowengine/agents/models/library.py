@@ -64,7 +64,7 @@ def load() -> Any:
                     litellm = import_module("litellm")
             except ImportError as error:
                 raise ModelError(
-                    f"models of providers need litellm, and it cannot be imported: {error}. "
+                    f"models and search services need litellm, and it cannot be imported: {error}. "
                     'Install it: pip install "flowengine[agents]"',
                     retryable=False,
                 ) from None

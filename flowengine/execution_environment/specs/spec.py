@@ -228,7 +228,7 @@ def _provider(kind: Any, faults: list[Fault]) -> Provider[Any] | None:
     if not isinstance(kind, str):
         return None  # already reported
     if kind not in providers.kinds():
-        hint = "search needs no environment: use the tool for it" if kind == "search" else None
+        hint = "search needs no environment: use a tool, 'web_search'" if kind == "search" else None
         faults.append(
             Fault("kind", hint or f"there is no kind '{kind}'{nearest(kind, providers.kinds())}")
         )

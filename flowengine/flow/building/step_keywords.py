@@ -51,6 +51,7 @@ class Words(Modifiers, total=False):
     call: Function
     python: Function | Spec
     http: str | Spec
+    web_search: str | Spec
     run: str | Spec
     agent: str | Spec
     flow: str | FlowHandle

@@ -314,10 +314,7 @@ class Environments:
         if model.kind not in kinds:
             hint = did_you_mean(model.kind, kinds) or f"known are {', '.join(kinds)}"
             if model.kind == "search":
-                hint = (
-                    "search needs no environment: declare a tool, such as 'http' of a search "
-                    "service, or its MCP server"
-                )
+                hint = "search needs no environment: declare a tool, 'web_search: {provider: …}'"
             self.report.at("E401", f"there is no kind of environment {model.kind!r}", loc, hint)
             return None
         try:

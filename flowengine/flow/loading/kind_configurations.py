@@ -105,12 +105,14 @@ def _problems(
         for key in (one for one in names if not good(one)):
             yield SchemaProblem((*place, key), "E103", f"{key!r} cannot be a name here", key=True)
     else:
-        example = _example(owner) if isinstance(kind, OF_TEXT) else None
-        yield SchemaProblem(place, "E103", _message(kind, error.instance, owner), example)
+        fitting = _fitting(error.instance, owner) if isinstance(kind, OF_TEXT) else None
+        yield SchemaProblem(place, "E103", _message(kind, error.instance, owner), fitting)
 
 
-def _example(owner: dict[str, Any]) -> str | None:
-    """Return a hint that shows a text that fits; None if the schema has no example."""
+def _fitting(value: Any, owner: dict[str, Any]) -> str | None:
+    """Return a hint that shows a text that fits: one that is near, else one of the examples."""
+    if near := did_you_mean(str(value), [str(one) for one in owner.get("enum", ())]):
+        return near
     example = next(iter(owner.get("examples", ())), None)
     return f"for example {example!r}" if isinstance(example, str) else None
 
@@ -143,7 +145,11 @@ def _message(kind: Any, value: Any, owner: dict[str, Any]) -> str:
     if isinstance(kind, ValidationErrorKind.Type):
         expected = " or ".join(_TYPES[one] for one in kind.types)
     elif isinstance(kind, ValidationErrorKind.Enum):
-        expected = " or ".join(repr(one) for one in owner["enum"])
+        expected = listed(owner["enum"])
+    elif isinstance(kind, ValidationErrorKind.Minimum):
+        expected = f"at least {owner['minimum']}"
+    elif isinstance(kind, ValidationErrorKind.Maximum):
+        expected = f"at most {owner['maximum']}"
     else:
         meant = str(owner.get("description", "")).rstrip(".")
         return f"{shown(value)} does not fit here" + (f": {meant}" if meant else "")

@@ -77,7 +77,7 @@ class Budget(Part):
 
     tool_calls: Positive | None = Field(
         default=None,
-        description="How often `call`, `python`, `http` and `run` may run, each attempt.",
+        description="How often steps may call tools or run programs, each attempt.",
         examples=[300],
     )
     wall_time: PositiveDuration | None = Field(

@@ -71,6 +71,8 @@ _STEP = {
              "in"),
     **_words("always ensure cleanup", "write 'finally: [steps]' on a group or the flow", "finally"),
     **_words("request rest api", "write 'http: {url: …}'", "http"),
+    **_words("search websearch google_search tavily_search", "write 'web_search: {provider: …}'",
+             "web_search"),
 }  # fmt: skip
 _FLOW = {
     **_words("name", "write 'id'; 'title' is for people", "id"),

@@ -118,5 +118,5 @@ except ModelError as error:
 
     done = run(program, tmp_path)
 
-    assert done.stdout.startswith("False models of providers need litellm"), done.stderr
+    assert done.stdout.startswith("False models and search services need litellm"), done.stderr
     assert done.stdout.endswith('Install it: pip install "flowengine[agents]"\n')

@@ -1,0 +1,216 @@
+"""`web_search`: asks a search service for pages.
+
+litellm knows the interfaces of the usual services. A key that the flow does not give is taken from
+the environment variable in which the service's own documentation has it, such as `TAVILY_API_KEY`;
+proxies from the usual variables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from flowengine.sdk import (
+    CallSignature,
+    Plain,
+    StepContext,
+    StepError,
+    StepKind,
+    Synonym,
+    ToolError,
+)
+from flowengine_nodes.tool_schemas import TEXT, listed, record
+
+PROVIDERS = (
+    *("agentcore", "apiserpent", "bing_grounding", "brave", "dataforseo", "duckduckgo", "exa_ai"),
+    *("fastcrw", "firecrawl", "google_pse", "linkup", "nimble", "parallel_ai", "perplexity"),
+    *("searchapi", "searxng", "serper", "tavily", "tinyfish", "you_com"),
+)
+"""The services that litellm knows; it loads too slowly to be asked while a flow is checked."""
+SECONDS = 60.0
+"""Without an answer, if the step does not say its own `timeout`."""
+RESULTS = 10
+LONGEST = 2_000
+"""Characters of an excerpt: more is a page, which `std.visit_page` reads."""
+_LONGEST_LINE = 500
+_OURS = (
+    *("query", "search_provider", "max_results", "search_domain_filter", "country", "api_key"),
+    *("api_base", "timeout", "extra_headers"),
+)
+_PAGE = record({"title": TEXT, "url": TEXT, "snippet": TEXT, "date": {"type": ["string", "null"]}})
+_ARGS = record(
+    {
+        "query": {**TEXT, "minLength": 1, "description": "What to search for."},
+        "domains": {
+            **listed(TEXT),
+            "description": "Search only these domains; default: all.",
+        },
+    },
+    ["query"],
+)
+
+
+class WebSearch(StepKind):
+    """Returns `{results: [{title, url, snippet, date}, …]}`, the best first."""
+
+    effect = "idempotent"
+    foreign = True
+    constants = ("provider",)
+    secrets = ("api_key",)
+    takes_arguments = True
+    synonyms = (
+        Synonym("backend engine service", "write 'provider: tavily'", "provider"),
+        Synonym("region locale language", "write 'country: DE'", "country"),
+        Synonym("api_base base_url endpoint", "write 'url: …'", "url"),
+        Synonym("limit count num_results top_k", "write 'max_results: 5'", "max_results"),
+        Synonym("key token apikey", "write 'api_key: ${{ secrets.… }}'", "api_key"),
+    )
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of what stands behind `web_search`."""
+        return {
+            "type": "object",
+            "x-main": "provider",
+            "properties": {
+                "provider": {
+                    "enum": [*PROVIDERS],
+                    "description": "The service that is asked.",
+                    "examples": ["tavily"],
+                },
+                "api_key": {
+                    **TEXT,
+                    "description": "The key of the service; default: its environment variable, "
+                    "such as TAVILY_API_KEY.",
+                    "examples": ["${{ secrets.SEARCH_KEY }}"],
+                },
+                "url": {
+                    **TEXT,
+                    "description": "The address of the service, such as that of a SearXNG of your "
+                    "own; default: where the provider has it.",
+                    "examples": ["http://localhost:8080"],
+                },
+                "country": {
+                    **TEXT,
+                    "description": "Prefer pages for this country, by its code of two letters.",
+                    "pattern": "^[A-Za-z]{2}$",
+                    "examples": ["DE"],
+                },
+                "max_results": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 20,
+                    "default": RESULTS,
+                    "description": "How many pages at most.",
+                    "examples": [5],
+                },
+                "options": {
+                    "type": "object",
+                    "description": "More that the service takes, as its documentation has it.",
+                    "propertyNames": {"not": {"enum": [*_OURS]}},
+                    "default": {},
+                    "examples": [{"topic": "news"}],
+                },
+            },
+            "required": ["provider"],
+            "additionalProperties": False,
+        }
+
+    @classmethod
+    def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
+        """Return what a search takes and gives."""
+        return CallSignature(
+            _ARGS,
+            record({"results": listed(_PAGE)}),
+            description="Search the web. Returns titles, addresses and excerpts of pages.",
+        )
+
+    @classmethod
+    def label(cls, task: Mapping[str, Plain]) -> str:
+        """Return the service."""
+        return str(task.get("provider", ""))
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        """Search and return what was found.
+
+        Args:
+            task: `provider`.
+            input: `args`, and what the flow fixes of them; in `configuration`, all else.
+
+        Returns:
+            `{results: [{title, url, snippet, date}, …]}`.
+
+        Raises:
+            ToolError: The service is unknown, refuses, or did not answer as it should.
+            Timeout: It did not answer in time.
+        """
+        from flowengine.agents.models.failures import as_ours
+        from flowengine.agents.models.library import library
+        from flowengine.sdk.background import background
+
+        provider, settings = str(task["provider"]), input.get("configuration", {})
+        asked = _request(provider, {**input["args"], **input.get("bind", {})}, settings)
+        try:
+            litellm = await library()
+            # Its connections belong to the loop in which they were opened, and outlive this step.
+            found = await background().wait(_asked(litellm, asked, timed=context.timed))
+        except StepError as error:
+            raise _as_of_a_tool(error) from None
+        except Exception as error:
+            failure = as_ours(error, provider, settings)
+            raise _as_of_a_tool(failure) from failure.__cause__
+        return {"results": [_page(one) for one in found.results[: asked["max_results"]]]}
+
+
+def _request(provider: str, args: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the library is called with."""
+    asked = {
+        **settings.get("options", {}),
+        "query": args["query"],
+        "search_provider": provider,
+        "max_results": settings.get("max_results", RESULTS),
+        "search_domain_filter": args.get("domains") or None,
+        "country": settings.get("country"),
+        "api_key": settings.get("api_key"),
+        "api_base": settings.get("url"),
+        "num_retries": 0,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+async def _asked(litellm: Any, asked: Mapping[str, Any], *, timed: bool) -> Any:
+    async with asyncio.timeout(None if timed else SECONDS):
+        return await litellm.asearch(**asked)
+
+
+def _as_of_a_tool(failure: StepError) -> StepError:
+    """Return a failure of a model's provider as one of a service that is none."""
+    from flowengine.agents.models.errors import ModelError
+
+    if not isinstance(failure, ModelError):
+        return failure
+    return ToolError(
+        failure.message,
+        data=failure.data,
+        retryable=failure.retryable,
+        retry_after=failure.retry_after,
+    )
+
+
+def _page(found: Any) -> dict[str, Plain]:
+    """Return a page that was found, each text no longer than it has to be."""
+    date = found.date
+    return {
+        "title": _cut(found.title, _LONGEST_LINE),
+        "url": _cut(found.url, LONGEST),
+        "snippet": _cut(found.snippet, LONGEST),
+        "date": None if date is None else _cut(date, _LONGEST_LINE),
+    }
+
+
+def _cut(text: Any, limit: int) -> str:
+    text = str(text or "")
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
