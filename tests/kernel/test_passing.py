@@ -200,6 +200,18 @@ def test_written_flows(body: str, straight: bool) -> None:
     assert (passed > 0) == straight
 
 
+@pytest.mark.parametrize("most", [2, 3, 4])
+def test_the_limit_of_steps_is_that_of_the_long_way(most: int) -> None:
+    text = f"flowengine: 1\nid: it\nlimits: {{steps: {most}}}\nsteps: {CHAIN}\n"
+    flow = compile_text(text).flow
+    graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
+    played = Simulator(graph, {step["id"]: lambda _run: 1 for step in flow["steps"]}).start()
+    played.run()
+
+    assert compared(graph, played.journal) > 0
+    assert played.status == ("failed" if most < 3 else "succeeded")
+
+
 ROUND = "id: a, call: std.print"
 SET = "set: {x: '${{ state.x + 1 }}'}"
 GIVEN = "with: {text: '${{ string(state.x) }}'}"

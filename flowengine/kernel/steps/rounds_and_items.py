@@ -103,7 +103,6 @@ def _go_on(
     assert node.loop is not None
     unit["last"] = output
     unit["tries"] = 0
-    names.extra = {"output": output, "outcome": "ok"}
     try:
         is_last = unit["round"] >= unit["max"] or holds(names, node.loop["until"])
     except EvaluationError:
