@@ -74,17 +74,17 @@ def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
 
 
 def test_what_was_undone_is_tried_again_in_a_fork(flowengine: CommandLine) -> None:
-    """It cannot be retried; the command that is proposed starts where it failed."""
+    """It cannot be retried; the command that is proposed starts at the first that was undone."""
     flowengine.write("bank.py", BANK.replace("raise", "if not Path('open').exists(): raise"))
     saga = [
         line for line in SAGA.splitlines(True) if "id: two" not in line and "id: th" not in line
     ]
     ran = flowengine("run", flowengine.write("saga.yaml", "".join(saga)), "--id", "first", code=1)
-    command = "flowengine fork first --at refused"
+    command = "flowengine fork first --at one"
     assert f"try again   {command}\n" in ran.err
     assert flowengine("--json", "show", "first").json()["command"] == command
     assert command in flowengine("why", "first").out
     assert command in flowengine("retry", "first", code=7).err
 
     flowengine.write("open", "")
-    flowengine("fork", "first", "--at", "refused", "--id", "second")
+    flowengine("fork", "first", "--at", "one", "--id", "second")

@@ -346,11 +346,67 @@ steps:
     with pytest.raises(Conflict, match="was compensated before") as refused:
         engine.retry("it")
     assert refused.value.hint is not None
-    assert refused.value.hint.endswith("flowengine fork it --at no")
-    forked = engine.fork("it", at="no")
+    assert refused.value.hint.endswith("flowengine fork it --at pay")
+    forked = engine.fork("it", at="pay")
     assert forked.error is not None
     assert forked.error["type"] == "Nope"
-    assert calls(tmp_path) == ["pay", "pay/compensate", "pay/compensate"]
+    assert calls(tmp_path) == ["pay", "pay/compensate"] * 2
+
+
+UNDONE = """
+tools: {undo: {python: "effects:act"}}
+on_error: compensate
+steps:
+  - {id: before, python: "effects:act"}
+"""
+NO = """
+  - {id: no, fail: {type: Nope, message: no}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "first"),
+    [
+        ("""
+  - id: both
+    parallel:
+      - {id: a, python: "effects:act", compensate: {call: undo}}
+      - {id: b, python: "effects:act", compensate: {call: undo}}
+  - {id: c, python: "effects:act", compensate: {call: undo}}""", "both"),
+        ("""
+  - id: m
+    map: {over: [x, y]}
+    python: "effects:act"
+    compensate: {call: undo}""", "m"),
+        ("""
+  - id: rounds
+    loop: {until: "${{ round.number == 2 }}", max: 3}
+    group:
+      - {id: a, python: "effects:act", compensate: {call: undo}}""", "rounds"),
+        ("""
+  - id: g
+    group:
+      - {id: a, python: "effects:act"}
+      - {id: b, python: "effects:act"}
+    compensate: {call: undo}
+  - {id: c, python: "effects:act", compensate: {call: undo}}""", "g"),
+        ("""
+  - {id: planned, output: R1, compensate: {call: undo}}
+  - {id: c, python: "effects:act", compensate: {call: undo}}""", "planned"),
+    ],
+    ids=["parallel", "map", "rounds", "group", "no attempt"],
+)  # fmt: skip
+def test_the_fork_that_is_proposed_keeps_nothing_that_was_undone(
+    engine: Engine, tmp_path: Path, steps: str, first: str
+) -> None:
+    engine.run(world.make(tmp_path, UNDONE + steps + NO), id="it")
+    once = calls(tmp_path)
+    done = {address for address in once if not address.endswith("/compensate")}
+
+    assert engine.show("it")["command"] == f"flowengine fork it --at {first}"
+    engine.fork("it", at=first)
+
+    assert done - set(calls(tmp_path)[len(once) :]) == {"before"}
 
 
 ENDED = """

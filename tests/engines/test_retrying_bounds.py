@@ -102,7 +102,7 @@ steps:
     engine.run(world.make(tmp_path, flow), id="it")
     clock.time += MINUTE
     assert error_of(engine.resume("it")) == "LimitExceeded"
-    assert engine.show("it")["command"] == "flowengine fork it --at beside"
+    assert engine.show("it")["command"] == "flowengine fork it --at pay"
     clock.time += 60 * MINUTE
     assert engine.fork("it", at=at, id="new").status == "waiting"
     clock.time += MINUTE - 1000

@@ -22,7 +22,7 @@ def command(
     """Return the command line that tries again what failed in an execution.
 
     What was not undone is undone in a fork. An execution that was compensated cannot be retried,
-    so a fork starts where it failed. Anything else is retried.
+    so a fork starts at the first step that was undone. Anything else is retried.
 
     Args:
         execution: Full id of a failed execution.

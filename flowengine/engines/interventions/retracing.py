@@ -15,7 +15,7 @@ from flowengine.engines.interventions.counterparts import About, about, counterp
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel import ENDED, advance, new_state
 from flowengine.kernel.causes import Blame, Place
-from flowengine.kernel.commands import Command, Run, Stop
+from flowengine.kernel.commands import Command, Observation, Run, Stop
 from flowengine.kernel.moving.obstacles import obstacles
 from flowengine.kernel.view import View, overdue
 
@@ -49,8 +49,8 @@ class Past(NamedTuple):
     failures: list[Failure]
     ran: dict[tuple[int, int], str]
     """Unit and attempt of all that ran → address."""
-    undone: list[int]
-    """Events after which something was being undone."""
+    undone: list[tuple[int, set[str]]]
+    """Events after which steps were being undone, with their addresses."""
 
 
 class Held(NamedTuple):
@@ -100,19 +100,33 @@ def retrace(
             dropped = {ended} if own else dropped
     back = min(ended, *(one.number for one in failures))
     where = step or failures[0].address
-    if any(number >= back for number in past.undone):
-        where = where or _last_at_work(flows, form, past.events[:back])
-        raise Conflict("it was compensated before it failed", hint=where)
+    if undone := [addresses for number, addresses in past.undone if number >= back]:
+        first = _first_begun(flows, form, past.events, set().union({where}, *undone))
+        raise Conflict("it was compensated before it failed", hint=first)
     if unit is not None and any(event["type"] == "upgraded" for event in past.events[back:]):
         raise Conflict("it was upgraded to another version of its flow after that", hint=where)
     return _hold(flows, form, past, failures, back, unit, dropped, where)
 
 
-def _last_at_work(flows: LinkedFlows, form: str, events: list[Any]) -> str:
-    """Return the address of the step that was the last to begin of those at work after events."""
-    view = View(*replayed(flows, form, events))
-    units = view.state["units"]
-    return view.address(units[max(units)]) if units else ""
+def _first_begun(flows: LinkedFlows, form: str, events: list[Any], addresses: set[str]) -> str:
+    """Return where the first of these steps began: a fork there has no result that was undone.
+
+    That is the step itself, or what began together with it around it: a fork inside of that would
+    cut off what began beside the step.
+    """
+    state, graph, seen = new_state(), flows.by_hash(form).graph, list[Observation]()
+    before: set[str] = set()
+    for event in events:
+        graph = apply(flows, graph, state, event, seen)
+        view = View(graph, state)
+        acts = [view.step_address(act) for act in state["acts"].values()]
+        begun = [*(one.address for one in seen), *acts]
+        if first := next((address for address in begun if address in addresses), ""):
+            around = (one for one in begun if one not in before and within(first, one))
+            return min(around, key=len, default=first)
+        before = set(acts)
+        seen.clear()
+    return ""
 
 
 def event_of(held: Held, now: int, last: int, by: str) -> Any:
@@ -166,10 +180,21 @@ def look_back(flows: LinkedFlows, form: str, events: list[Any]) -> Past:
             note_runs(past.ran, advance(graph, state, event, None, blame))
         root = root or next(iter(state["scopes"]), 0)
         if state["undos"]:
-            past.undone.append(number)
+            past.undone.append((number, _being_undone(state)))
     for place in blame.raised(("scope", root)):
         past.failures.append(Failure(place, *blame.seen(place)))
     return past
+
+
+def _being_undone(state: State) -> set[str]:
+    """Return the addresses of the steps that are being undone, or are about to be."""
+    found: set[str] = set()
+    for undo in state["undos"].values():
+        found |= {state["cuts"][number]["address"] for number in undo["cut"]}
+        found |= {done["address"] for done in undo["todo"]}
+        if "current" in undo:
+            found.add(undo["current"]["address"])
+    return found
 
 
 def note_runs(ran: dict[tuple[int, int], str], commands: Iterable[Command]) -> None:
