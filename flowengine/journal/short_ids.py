@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from flowengine.errors import NotFound, UsageError
 
@@ -31,7 +31,14 @@ def shortest(full: str, others: Iterable[str], least: int) -> str:
     return full[:length]
 
 
-def the_one(beginning: str, found: Sequence[str], noun: str, store: str) -> str:
+EXECUTION = "execution"
+WAIT = "approval or wait"
+_COMMANDS = {EXECUTION: "flowengine show", WAIT: "flowengine approvals show"}
+
+
+def the_one(
+    beginning: str, found: Sequence[str], noun: str, store: str, hint: str | None = None
+) -> str:
     """Return the one id that somebody means by its beginning.
 
     Args:
@@ -39,6 +46,7 @@ def the_one(beginning: str, found: Sequence[str], noun: str, store: str) -> str:
         found: The ids with this prefix, in order; the first few are enough.
         noun: What the ids name, for errors.
         store: Where it was looked for, for errors.
+        hint: For the error if there is none.
 
     Returns:
         The id: the only one, or the one that was given in full.
@@ -50,6 +58,29 @@ def the_one(beginning: str, found: Sequence[str], noun: str, store: str) -> str:
     if beginning in found or (beginning and len(found) == 1):
         return found[0]
     if not found or not beginning:
-        raise NotFound(f"there is no {noun} {beginning!r} in {store}")
+        raise NotFound(f"there is no {noun} {beginning!r} in {store}", hint=hint)
     some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
     raise UsageError(f"{beginning!r} is a prefix of several ids: {some}", hint="give more of it")
+
+
+def the_one_of(noun: str, beginning: str, ids: Callable[[str], Sequence[str]], store: str) -> str:
+    """Return the one execution or wait that somebody means; an id of the other kind is told.
+
+    Args:
+        noun: `EXECUTION` or `WAIT`.
+        beginning: What was given.
+        ids: Returns the ids of a kind that begin so.
+        store: Where it was looked for, for errors.
+
+    Returns:
+        As `the_one`.
+
+    Raises:
+        NotFound: No id of this kind has this prefix.
+        UsageError: Several do.
+    """
+    found, hint = ids(noun), None
+    other = WAIT if noun == EXECUTION else EXECUTION
+    if beginning and not found and len(ids(other)) == 1:
+        hint = f"it is the id of an {other}: {_COMMANDS[other]} {beginning}"
+    return the_one(beginning, found, noun, store, hint)

@@ -15,6 +15,7 @@ from tests.cli.conftest import CommandLine
 HELLO = (
     "flowengine: 1\nid: hello\nsteps: [{id: a, output: 1}]\noutputs: {a: '${{ steps.a.output }}'}\n"
 )
+ASK = "flowengine: 1\nid: ask\nsteps: [{id: ask, approval: 'Go on?'}]\n"
 
 
 @pytest.fixture
@@ -171,3 +172,23 @@ def test_messages_about_what_is_in_a_store_name_it(flowengine: CommandLine, belo
     assert flowengine("graph", "none.yaml", code=9).err == (
         f"error: there is no file none.yaml, and there is no execution 'none.yaml' in {store}\n"
     )
+
+
+def test_ids_of_executions_and_approvals_that_were_mixed_up_are_recognized(
+    flowengine: CommandLine, tmp_path: Path
+) -> None:
+    flowengine("run", flowengine.write("ask.yaml", ASK), "--id", "first", code=4)
+    [wait] = [one["id"] for one in flowengine("--json", "approvals", "list").json()]
+    store = tmp_path / ".flowengine"
+
+    for command in ("show", "why", "resume", "retry", "cancel"):
+        assert flowengine(command, wait[:6], code=9).err == (
+            f"error: there is no execution '{wait[:6]}' in {store}\n"
+            f"  it is the id of an approval or wait: flowengine approvals show {wait[:6]}\n"
+        )
+    for words in (["approve"], ["approvals", "show"], ["approvals", "claim"]):
+        assert flowengine(*words, "fir", code=9).err == (
+            f"error: there is no approval or wait 'fir' in {store}\n"
+            "  it is the id of an execution: flowengine show fir\n"
+        )
+    assert flowengine("show", "", code=9).err == f"error: there is no execution '' in {store}\n"

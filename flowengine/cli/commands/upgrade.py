@@ -43,6 +43,7 @@ def configure(parser: ArgumentParser) -> None:
         "executions",
         metavar="ID",
         nargs="*",
+        default=[],
         help="only these; default: all open ones of the flow that run another version of it",
     )
     parser.add_argument("--check", action="store_true", help="only show what would happen to each")

@@ -50,7 +50,14 @@ from flowengine.journal.records import (
     WaitPage,
 )
 from flowengine.journal.refusals import check_statuses, ended, not_free
-from flowengine.journal.short_ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
+from flowengine.journal.short_ids import (
+    EXECUTION,
+    SHORT_EXECUTION,
+    SHORT_WAIT,
+    WAIT,
+    shortest,
+    the_one_of,
+)
 from flowengine.journal.store import Store
 from flowengine.kernel.notation.ids import wait_id
 
@@ -516,12 +523,16 @@ class MemoryStore(Store):
         return WaitPage(*_page(placed, after, limit))
 
     def find_execution(self, beginning: str) -> str:
-        found = _that_begin(beginning, self._journals)
-        return the_one(beginning, found, "execution", self.location)
+        return self._find_beginning(EXECUTION, beginning)
 
     def find_wait(self, beginning: str) -> str:
-        found = _that_begin(beginning, self._waits)
-        return the_one(beginning, found, "approval or wait", self.location)
+        return self._find_beginning(WAIT, beginning)
+
+    def _find_beginning(self, noun: str, beginning: str) -> str:
+        def ids(noun: str) -> list[str]:
+            return _that_begin(beginning, self._journals if noun == EXECUTION else self._waits)
+
+        return the_one_of(noun, beginning, ids, self.location)
 
     def short_execution(self, id: str) -> str:
         return shortest(id, [other for other in self._journals if other != id], SHORT_EXECUTION)

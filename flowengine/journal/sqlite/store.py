@@ -35,7 +35,14 @@ from flowengine.journal.records import (
 )
 from flowengine.journal.refusals import ended
 from flowengine.journal.shapes import DAMAGE_HINT, Sound
-from flowengine.journal.short_ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
+from flowengine.journal.short_ids import (
+    EXECUTION,
+    SHORT_EXECUTION,
+    SHORT_WAIT,
+    WAIT,
+    shortest,
+    the_one_of,
+)
 from flowengine.journal.sqlite import grants, queries
 from flowengine.journal.sqlite.appends import create_waiting, find_number, lease_lost, write
 from flowengine.journal.sqlite.database import ERRORS, Database
@@ -414,17 +421,22 @@ class SqliteStore(Store):
             return pages.waits(connection, filter, after, limit)
 
     def find_execution(self, beginning: str) -> str:
-        return self._find_beginning("executions", "execution", beginning)
+        return self._find_beginning(EXECUTION, beginning)
 
     def find_wait(self, beginning: str) -> str:
-        return self._find_beginning("waits", "approval or wait", beginning)
+        return self._find_beginning(WAIT, beginning)
 
-    def _find_beginning(self, table: str, noun: str, beginning: str) -> str:
+    def _find_beginning(self, noun: str, beginning: str) -> str:
         """Return the only id with this prefix."""
-        query = queries.BEGINNING_SO.format(table=table)
-        with self._database.reading() as connection:
-            rows = connection.execute(query, (beginning, beginning + "\U0010ffff")).fetchall()
-        return the_one(beginning, [id for (id,) in rows], noun, os.path.dirname(self.location))
+
+        def ids(noun: str) -> list[str]:
+            table = "executions" if noun == EXECUTION else "waits"
+            query = queries.BEGINNING_SO.format(table=table)
+            with self._database.reading() as connection:
+                rows = connection.execute(query, (beginning, beginning + "\U0010ffff")).fetchall()
+            return [id for (id,) in rows]
+
+        return the_one_of(noun, beginning, ids, os.path.dirname(self.location))
 
     def short_execution(self, id: str) -> str:
         return self._shorten("executions", id, SHORT_EXECUTION)
