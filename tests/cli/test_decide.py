@@ -469,3 +469,29 @@ def test_all_takes_questions_too(flowengine: CommandLine) -> None:
     )
     assert "failed" in flowengine(*words, "fail", code=1).err
     assert "nothing was decided" in flowengine(*words, "fail", code=9).err
+
+
+def test_what_nobody_decides_on_says_what_it_waits_for(flowengine: CommandLine) -> None:
+    flow = """\
+flowengine: 1
+id: three
+state: {open: {type: boolean, default: false}}
+signals: {go: {}}
+steps:
+  - parallel:
+      - {id: a, wait: 1d}
+      - {id: b, wait: {signal: go}}
+      - {id: c, wait: {when: "${{ state.open }}"}}
+    id: all
+"""
+    flowengine("run", flowengine.write("three.yaml", flow), code=4)
+    waits = flowengine("--json", "show").json()["waits"]
+    ends = {"timer": "time", "signal": "a message", "state": "a value in the state"}
+    assert sorted(one["kind"] for one in waits) == sorted(ends)
+
+    for wait in waits:
+        for words in (["approve"], ["reject"], ["approvals", "decide", "--choice", "yes"]):
+            assert flowengine(*words, wait["id"], code=7).err == (
+                f"error: {wait['id'][:4]} waits for {ends[wait['kind']]}; nobody decides on it\n"
+                f"  see what ends it: flowengine approvals show {wait['id']}\n"
+            )

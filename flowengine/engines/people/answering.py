@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.people.approval_ownership import hand
-from flowengine.engines.people.approvals import Answer, decide
+from flowengine.engines.people.approvals import Answer, check_decidable, decide
 from flowengine.engines.people.waits import stored_wait_view, wait_of
 from flowengine.engines.running.flow_grants import answer_open
 from flowengine.errors import Conflict, InputError, NotAllowed, UsageError
@@ -84,8 +84,11 @@ def choice_of(host: Host, wait: str, counts_as: str) -> str:
 
     Raises:
         InputError: There is none, or there are several.
+        Conflict: Nobody decides on such a wait.
     """
-    choices = wait_of(host, wait).get("choices", [])
+    view = wait_of(host, wait)
+    check_decidable(wait, view["kind"])
+    choices = view.get("choices", [])
     found: list[str] = [c["id"] for c in choices if c.get("counts_as") == counts_as]
     if len(found) == 1:
         return found[0]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 DECIDABLE = ("approval", "ask", "question")
 """Kinds of waits that are decided on; messages and time end the others."""
+_OTHERS = {"timer": "time", "signal": "a message", "state": "a value in the state"}
 MAX_FILES = 10
 MAX_FILE_BYTES = 20 * 1024 * 1024
 _SIGNATURES = {
@@ -64,6 +65,19 @@ class Answer(NamedTuple):
     images: Sequence[str | os.PathLike[str] | bytes] = ()
 
 
+def check_decidable(id: str, kind: str) -> None:
+    """Check that a wait is one that people decide on.
+
+    Raises:
+        Conflict: It is not.
+    """
+    if kind not in DECIDABLE:
+        raise Conflict(
+            f"{id} waits for {_OTHERS[kind]}; nobody decides on it",
+            hint=f"see what ends it: flowengine approvals show {id}",
+        )
+
+
 def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) -> Decision:
     """Decide on a wait: the one function through which every decision comes.
 
@@ -82,8 +96,7 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
             whether or not somebody has noticed yet.
     """
     wait = standing(store, id)
-    if wait.record["kind"] not in DECIDABLE:
-        raise Conflict(f"{id} waits for a {wait.record['kind']}, which nobody decides")
+    check_decidable(id, wait.record["kind"])
     files = check_files(answer.attach)
     if not wait.open:
         return _settled(wait, answer, files)
