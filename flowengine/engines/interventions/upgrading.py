@@ -110,6 +110,8 @@ class Upgrading:
             epoch = host.keeper.acquire(record.id)
         except Conflict:
             info = self.look(record)
+            if info["verdict"] == "continues":  # who held it let go this moment
+                info["verdict"] = "held"
             return info, None
         execution = host.execution(record.id, host.flows.by_hash(record.hash), epoch)
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.runtime_resources import check_names
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 SYNC_SECONDS = 0.1
 """How long an execution is driven without an event loop before other processes are listened to."""
+LOOK_SECONDS = 0.005
+"""How often it is looked whether an execution is free that nobody drives although it is held."""
+LOOKS = 200
+AT_REST = ("waiting", "stalled")
 
 
 class Driving:
@@ -41,6 +45,8 @@ class Driving:
         self._host = host
         self._local: Local | None = None
         self._sent_out = False
+        self._noting: dict[str, int] = {}
+        """Executions that are held only to journal something → the thread that does."""
 
     async def close(self) -> None:
         """Stop what is driven on the event loop; all executions are saved."""
@@ -151,20 +157,47 @@ class Driving:
         Returns:
             The state of the execution; None: it is not driven here.
         """
-        with suppress(Conflict):
-            return self.drive(self.loaded(execution)) if resume else None
+        for _ in range(LOOKS if resume else 0):
+            try:
+                return self.drive(self.loaded(execution))
+            except Conflict as held:
+                if not self._lets_go(execution, held):
+                    break
+            sleep(LOOK_SECONDS)
         return None
 
     async def go_on_async(self, execution: str, *, resume: bool = True) -> Result | None:
         """Like `go_on`; an execution that is driven here takes it and is not waited for."""
+        import asyncio
+
         if self._taken_here(execution):
             return None
-        with suppress(Conflict):
-            return await self.drive_async(self.loaded(execution)) if resume else None
+        for _ in range(LOOKS if resume else 0):
+            try:
+                return await self.drive_async(self.loaded(execution))
+            except Conflict as held:
+                if not self._lets_go(execution, held):
+                    break
+            await asyncio.sleep(LOOK_SECONDS)
         return None
+
+    def _lets_go(self, execution: str, held: Conflict) -> bool:
+        """Return whether who holds an execution might let go of it without a look at its inbox.
+
+        Whoever only journals something does, as `take_hands`, or finds nothing to do. Who drives it
+        either has not let it rest, or takes what it is sent before long.
+        """
+        from threading import get_ident
+
+        if held.standing == self._host.keeper.owner:
+            return self._noting.get(execution) not in (None, get_ident())
+        store = self._host.store
+        return store.execution(execution).status in AT_REST and bool(store.inbox(execution))
 
     def take_hands(self, execution: str) -> None:
         """Journal what people did with the approvals of an execution, without driving it."""
+        from threading import get_ident
+
         if self._taken_here(execution):
             return
         host = self._host
@@ -172,6 +205,7 @@ class Driving:
             epoch = host.keeper.acquire(execution)
         except Conflict:
             return  # who holds it takes it
+        self._noting[execution] = get_ident()
         try:
             found = host.stored(execution, epoch)
             take_hands(found, host.store.inbox(execution), host.clock.now())
@@ -179,6 +213,7 @@ class Driving:
         except Conflict:
             pass  # somebody took it meanwhile; it is in the inbox
         finally:
+            del self._noting[execution]
             host.keeper.release([(execution, epoch)])
 
     # Inside
