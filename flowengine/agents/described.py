@@ -185,7 +185,7 @@ class _Writer:
 
     def _ready(self, agent: Agent, tool: ReadyTool) -> dict[str, Plain]:
         """Describe a tool that comes with the engine."""
-        declared: dict[str, Plain] = {"std": tool.name.removeprefix("std.")}
+        declared: dict[str, Plain] = {**tool.declared} or {"std": tool.name.removeprefix("std.")}
         if tool.environment:
             [spec] = [one for one in _specs(agent) if name_of(one) == tool.environment]
             declared["environments"] = {tool.place: self.around.environment(spec, agent)}
@@ -198,7 +198,7 @@ class _Writer:
 
     def _offered(self, agent: Agent) -> dict[str, Plain]:
         """Return what tools that name no environment may work in: name → name in the flow."""
-        if all(one.environment for one in agent.ready):
+        if all(one.environment or one.declared for one in agent.ready):
             return {}
         return {name_of(one): self.around.environment(one, agent) for one in _specs(agent)}
 

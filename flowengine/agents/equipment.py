@@ -29,6 +29,8 @@ class ReadyTool(NamedTuple):
     """Under which name the tool finds its environment; empty: it takes the one of the agent's that
     it has a use for."""
     environment: str = ""
+    declared: Mapping[str, Any] = {}
+    """As a flow declares it, if it is not one of `std`."""
 
 
 class ToolServer(NamedTuple):
@@ -116,6 +118,24 @@ class Equipped(BaseModel):
         config = {"path": path, "mode": mode, **spec.pop("config", {})}
         tool = ReadyTool("query_database", "database", name)
         return self._enable(tool, "sqlite", {**spec, "config": config})
+
+    def enable_web_search(self, provider: str, *, name: str = "web_search", **config: Any) -> Self:
+        """Give the agent a tool that asks a search service.
+
+        Args:
+            provider: The service, such as `tavily`, `brave`, `searxng`.
+            name: Of the tool.
+            **config: `api_key`, `url`, `country`, `max_results`, `options`, as of a tool of kind
+                `web_search`. A key `secret:NAME` stands for the environment variable NAME; without
+                one, it is that in which the service's documentation has it.
+
+        Returns:
+            The agent.
+        """
+        said = {"web_search": {"provider": provider, **config}}
+        self.ready.append(ReadyTool(name, declared=said))
+        self.check_equipment()
+        return self
 
     def use_mcp(
         self,

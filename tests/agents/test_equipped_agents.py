@@ -26,6 +26,7 @@ from flowengine.sdk.untrusted import unmarked
 from flowengine.tool_environment import tool
 from flowengine_envs.sqlite import Database
 from tests.execution_environment.toy import Toy
+from tests.nodes.search_service import serving
 
 ASK = [{"role": "user", "content": "Do it."}]
 SERVER = Path(__file__).with_name("mcp_server.py")
@@ -309,6 +310,26 @@ def test_servers_on_standard_streams_over_http_and_a_table_of_both(address: str)
     )
     assert offered(model) == ["left.add", "right.add"]
     assert found == [{"result": 3}, {"result": 7}]
+
+
+def test_a_search_service_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY_OF_ADA", "s3cr3t-value")
+    with serving() as service:
+        made = (
+            agent()
+            .enable_python()
+            .enable_web_search(
+                "tavily", url=service.url, api_key="secret:KEY_OF_ADA", max_results=1
+            )
+        )
+        with Engine("store") as engine:
+            model, [found] = run(made, call("web_search", query="cats"), engine=engine)
+
+    assert offered(model) == ["run_python", "web_search"]
+    assert [one["url"] for one in found["results"]] == ["https://example.com/0"]
+    assert service.asked[0]["key"] == "Bearer s3cr3t-value"
+    stored = b"".join(one.read_bytes() for one in Path("store").rglob("*") if one.is_file())
+    assert b"s3cr3t-value" not in stored
 
 
 def test_secrets_of_a_server_are_references(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
