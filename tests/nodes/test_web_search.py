@@ -123,6 +123,7 @@ def test_a_service_that_is_not_there_may_come_back(bench: Bench, service: Servic
     error = fail(bench, service, url="http://127.0.0.1:9")
 
     assert (error["type"], error["retryable"]) == ("ToolError", True)
+    assert error["message"].startswith("tavily: Cannot connect to host 127.0.0.1:9 [")
 
 
 def test_a_silent_service_is_left_when_the_time_of_the_step_is_over(

@@ -43,8 +43,9 @@ _SECRET_NAME = re.compile(r"key|token|secret|password|credential|authorization",
 _WRAPPING = re.compile(
     r"^(?:litellm\.\w+: )+(?:\w+ ?Error: )*(?:\w+Exception(?: \w+)? - )?"
     r"|\.? Handle with `litellm\.\w+`\.?$"
+    r"| ssl:(?:<[^<>]*>|\w+)(?= \[)"
 )
-"""What the library puts around a provider's words."""
+"""What the libraries put around a provider's words, or the words of the network."""
 _TRACEBACK = "Traceback (most recent call last)"
 _LONGEST_MESSAGE = 2_000
 _UNHEARD = ("Timeout", "TimeoutException", "APIConnectionError", "TransportError")
