@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import NamedTuple
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.flows import load
+from flowengine.engines.flows import LoadedFlow, load
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines import child, world
 
@@ -34,6 +35,16 @@ steps: [{id: each, map: {over: 80, concurrency: 1}, python: "effects:act", effec
 """
 
 
+class Played(NamedTuple):
+    """What is recorded of a budget, and what happened."""
+
+    recorded: int
+    limit: int
+    seen: int
+    """Calls that the tools saw."""
+    deaths: int
+
+
 def used(engine: Engine) -> tuple[int, int]:
     """Return what is recorded of the budget of the flow: used, limit."""
     calls = engine.show("it")["budgets"][0]["tool_calls"]
@@ -41,10 +52,10 @@ def used(engine: Engine) -> tuple[int, int]:
     return calls["used"], calls["limit"]
 
 
-def played(folder: Path, then: str, draw: random.Random, writes: int) -> tuple[int, int, int, int]:
-    """Drive an execution that dies now and then; return used, limit, calls seen, deaths."""
-    file = world.make(folder, FLOW.replace("THEN", then))
-    flow, store = load(file), FaultyStore()
+def played(file: Path, flow: LoadedFlow, draw: random.Random, writes: int) -> Played:
+    """Drive an execution that dies now and then, in a world where nothing has happened yet."""
+    (file.parent / "effects.txt").unlink(missing_ok=True)
+    store = FaultyStore()
     deaths = 0
     for _ in range(draw.randint(1, 3)):
         store.faults = {
@@ -59,21 +70,23 @@ def played(folder: Path, then: str, draw: random.Random, writes: int) -> tuple[i
     store.faults.clear()
     with Engine(store) as engine:
         world.finish(engine, file, "it", flow=flow)
-        return *used(engine), len(world.effects(folder)), deaths
+        return Played(*used(engine), len(world.effects(file.parent)), deaths)
 
 
 def test_of_each_death_at_most_what_was_reserved_is_recorded_and_was_never_seen(
     tmp_path: Path,
 ) -> None:
     draw = random.Random(74)
+    files = [world.make(tmp_path / then, FLOW.replace("THEN", then)) for then in ("stop", "ask")]
+    flows = [load(file) for file in files]
     raised = full = died = 0
     for schedule in range(SCHEDULES):
-        then = "ask" if schedule % 2 else "stop"
-        recorded, limit, seen, deaths = played(tmp_path / str(schedule), then, draw, 24)
+        asks = schedule % 2
+        recorded, limit, seen, deaths = played(files[asks], flows[asks], draw, 24)
         places = 2  # calls at once
         assert seen <= recorded <= seen + deaths * places, schedule
         assert recorded <= limit, schedule
-        assert then == "ask" or limit == LIMIT
+        assert asks or limit == LIMIT
         raised += limit > LIMIT
         full += recorded == limit
         died += deaths
