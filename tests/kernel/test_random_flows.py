@@ -6,17 +6,24 @@ What holds is said in `flowengine.testing.invariants`.
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 from typing import Any
 
 import pytest
 
-from flowengine.kernel import ENDED
+from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Send
 from flowengine.testing.invariants import check_over
 from flowengine.testing.random_graphs import random_graph
 from flowengine.testing.simulator import Fails, Simulator
 
 FLOWS = 1200
+
+
+@lru_cache(maxsize=1)
+def drawn(seed: int) -> Graph:
+    """Draw a flow; its schedules share it, as executions share a flow."""
+    return random_graph(random.Random(seed))
 
 
 def play(seed: int, schedule: int, crashes: bool) -> Simulator:
@@ -27,7 +34,7 @@ def play(seed: int, schedule: int, crashes: bool) -> Simulator:
             raise Fails("Drawn", retryable=draws.random() < 0.5)
         return draws.randrange(10)
 
-    flow = random_graph(random.Random(seed))
+    flow = drawn(seed)
     script = {spec["id"]: task for spec in flow.flow["steps"]}
     played = Simulator(flow, script, seed=schedule).start()
     for _ in range(600):

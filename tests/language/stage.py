@@ -270,14 +270,17 @@ class Stage:
 
     def simulator(
         self,
-        text: Text | Compiled,
+        text: Text | Compiled | LoadedFlow,
         script: Script | None = None,
         *,
         seed: int = 0,
         order: str = "random",
     ) -> Simulator:
         """Return an execution under simulation that has not begun."""
-        flow = (text if isinstance(text, Compiled) else self.compile(text)).flow
+        if isinstance(text, LoadedFlow):
+            flow = text.compiled
+        else:
+            flow = (text if isinstance(text, Compiled) else self.compile(text)).flow
         evaluator = CelEvaluator(flow["expressions"], "flow")
         by_step = {step["id"]: _scripted(script or {}) for step in flow["steps"]}
         graph = Graph(flow, evaluator, why_not, reducer)
@@ -285,7 +288,7 @@ class Stage:
 
     def simulate(
         self,
-        text: Text | Compiled,
+        text: Text | Compiled | LoadedFlow,
         script: Script | None = None,
         inputs: dict[str, Any] | None = None,
         *,
@@ -361,13 +364,13 @@ class Stage:
         seeds: int = 12,
     ) -> Outcome:
         """Play a flow under many orders and run it in the engine: all must end the same."""
-        compiled = self.compile(text)
+        flow = self.flow(text)
         self.world.script = script or {}
-        result = self.run(text, inputs)
+        result = self.run(flow, inputs)
         found = outcome_of(result.status, result.outputs, result.error)
         given = self.engine.show(result.execution)["inputs"]
         for seed in range(seeds):
-            state = self.simulate(compiled, script, given, seed=seed).state
+            state = self.simulate(flow, script, given, seed=seed).state
             other = outcome_of(state["status"], state["outputs"], state["error"])
             assert other == found, f"seed {seed}"
         return found
