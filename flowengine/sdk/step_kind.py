@@ -111,8 +111,8 @@ class Tool(TypedDict):
     effect: Effect
     environment: NotRequired[str]
     """A kind of environment that it works in; `context.resources` has it under the name of the
-    kind. It is the one of that name and kind that the flow file declares, else one that is not
-    configured, opened once for an execution."""
+    kind. It is the one of that kind that the step or tool names, else the one of that name and kind
+    that the flow file declares, else one that is not configured, opened once for an execution."""
     environments: NotRequired[Mapping[str, Sequence[str]]]
     """Environments that it works in: name → full names of classes, as in `CallSignature`. Each is
     the only one of those that fits in the flow's file, or the one that the declaration of the tool

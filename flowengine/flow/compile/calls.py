@@ -12,7 +12,7 @@ from flowengine.flow.compile.call_requests import Request
 from flowengine.flow.compile.callee import Callee, Home
 from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import Expressions, Typed, constant, together
-from flowengine.flow.compile.hinted_environments import inject
+from flowengine.flow.compile.hinted_environments import inject, take_named
 from flowengine.flow.compile.policies import Policies
 from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.step_kinds import configuration_and_arguments
@@ -338,6 +338,7 @@ class Calls:
             used = find(use, (*request.loc, "environments"), view)
             if used is not None:
                 found.environments[name] = used
+        take_named(tools.environments, found, request.environments or {}, request.loc)
         if callee.step_kind.takes_arguments:
             named = request.environments or {}
             taken: list[str] = []

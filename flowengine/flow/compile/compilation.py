@@ -260,4 +260,7 @@ def _warn(file: File, loc: Loc, noun: str, declared: Iterable[str], names: set[s
     for name in declared:
         if name not in names and "*" not in names:
             message = f"the {noun} {name!r} is never used"
-            file.report.at("W105", message, (*loc, name), "remove it", key=True)
+            hint = "remove it"
+            if noun == "environment":
+                hint = "name it at a step or tool that works in it, or remove it"
+            file.report.at("W105", message, (*loc, name), hint, key=True)

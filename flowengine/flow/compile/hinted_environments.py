@@ -69,6 +69,30 @@ def inject(
     return taken
 
 
+def take_named(
+    environments: Environments, found: Callee, named: Mapping[str, Mapping[str, Any]], loc: Loc
+) -> None:
+    """Give what opens an environment of some kind the one of that kind that is named instead.
+
+    Args:
+        environments: Those of the file.
+        found: What is called; it has what is named by now.
+        named: As for `inject`.
+        loc: The step or tool, for messages.
+    """
+    for place, kind in found.opens.items():
+        if place in named:
+            continue
+        fitting = [name for name, use in named.items() if environments.kind_of(*use) == kind]
+        if len(fitting) > 1:
+            message = f"{found.name} works in one environment of kind {kind!r}, and "
+            message += f"{' and '.join(map(repr, fitting))} are such environments"
+            hint = f"say which: 'environments: {{{place}: {fitting[0]}}}'"
+            environments.report.at("E402", message, (*loc, "environments"), hint)
+        elif fitting and fitting[0] in found.environments:
+            found.environments[place] = found.environments.pop(fitting[0])
+
+
 def _check_named(
     environments: Environments,
     found: Callee,

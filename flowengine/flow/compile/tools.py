@@ -16,7 +16,7 @@ from flowengine.flow.compile.callee import Callee, Hinted, Home
 from flowengine.flow.compile.declaration_scope import DeclarationScope
 from flowengine.flow.compile.environments import Environments
 from flowengine.flow.compile.expressions import Typed, constant
-from flowengine.flow.compile.hinted_environments import inject
+from flowengine.flow.compile.hinted_environments import inject, take_named
 from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.scopes import base_of
 from flowengine.flow.compile.step_kinds import StepKinds
@@ -137,6 +137,7 @@ class Tools:
         found = Callee(kind, task, tool["returns"], tool["args"], step_kind, effect=effect)
         kind_of_place = tool.get("environment")
         if kind_of_place is not None:
+            found.opens[kind_of_place] = kind_of_place
             self._open(found, kind_of_place, kind_of_place, loc)
         optional = tool.get("optional", False)
         found.hinted = {
@@ -228,6 +229,7 @@ class Tools:
             named = model.environments or {}
             taken = inject(self.environments, found, named, model.bind, model.loc, by_tool=True)
             found.hide([*named, *taken])
+        take_named(self.environments, found, model.environments or {}, model.loc)
         for name, kind in found.opens.items():
             if name not in found.environments:
                 self._open(found, name, kind, model.loc)

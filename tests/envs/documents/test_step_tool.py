@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flowengine import Engine
+from flowengine import Engine, check
 from flowengine.engines.results import Result
 from flowengine.errors import FlowFileError
 from flowengine_envs.documents.converters import convert
@@ -64,6 +64,48 @@ def test_a_declared_environment_of_that_name_is_used() -> None:
 
     assert (document["format"], len(document["markdown"])) == ("pdf", 100)
     assert document["notes"] == ["cut after 100 characters (limit 'characters')"]
+
+
+@pytest.mark.parametrize("by", ["list", "map", "tool"])
+def test_an_environment_that_is_named_is_used(by: str) -> None:
+    """Whatever it is called, and although another one has the name of the kind."""
+    named = {"list": ["short"], "map": {"documents": "short"}, "tool": ["short"]}[by]
+    step, tools = {**READ, "environments": named}, {}
+    if by == "tool":
+        tools = {"read": {"std": "read_document", "environments": named}}
+        step = {**READ, "call": "read"}
+    short = {**ON_HOST["documents"], "config": {"characters": 100}}
+    environments = {**ON_HOST, "short": short}
+    document = document_of(run("groff.pdf", step, tools=tools, environments=environments))
+
+    assert document["notes"] == ["cut after 100 characters (limit 'characters')"]
+
+
+def test_of_several_environments_the_step_says_which() -> None:
+    environments = dict.fromkeys(("one", "two"), ON_HOST["documents"])
+    with pytest.raises(FlowFileError) as error:
+        run("groff.pdf", {**READ, "environments": ["one", "two"]}, environments=environments)
+
+    [fault] = error.value.diagnostics
+    assert (fault.code, fault.hint) == ("E402", "say which: 'environments: {documents: one}'")
+    assert "'one' and 'two' are such environments" in fault.message
+
+
+def test_an_environment_that_nothing_works_in_is_to_be_named() -> None:
+    Path("flow.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "flowengine": 1,
+                "id": "reading",
+                "environments": {"web": ON_HOST["documents"]},
+                "steps": [{**READ, "with": {"path": "groff.pdf"}}],
+            }
+        )
+    )
+    [warning] = check("flow.yaml")
+
+    assert warning.code == "W105"
+    assert warning.hint == "name it at a step or tool that works in it, or remove it"
 
 
 @pytest.mark.parametrize(
