@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from flowengine.cli.session import NEWEST, Session
-from flowengine.cli.terminal.output import clean, flush, one_line, out, out_json_line
+from flowengine.cli.terminal.output import clean, error_text, flush, one_line, out, out_json_line
 from flowengine.cli.views.yaml_text import inline
 
 HELP = "show the journal of an execution: every event, in order"
@@ -64,6 +64,6 @@ def line(entry: dict[str, Any]) -> str:
     what = clean(f"{entry['type']:10} {entry.get('address') or entry.get('signal') or ''}")
     shown = {key: entry[key] for key in SHOWN if entry.get(key) not in (None, "", {}, [])}
     if "error" in shown:
-        shown["error"] = f"{shown['error']['type']}: {shown['error']['message']}"
+        shown["error"] = error_text(shown["error"])
     told = "  ".join(f"{key}={one_line(inline(value), 100)}" for key, value in shown.items())
     return f"{entry['seq']:>5}  {entry['at']:24}  {what}  {told}".rstrip()

@@ -11,6 +11,7 @@ from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
     clean,
     duration,
+    error_text,
     one_line,
     out,
     out_json,
@@ -88,8 +89,7 @@ def _lines(session: Session, found: ExecutionInfo) -> Iterator[str]:
         yield from (f"  {_value(name, value)}" for name, value in found["outputs"].items())
     error: Any = found["error"]
     if error is not None:
-        place = f" at {error['step']}" if error.get("step") else ""
-        yield f"error       {clean(error['type'])}{clean(place)}: {clean(error['message'])}"
+        yield f"error       {clean(error_text(error, error.get('step')))}"
     if found["status"] == "failed":
         yield from again_lines(found)
 
@@ -158,7 +158,7 @@ def _step(step: StepInfo, width: int) -> str:
     error: Any = step.get("error")
     detail = ""
     if error is not None:
-        detail = f"{error['type']}: {one_line(error['message'])}"
+        detail = one_line(error_text(error))
     elif "decision" in step:
         wait: WaitInfo = {"decision": step["decision"]}
         detail = standing(wait)
@@ -182,10 +182,10 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
                 yield f"{name:11} {clean(inline(step[name]))}"  # type: ignore[literal-required]
         error: Any = step.get("error")
         if error is not None:
-            yield f"error       {clean(error['type'])}: {clean(error['message'])}"
+            yield f"error       {clean(error_text(error))}"
         for attempt in step.get("tries", []):
             failure: Any = attempt.get("error")
-            told = f"{failure['type']}: {one_line(failure['message'])}" if failure else ""
+            told = one_line(error_text(failure)) if failure else ""
             span = f"{attempt['started_at']} to {attempt.get('ended_at', '')}"
             yield f"attempt {attempt['attempt']:<3} {attempt['status']:11} {span}  {told}".rstrip()
             yield from evidence_lines(attempt.get("evidence", {}))

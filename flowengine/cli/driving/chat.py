@@ -13,6 +13,7 @@ from flowengine.cli.terminal.output import (
     ask,
     clean,
     err,
+    error_text,
     flush,
     is_terminal,
     one_line,
@@ -91,7 +92,7 @@ class Talk(Progress):
         if step.status != "running":
             self._replies.ended(step.address)
         if step.error is not None and step.status in ("failed", "retrying"):
-            told = one_line(f"{step.error['type']}: {step.error['message']}")
+            told = one_line(error_text(step.error))
             self.line(f"  {paint(f'{clean(step.address)} {step.status}', 'yellow')} {told}")
             return
         spec = self._flow(execution).compiled["steps"][step.step]

@@ -11,6 +11,7 @@ from flowengine.cli.terminal.output import (
     clean,
     duration,
     err,
+    error_text,
     one_line,
     out_json_line,
     out_text,
@@ -104,7 +105,7 @@ class Progress:
         """Show that an environment could not be opened in the background."""
         if update.data["state"] == "failed":
             name, error = clean(update.data["name"]), update.data["error"]
-            why = one_line(f"{error['type']}: {error['message']}", 500)
+            why = one_line(error_text(error), 500)
             told = f"'{name}' is not open, and is tried again when it is used: {why}"
             self.line(f"{paint('warning:', 'yellow')} {told}")
 
@@ -199,7 +200,7 @@ class Progress:
         if step.status in ("failed", "retrying") and step.error is not None:
             if step.status == "retrying":
                 self._since[place] = step.at
-            return one_line(f"{step.error['type']}: {step.error['message']}")
+            return one_line(error_text(step.error))
         decided = self._decided.pop(place, None)
         if step.status != "succeeded" or decided is not None:
             return clean(decided or "")

@@ -216,6 +216,14 @@ def one_line(text: object, longest: int = 200) -> str:
     return f"{line} …" if more.strip() else line
 
 
+def error_text(error: Any, place: str | None = None) -> str:
+    """Return the type of an error, where it came from, and its message, if that says more."""
+    what = error["type"] + (f" at {place}" if place else "")
+    message = error["message"].strip()
+    said = message in ("", error["type"].rpartition(".")[2])
+    return what if said else f"{what}: {message}"
+
+
 def table(rows: list[list[str]], head: list[str]) -> list[str]:
     """Return rows as lines with columns below a header."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]

@@ -9,6 +9,7 @@ from flowengine.cli.terminal.output import (
     clean,
     duration,
     err,
+    error_text,
     out,
     out_json,
     paint,
@@ -85,9 +86,7 @@ def _show_error(session: Session, result: Result) -> None:
         evidence_of,
     )
 
-    place = f" at {error['step']}" if error.get("step") else ""
-    told = clean(f"{error['type']}{place}: {error['message']}")
-    err(f"{paint('error:', 'red')} {told}")
+    err(f"{paint('error:', 'red')} {clean(error_text(error, error.get('step')))}")
     step, evidence = evidence_of(session, result.execution, error)
     several = step if error["type"] == "CompensationFailed" else ""
     for line in evidence_lines(evidence, most=LINES, step=several):
