@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,11 +78,12 @@ for line in sys.stdin:
 """By hand: to import the protocol's library takes longer than all the rest, each time."""
 
 
-def make(folder: Path) -> Path:
+def make(folder: Path, *, ahead: bool = False) -> Path:
     """Write the flow and what it needs.
 
     Args:
         folder: Where; it is made.
+        ahead: Whether all is opened in the background while the steps begin.
 
     Returns:
         The flow file.
@@ -90,7 +92,9 @@ def make(folder: Path) -> Path:
     (folder / "server.py").write_text(SERVER)
     (folder / "steps.py").write_text(STEPS)
     file = folder / "everything.yaml"
-    file.write_text(FLOW.replace("STRAY", STRAY).replace("PYTHON", sys.executable))
+    text = re.sub(r"^(  \w+: {kind: .*)}$", r"\1, eager: background}", FLOW, flags=re.M)
+    flow = text if ahead else FLOW
+    file.write_text(flow.replace("STRAY", STRAY).replace("PYTHON", sys.executable))
     return file
 
 

@@ -44,7 +44,9 @@ def main(folder: Path, seed: str, names: str, ends: int, first: int = 0) -> None
         place = folder / f"{name.lower()}{number}"
         after = draw.uniform(0, 1.05) * length
         sign = signal.Signals[f"SIG{name}"]
-        told = {"number": number, **_end(place, after, sign, max(LATEST, length))}
+        # One in three opens all in the background: it is ended while more is on its way at once.
+        ahead = number % 3 == 1
+        told = {"number": number, **_end(place, after, sign, max(LATEST, length), ahead=ahead)}
         # One in six goes on with the execution instead: it has to end, and leave nothing either.
         told |= _after(place, max(LATEST, length), resume=number % 6 == 2)
         sys.stdout.write(f"{json.dumps(told)}\n")
@@ -63,8 +65,10 @@ def _calm(place: Path) -> float:
     return length
 
 
-def _end(place: Path, after: float, sign: signal.Signals, latest: float) -> dict[str, object]:
-    engine = _start(place)
+def _end(
+    place: Path, after: float, sign: signal.Signals, latest: float, *, ahead: bool
+) -> dict[str, object]:
+    engine = _start(place, ahead=ahead)
     _until_opening(place, engine)
     open_ = 0
     try:
@@ -74,6 +78,7 @@ def _end(place: Path, after: float, sign: signal.Signals, latest: float) -> dict
         engine.send_signal(sign)
         engine.wait()
     told = {"after": round(after, 2), "code": engine.returncode, "open": open_}
+    told["listed"] = _listed(place) == {path.stem for path in _entries(place)}
     if sign != signal.SIGKILL:
         # Nobody reaps meanwhile; what lost its supervisor a moment ago ends by itself.
         told["left without reaping"] = _left_in_time(place, latest)
@@ -81,8 +86,8 @@ def _end(place: Path, after: float, sign: signal.Signals, latest: float) -> dict
     return told
 
 
-def _start(place: Path) -> subprocess.Popen[bytes]:
-    everything.make(place)
+def _start(place: Path, *, ahead: bool = False) -> subprocess.Popen[bytes]:
+    everything.make(place, ahead=ahead)
     (place / "tmp").mkdir()
     with (place / "said").open("wb") as said:
         return subprocess.Popen(
@@ -107,6 +112,12 @@ def _environments(place: Path) -> Path:
 
 def _entries(place: Path) -> list[Path]:
     return list(_environments(place).glob("entries/*.json"))
+
+
+def _listed(place: Path) -> set[str]:
+    """Return the ids of what `envs list` tells is there."""
+    said = _flowengine(place, "--json", "envs", "list").stdout
+    return {one["id"] for one in json.loads(said)}
 
 
 def _after(place: Path, latest: float, *, resume: bool) -> dict[str, object]:

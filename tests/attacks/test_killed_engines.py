@@ -25,6 +25,7 @@ def ended(folder: Path, signals: str, times: int) -> list[dict[str, Any]]:
     for each in told:
         assert each["left"] == {}, each
         assert "said" not in each, each["said"]  # neither `envs reap` nor the execution failed
+        assert each["listed"], each  # until then, `envs list` tells of all that is there
     assert any(each["open"] for each in told)  # some were ended with environments open
     return told
 
