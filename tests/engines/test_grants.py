@@ -12,7 +12,7 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.results import Result
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.kernel.notation.grants import fits
+from flowengine.kernel.notation.grants import covers, fits
 
 ACTS = """
 def write(path: str, text: str = "", n: int = 0) -> str:
@@ -287,10 +287,44 @@ def test_a_wrong_grant_is_refused_and_the_question_stays_open(grant: Any, messag
         ("*", [1, 2], True),
         ("true", True, True),
         ("true", 1, False),
+        ("out/**", "out/%2e%2E/x", False),
+        ("out/**", "out/%2e/x", True),
+        ("*", {1: "a", "b": 2}, True),
+        ("https://*.shop.com/**", "https://api.shop.com/a?b=c#d@e", True),
+        ("https://*.shop.com/**", "https://evil.com#.shop.com/", False),
+        ("https://*.shop.com/**", "https://evil.com?.shop.com/", False),
+        ("https://*.shop.com/**", "https://evil.com\\.shop.com/", False),
+        ("https://**.shop.com/**", "https://a.shop.com@evil.com\\.shop.com/", False),
+        ("https://shop.com?/x", "https://shop.com@/x", False),
     ],
 )
 def test_what_a_pattern_fits(pattern: str, value: Any, expected: bool) -> None:
     assert fits(pattern, value) is expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"a": 1, "b": [2]}, {"b": [2], "a": 1}, True),
+        ({1: "a", "b": 2}, {"b": 2, 1: "a"}, True),
+        ("\u00e9", "e\u0301", False),
+        ("a", "a\u200b", False),
+        (1, 1.0, False),
+        (1, True, False),
+        (0.0, -0.0, False),
+        (None, "null", False),
+        ({1: "a"}, {"1": "a"}, False),
+        ({1: "a"}, {True: "a"}, False),
+        ([b"a"], ["b'a'"], False),
+        ([1], [1, 2], False),
+    ],
+)
+def test_arguments_are_the_same_only_in_their_types_and_to_the_letter(
+    one: Any, other: Any, same: bool
+) -> None:
+    grant = {"patterns": {}, "args": {"x": one}}
+    assert covers(grant, {"x": other}) is same
+    assert covers(grant, {"x": one}) is True
 
 
 PLACES = """

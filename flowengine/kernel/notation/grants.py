@@ -14,6 +14,10 @@ FLOW = "flow"
 ONLY_PEOPLE = frozenset({"required", "difference", "found", "form"})
 """What a question about a call has that no grant answers."""
 
+_DOT = re.compile("%2e", re.IGNORECASE)
+"""As URLs may say it, where it means the same."""
+_EARLY_END = re.compile(r"[^/]*://[^/]*[?#@\\]")
+
 
 def covers(grant: Mapping[str, Any], args: dict[str, Any]) -> bool:
     """Return whether arguments fit a grant: its patterns, else they are the same as they were.
@@ -28,7 +32,7 @@ def covers(grant: Mapping[str, Any], args: dict[str, Any]) -> bool:
     return all(
         fits(patterns[name], value)
         if name in patterns
-        else name in before and _text(before[name]) == _text(value)
+        else name in before and _same(before[name], value)
         for name, value in args.items()
     ) and all(name in args or name in patterns for name in before)
 
@@ -38,6 +42,7 @@ def fits(pattern: str, value: Any) -> bool:
 
     In a pattern `*` stands for any characters but `/`, `**` for any at all, `?` for one. A pattern
     with any of these never fits a text with `..` in its path: `out/*` is about what is in `out`.
+    One of a URL never fits another whose host ends before it seems to, as at a `#`.
 
     Args:
         pattern: For text; of other values it is compared with their JSON.
@@ -47,7 +52,9 @@ def fits(pattern: str, value: Any) -> bool:
     if pattern == "**":
         return True
     wild = any(sign in pattern for sign in "*?")
-    if wild and ".." in re.split(r"[/\\]", text):
+    if wild and ".." in re.split(r"[/\\]", _DOT.sub(".", text)):
+        return False
+    if wild and "://" in pattern and _EARLY_END.match(text):
         return False
     parts = re.split(r"(\*\*|\*|\?)", pattern)
     meaning = {"**": ".*", "*": r"[^/\\]*", "?": r"[^/\\]"}
@@ -55,9 +62,24 @@ def fits(pattern: str, value: Any) -> bool:
     return re.fullmatch(made, text, re.DOTALL) is not None
 
 
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two values are the same, in their types as well: 1 is neither 1.0 nor true."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        ours, theirs = ({(type(key), key): key for key in each} for each in (one, other))
+        return ours.keys() == theirs.keys() and all(
+            _same(one[ours[key]], other[theirs[key]]) for key in ours
+        )
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and repr(one) == repr(other)
+
+
 def _text(value: Any) -> str:
     import json
 
     if isinstance(value, bytes):
         return f"bytes:{value.hex()}"
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
+    try:
+        return json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
+    except TypeError:  # keys of several types have no order
+        return json.dumps(value, ensure_ascii=False, default=repr)
