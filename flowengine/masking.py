@@ -109,6 +109,11 @@ class Masker:
             return
         self._names = {**self._names, value: name}
 
+    @property
+    def knows_any(self) -> bool:
+        """Whether there is any value to be masked."""
+        return bool(self._names)
+
     def mask(self, value: Plain) -> Plain:
         """Return plain data with every known value in it replaced; keys of maps, too."""
         return _mask(value, self._forms()) if self._names else value
@@ -190,6 +195,9 @@ class StreamMasker:
 
     def feed(self, piece: str) -> str:
         """Take the next piece, and return what can be passed on."""
+        if not (self._masker.knows_any or self._held):  # replies come in many small pieces
+            self._before = piece[-1:].encode(errors="surrogatepass")[-1:] or self._before
+            return piece
         self._held += piece.encode(errors="surrogatepass")
         return self._pass_on(self._masker._forms().open_end(self._held))
 

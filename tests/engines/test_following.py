@@ -31,6 +31,8 @@ def say(ctx: StepContext) -> str:
     return "done"
 """
 SECRET = "sk-live-0123456789"
+ROOM = 1000
+"""Characters of replies that may wait, in tests of what is missed."""
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +110,12 @@ def test_parts_are_never_stored(tmp_path: Path) -> None:
         assert not file.is_file() or b"peculiar" not in file.read_bytes()
 
 
+@pytest.fixture
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowengine.engines.inspection.backlog.TEXT", ROOM)
+
+
+@pytest.mark.usefixtures("little_room")
 def test_a_slow_subscriber_misses_parts_and_is_told_how_many(tmp_path: Path) -> None:
     told: list[Update] = []
     ended = threading.Event()
@@ -116,7 +124,7 @@ def test_a_slow_subscriber_misses_parts_and_is_told_how_many(tmp_path: Path) -> 
         assert ended.wait(60)
         told.append(update)
 
-    path = prepare(tmp_path, ["x"] * (3 * PARTS))
+    path = prepare(tmp_path, ["x"] * (3 * ROOM))
     with Engine(None, workdir=tmp_path) as engine:
         over = engine.subscribe(slow, output=True)
         result = engine.run(path)  # although the subscriber has not taken anything yet
@@ -126,9 +134,7 @@ def test_a_slow_subscriber_misses_parts_and_is_told_how_many(tmp_path: Path) -> 
     assert result.outputs == {"said": "done"}
     found = parts(told)
     assert found[0] == ("start", None)
-    assert found.count(("text", "x")) == PARTS
-    assert sum(count for kind, count in found if kind == "missed") == 2 * PARTS
-    assert found[-1] == ("end", None)
+    assert found[1:] == [("text", "x")] * ROOM + [("missed", 2 * ROOM), ("end", None)]
     assert told[-1].kind == "end"
     assert [one.step.status for one in told if one.step] == ["running", "succeeded"]
 
@@ -198,6 +204,84 @@ def test_a_program_waits_for_a_subscriber_that_is_far_behind() -> None:
     put.join(60)
     assert backlog.take() is full
     assert backlog.take() is None
+
+
+def piece(text: str, execution: str = "x", address: str = "a") -> Update:
+    return Update(execution, "part", {"address": address, "part": "text", "text": text})
+
+
+def taken(backlog: Backlog) -> list[tuple[str, Any]]:
+    return parts(list(iter(backlog.take, None)))
+
+
+def test_pieces_of_one_text_are_put_together_while_many_wait() -> None:
+    backlog = Backlog()
+    for _ in range(PARTS):
+        backlog.put(piece("x"))
+
+    for text, address in [("It ", "a"), ("is ", "a"), ("No.", "b"), ("so.", "a")]:
+        backlog.put(piece(text, address=address))
+    backlog.put(Update("x", "part", {"address": "a", "part": "end"}))
+    backlog.put(piece("Again.", address="a"))
+
+    texts = [("text", "xIt is "), ("text", "No."), ("text", "so.")]
+    assert taken(backlog)[PARTS - 1 :] == [*texts, ("end", None), ("text", "Again.")]
+    backlog.put(piece("y"))
+    backlog.put(piece("z"))
+    assert taken(backlog) == [("text", "y"), ("text", "z")]
+
+
+def test_a_long_text_waits_in_pieces_that_do_not_grow_without_end() -> None:
+    backlog = Backlog()
+
+    for _ in range(100_000):
+        backlog.put(piece("word "))
+
+    found = taken(backlog)
+    assert "".join(text for _, text in found) == "word " * 100_000
+    assert len(found) < PARTS + 200
+
+
+@pytest.mark.usefixtures("little_room")
+def test_what_comes_before_a_gap_was_told_belongs_to_it() -> None:
+    """Else one that is slow is told of a piece here and a gap there, again and again."""
+    backlog = Backlog()
+    full = piece("x" * ROOM)
+
+    for _ in range(3):
+        backlog.put(full)
+    assert backlog.take() is full
+    for _ in range(3):
+        backlog.put(piece("y"))
+    assert taken(backlog) == [("missed", 5)]
+    backlog.put(piece("z"))
+    assert taken(backlog) == [("text", "z")]
+
+
+@pytest.mark.usefixtures("little_room")
+def test_what_another_backlog_has_missed_before_is_in_the_same_gap() -> None:
+    backlog = Backlog()
+    before = Update("x", "missed", {"count": 3})
+
+    backlog.put(before)
+    for text in ("x" * ROOM, "y"):
+        backlog.put(piece(text))
+    backlog.put(before)
+
+    assert taken(backlog) == [("missed", 3), ("text", "x" * ROOM), ("missed", 4)]
+
+
+@pytest.mark.usefixtures("little_room")
+def test_each_execution_has_a_gap_of_its_own() -> None:
+    backlog = Backlog()
+    backlog.put(piece("x" * ROOM))
+
+    for _ in range(3):
+        backlog.put(piece("a", "one"))
+        backlog.put(piece("b", "other"))
+
+    [_, *gaps] = iter(backlog.take, None)
+    assert [(one.execution, one.data["count"]) for one in gaps] == [("one", 3), ("other", 3)]
 
 
 def test_where_it_cannot_wait_output_is_missed() -> None:

@@ -45,8 +45,8 @@ class Talk(Progress):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.shown = ""
-        """What was said since the person's last message."""
+        self.shown: list[str] = []
+        """What was said since the person's last message, in pieces."""
         self._open: set[str] = set()
         self._came: dict[str, Update] = {}
         """What came of environments that are opened in the background, by name, until shown."""
@@ -125,16 +125,16 @@ class Talk(Progress):
         self._replies.take(part)
 
     def _write(self, text: str) -> None:
-        self.shown += text
+        self.shown.append(text)
         out_piece(text)
 
     def _end_line(self) -> None:
-        self.shown += "\n"
+        self.shown.append("\n")
         out()
         flush()
 
     def _broke_off(self) -> None:
-        self.shown = ""
+        self.shown = []
         self.line(paint("  the reply broke off, and starts again", "yellow"))
 
     def _wait(self, execution: str, wait: WaitInfo) -> None:
@@ -165,7 +165,7 @@ class Chat(Dialogue):
                 raise EOFError
             self._command(said, wait["execution"])
         self.talk.catch_up()
-        self.talk.shown = ""
+        self.talk.shown = []
         form = {"answer": "" if said == "/end" else said}
         try:
             self._session.engine.decide(wait["id"], "answer", form=form, resume=False)
@@ -176,7 +176,7 @@ class Chat(Dialogue):
 
     def _show(self, text: str) -> None:
         """Show an answer, unless it was read along."""
-        if not self.talk.shown.rstrip().endswith(text.rstrip()):
+        if not "".join(self.talk.shown).rstrip().endswith(text.rstrip()):
             for line in text.split("\n"):
                 out(clean(line.rstrip("\r")))
             flush()

@@ -61,8 +61,8 @@ class Progress:
         self._flows: dict[str, LoadedFlow] = {}
         self._waits: dict[str, str] = {}
         """What was last shown of each wait: it is reported again when more is known of it."""
-        self._said: dict[tuple[str, str], str] = {}
-        """What a model has said of a line that it has not ended."""
+        self._said: dict[tuple[str, str], list[str]] = {}
+        """What a model has said of a line that it has not ended, in pieces."""
 
     def __enter__(self) -> Self:
         return self
@@ -239,16 +239,19 @@ class Progress:
     def _part(self, execution: str, part: Mapping[str, Any]) -> None:
         """Show what a model says, by lines: several may speak at once."""
         place = (execution, part["address"])
-        said = self._said.pop(place, "")
-        *lines, said = f"{said}{part['text'] if part['part'] == 'text' else ''}".split("\n")
-        if part["part"] not in ("end", "restart"):
-            self._said[place] = said
-        elif said:
-            lines.append(said)
-        for line in lines:
-            self._line(part["address"], "says", clean(line.rstrip("\r")))
+        said = self._said.setdefault(place, [])
+        first, *rest = (part["text"] if part["part"] == "text" else "").split("\n")
+        said.append(first)
+        for begun in rest:
+            self._says(part["address"], said)
+            said[:] = [begun]
+        if part["part"] in ("end", "restart") and any(self._said.pop(place)):
+            self._says(part["address"], said)
         if part["part"] == "restart":
             self._line(part["address"], "says", "(the reply broke off, and starts again)")
+
+    def _says(self, address: str, line: list[str]) -> None:
+        self._line(address, "says", clean("".join(line).rstrip("\r")))
 
     def _line(self, address: str, status: str, detail: str) -> None:
         shown = paint(f"{status:{STATUS_WIDTH}}", STATUS_COLOURS.get(status))

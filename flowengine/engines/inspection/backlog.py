@@ -1,7 +1,8 @@
 """Updates that a subscriber has yet to take; one that is slow slows no execution.
 
-Everything that is on disk is kept for it. Parts of replies are not: of those that come while many
-are waiting, it is only told how many it has missed.
+Everything that is on disk is kept for it. Parts of replies are not: while many wait, pieces of one
+text are put together, and of those that come while much text waits, it is only told how many it has
+missed.
 """
 
 from __future__ import annotations
@@ -12,8 +13,13 @@ from collections.abc import Callable
 
 from flowengine.engines.results import Update
 
+TEXT = 1024 * 1024
+"""Characters of replies that may wait for a subscriber. The beginning and the end of a reply always
+do."""
 PARTS = 1000
-"""Pieces of text that may wait for a subscriber. The beginning and the end of a reply always do."""
+"""Pieces of text that wait one by one; more are put together."""
+_PIECE = 4096
+"""Characters up to which they are."""
 OUTPUT = 4 * 1024 * 1024
 """Characters of the output of programs that may wait for a subscriber."""
 
@@ -34,7 +40,10 @@ class Backlog:
         self._changed = threading.Condition()
         self._queue: deque[Update] = deque()
         self._parts = 0
+        self._text = 0
         self._output = 0
+        self._gaps: dict[str, Update] = {}
+        """Execution → what says how much of its replies is missed, while that waits."""
         self._closed = False
 
     def put(self, update: Update) -> None:
@@ -42,8 +51,9 @@ class Backlog:
         with self._changed:
             if self._closed or not self._has_room(update):
                 return
-            self._queue.append(update)
-            self._count(update, 1)
+            if not self._join(update):
+                self._queue.append(update)
+                self._count(update, 1)
             self._changed.notify_all()
         if self._on_put is not None:
             self._on_put()
@@ -61,6 +71,8 @@ class Backlog:
                 return None
             update = self._queue.popleft()
             self._count(update, -1)
+            if self._gaps.get(update.execution) is update:
+                del self._gaps[update.execution]
             self._changed.notify_all()
             return update
 
@@ -73,27 +85,50 @@ class Backlog:
     def _has_room(self, update: Update) -> bool:
         """Return whether an update may wait here; if not, note that it is missed."""
         if _is_piece(update):
-            room = self._parts < PARTS
+            # Once some are missed, all are until that was told: few gaps, not many small ones.
+            room = self._text < TEXT and update.execution not in self._gaps
         elif update.kind == "output":
             if self._waits:
                 self._changed.wait_for(lambda: self._closed or self._output < OUTPUT)
             room = self._output < OUTPUT
+        elif update.kind == "missed":  # by a backlog before this one
+            room = update.execution not in self._gaps
         else:
             return True
         if not room:
-            self._miss(update)
+            count = update.data["count"] if update.kind == "missed" else 1
+            self._miss(update.execution, count)
         return room
 
-    def _miss(self, update: Update) -> None:
-        last = self._queue[-1] if self._queue else None
-        if last is not None and last.kind == "missed" and last.execution == update.execution:
-            last.data["count"] += 1
-        else:
-            self._queue.append(Update(update.execution, "missed", {"count": 1}))
+    def _miss(self, execution: str, count: int) -> None:
+        gap = self._gaps.get(execution)
+        if gap is None:
+            gap = self._gaps[execution] = Update(execution, "missed", {"count": 0})
+            self._queue.append(gap)
+        gap.data["count"] += count
+
+    def _join(self, update: Update) -> bool:
+        """Put a piece of text together with the one before it, if they belong together.
+
+        Returns:
+            Whether they do.
+        """
+        if not _is_piece(update) or self._parts < PARTS:
+            return False
+        last = self._queue[-1]
+        if not _is_piece(last) or last.execution != update.execution:
+            return False
+        before, text = last.data["text"], update.data["text"]
+        if len(before) + len(text) > _PIECE or last.data != {**update.data, "text": before}:
+            return False
+        self._queue[-1] = last._replace(data={**update.data, "text": before + text})
+        self._text += len(text)
+        return True
 
     def _count(self, update: Update, sign: int) -> None:
         if _is_piece(update):
             self._parts += sign
+            self._text += sign * len(update.data["text"])
         elif update.kind == "output":
             self._output += sign * len(update.data["text"])
 
