@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import time
 import uuid
@@ -208,6 +209,8 @@ def test_two_at_once_build_it_once(context: Path, monkeypatch: pytest.MonkeyPatc
 
     assert len(set(found)) == 1
     assert builds == ["one"]
+    locks = Path(tempfile.gettempdir()).glob(f"{found[0].replace(':', '-')}-*.lock")
+    assert list(locks) == []
 
 
 def test_the_kind_docker_keeps_the_image_it_was_opened_with(context: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ with the connection: who stops waiting for it stops it, and its containers are r
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import json
 import os
@@ -29,6 +28,7 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.environments import Spec
 from flowengine_envs.docker import image
+from flowengine_envs.docker.build_lock import PAUSE, BuildLock
 from flowengine_envs.docker.daemon import connect, connection
 from flowengine_envs.mounts import check
 
@@ -41,8 +41,6 @@ LARGEST = 1 << 30
 _PIECE = 1 << 20
 _KEPT = 4000
 """Characters of what a build said last that its error shows."""
-_PAUSE = 0.1
-"""Seconds between two looks at whether somebody else has built it."""
 
 
 def wanted(spec: Spec) -> Build | None:
@@ -222,15 +220,11 @@ async def _ask(path: str, body: IO[bytes]) -> AsyncIterator[dict[str, Any]]:
 
 @asynccontextmanager
 async def _alone(tag: str) -> AsyncIterator[None]:
-    """Hold a lock that other processes of this user on this machine respect."""
-    fd = image.lock_file(tag)
+    """Build an image while no other process of this user does."""
+    lock = BuildLock(tag)
+    while not lock.take():  # noqa: ASYNC110 - no event tells that a file has been unlocked
+        await asyncio.sleep(PAUSE)
     try:
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                await asyncio.sleep(_PAUSE)
         yield
     finally:
-        os.close(fd)
+        lock.release()

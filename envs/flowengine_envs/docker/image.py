@@ -7,12 +7,11 @@ The tag is a digest of the description, so that an image that is there is the ri
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 import tempfile
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
+from flowengine_envs.docker.build_lock import PAUSE, BuildLock
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -155,22 +155,16 @@ def _make_root(wanted: Description, target: Path) -> None:
         raise EnvironmentStartFailed(f"the sandbox image could not be built; mmdebstrap:\n{said}")
 
 
-def lock_file(tag: str) -> int:
-    """Return a descriptor to be locked by whoever builds an image."""
-    path = Path(tempfile.gettempdir()) / f"{tag.replace(':', '-')}-{os.getuid()}.lock"
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(path, flags, 0o600)
-
-
 @contextmanager
 def _alone(tag: str) -> Iterator[None]:
-    """Hold a lock that other processes of this user on this machine respect."""
-    descriptor = lock_file(tag)
+    """Build an image while no other process of this user does."""
+    lock = BuildLock(tag)
+    while not lock.take():
+        time.sleep(PAUSE)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
 if __name__ == "__main__":
