@@ -38,7 +38,9 @@ def _entries(text: str) -> list[Any]:
     try:
         data = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"it is not YAML: {error}") from None
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
+        raise ValueError(f"it is not YAML{place}: {getattr(error, 'problem', error)}") from None
     if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
         raise ValueError("it must be a list of replies, such as '- text: Hello.'")
     return data

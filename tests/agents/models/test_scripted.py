@@ -208,7 +208,8 @@ def test_a_file_answers_by_the_turn_of_the_conversation_in_every_process(
     [
         (None, "No such file"),
         ("a: b", "must be a list"),
-        ("- [", "not YAML"),
+        ("- text: a\n- text: [b", r"it is not YAML in line 2, column 11: expected '[^\n]*$"),
+        ("- " + "[" * 5000, "it is not YAML"),
         ("- {txt: a}", "there is no such key"),
     ],
 )
