@@ -196,11 +196,16 @@ def test_a_signal_without_data_is_shown_without_it(flowengine: CommandLine) -> N
 
 
 def test_a_signal_moves_the_execution_that_has_its_key(flowengine: CommandLine, order: str) -> None:
+    bare = flowengine("signal", "--key", "B7", "paid", code=3)
     wrong = flowengine("signal", "--key", "B7", "paid", "--data", '{"amount": "x"}', code=3)
     nobody = flowengine("signal", "--key", "B8", "paid", "--data", '{"amount": 5}', code=9)
     flowengine.write("paid.json", '{"amount": 5}')
     done = flowengine("signal", "--key", "B7", "paid", "--data", "@paid.json")
 
+    assert bare.err == (
+        "error: signal 'paid': must be a map, not null\n  give its data: --data JSON\n"
+    )
+    assert "--data" not in wrong.err
     assert "signal 'paid': 'amount' must be a number" in wrong.err
     assert "B8" in nobody.err
     assert done.out == "amount: 5\n"

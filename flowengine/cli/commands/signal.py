@@ -11,7 +11,7 @@ from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err, out_json
 from flowengine.cli.views.outcome import as_object
-from flowengine.errors import Conflict, UsageError
+from flowengine.errors import Conflict, InputError, UsageError
 
 HELP = "send a signal to an execution, to the open one with a key, or start one"
 EXAMPLE = """\
@@ -74,16 +74,21 @@ def run(arguments: Namespace) -> int:
         data = read.json_argument(arguments.data, "the data")
     with Session(arguments, make=arguments.flow) as session:
         engine = session.engine
-        sent = engine.signal(
-            arguments.name,
-            data,
-            execution=arguments.execution,
-            key=arguments.key,
-            id=arguments.id,
-            by=arguments.by,
-            flow=arguments.flow,
-            resume=False,
-        )
+        try:
+            sent = engine.signal(
+                arguments.name,
+                data,
+                execution=arguments.execution,
+                key=arguments.key,
+                id=arguments.id,
+                by=arguments.by,
+                flow=arguments.flow,
+                resume=False,
+            )
+        except InputError as error:
+            if arguments.data is None and error.message.startswith("signal "):  # its data
+                error.hint = "give its data: --data JSON"
+            raise
         if not arguments.quiet:
             did = "started" if sent.began else "sent to" if sent.first else "was already sent to"
             err(f"{clean(arguments.name)} {did} {session.short(sent.execution)}")
