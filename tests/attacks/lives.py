@@ -202,6 +202,7 @@ class Life:
         may: dict[Callable[[list[dict[str, Any]]], None], float] = {
             self._decide: 10, self._change_tool: 1, self._upgrade: 1, self._fork: 1.2,
             self._cancel: 0.25, self._retry: 0.7, self._race: 0.5, self._look: 0.5,
+            self._abort: 0.4,
         }  # fmt: skip
         for _ in range(events):
             [happens] = self.random.choices([*may], [*may.values()])
@@ -276,15 +277,32 @@ class Life:
         if not calls:
             return
         wait = self.random.choice(calls)
-        racing = [self._spawned(command, wait["id"]) for command in ("approve", "reject")]
-        codes = []
-        for process in racing:
-            with process:
-                out, err = process.communicate()
-            self._check((str(process.args), wait["id"]), process.returncode, out, err)
-            codes.append(process.returncode)
+        codes = self._at_once(("approve", wait["id"]), ("reject", wait["id"]))
         assert 7 in codes, codes
         self.do("resume", wait["execution"])
+
+    def _abort(self, waits: list[dict[str, Any]]) -> None:
+        """One process approves a call while another one cancels its execution."""
+        calls = [wait for wait in waits if wait.get("tool") == "pay" and wait["kind"] == "approval"]
+        if not calls:
+            return
+        wait = self.random.choice(calls)
+        id = wait["execution"]
+        self._at_once(("approve", wait["id"]), ("cancel", id))
+        marks = len(self.marks())
+        self.do("resume", id)
+        if self.json("show", id)["status"] == "cancelled":
+            self.cancelled.setdefault(id, marks)
+
+    def _at_once(self, *commands: tuple[str, str]) -> list[int]:
+        """Run commands in processes of their own at the same moment; return their exit codes."""
+        codes = []
+        for process in [self._spawned(*words) for words in commands]:
+            with process:
+                out, err = process.communicate()
+            self._check((str(process.args),), process.returncode, out, err)
+            codes.append(process.returncode)
+        return codes
 
     def _look(self, waits: list[dict[str, Any]]) -> None:
         id = self.random.choice([*self.origins])
