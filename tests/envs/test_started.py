@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from flowengine.sdk.process_tree import processes
+from flowengine.sdk.environments import VARIABLE
+from flowengine.sdk.process_tree import marked, processes
 from flowengine_envs.bash import BashProvider
+from flowengine_envs.mcp.stdio import Server
 from flowengine_envs.sandboxes import namespace
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.started import start
@@ -102,3 +104,40 @@ def test_a_probe_that_is_cancelled_leaves_nothing(
         return leader
 
     check_gone(asyncio.run(cancelled()))
+
+
+def test_a_server_whose_start_is_cancelled_leaves_nothing_in_any_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = f"cancelled-{os.getpid()}"
+    server = Server(
+        ["sh", "-c", "setsid sleep 1000 & sleep 1000 & echo begun; wait"],
+        env={"PATH": os.environ["PATH"]},
+        cwd=tmp_path,
+        largest=1000,
+        mark=(VARIABLE, mark),
+        started=lambda pid: None,
+    )
+    create = asyncio.create_subprocess_exec
+
+    def alive() -> list[int]:
+        return [pid for pid, found in marked(VARIABLE).items() if found == mark]
+
+    async def cancelled() -> None:
+        async def begun(*argv: str, **options: Any) -> asyncio.subprocess.Process:
+            process = await create(*argv, **options)
+            assert process.stdout is not None
+            assert await process.stdout.readline() == b"begun\n"
+            until(lambda: len(alive()) == 3)
+            starting.cancel()
+            await asyncio.sleep(0)  # cancelled before anybody knows of the process
+            return process
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", begun)
+        starting = asyncio.ensure_future(server.__aenter__())
+        async with asyncio.timeout(BOUND):
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+
+    asyncio.run(cancelled())
+    until(lambda: not alive())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from uuid import uuid4
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.process_tree import Family
 from flowengine_envs.mcp.messages import ENDS, TOO_LARGE, Requests
+from flowengine_envs.sandboxes.started import Started, start
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -66,7 +66,7 @@ class Server:
         self._cwd = cwd
         self._largest = largest
         self._started = started
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Started | None = None
         self._family: Family | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._requests = Requests()
@@ -110,14 +110,14 @@ class Server:
         import anyio
 
         try:
-            self._process = await asyncio.create_subprocess_exec(
+            self._process = await start(
                 *self._argv,
+                mark=(_RUN, self._run),
                 env=self._env,
                 cwd=self._cwd,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
                 limit=_BLOCK,
             )
         except OSError as error:
@@ -143,10 +143,9 @@ class Server:
         await asyncio.wait(self._tasks[:1])
         process.stdin.close()
         polite = exc_info[0] is None  # one that did not answer is given no more time
-        for sign in (None, signal.SIGTERM) if polite else ():
-            if sign is not None:
-                with suppress(ProcessLookupError):
-                    process.send_signal(sign)
+        for told in (False, True) if polite else ():
+            if told:
+                process.terminate()
             if await self._ends(process):
                 break
         await asyncio.to_thread(self._family.kill)
@@ -160,7 +159,7 @@ class Server:
         self._to_session.close()
         self._from_session.close()
 
-    async def _ends(self, process: asyncio.subprocess.Process) -> bool:
+    async def _ends(self, process: Started) -> bool:
         """Wait a while for the server to end; return whether it did."""
         with suppress(asyncio.TimeoutError):
             async with asyncio.timeout(GRACE):

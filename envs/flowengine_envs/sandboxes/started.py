@@ -12,7 +12,7 @@ import signal
 from contextlib import suppress
 from typing import Any
 
-from flowengine.sdk.process_tree import Family
+from flowengine.sdk.process_tree import MARK, Family
 
 
 class Started:
@@ -20,14 +20,18 @@ class Started:
 
     Args:
         process: The process.
+        mark: Variable and value that mark it and all that it starts; None: nothing does.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, mark: tuple[str, str] | None = None
+    ) -> None:
         self.stdin = process.stdin
         self.stdout = process.stdout
         self.stderr = process.stderr
         self._process = process
-        self._family = Family(None, process.pid)
+        variable, value = mark or (MARK, None)
+        self._family = Family(value, process.pid, variable=variable)
 
     @property
     def pid(self) -> int:
@@ -43,17 +47,23 @@ class Started:
         """Wait until it has ended, and return the exit code."""
         return await self._process.wait()
 
+    def terminate(self) -> None:
+        """Ask it to end."""
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+
     def kill(self) -> None:
         """Kill it, and all that it has started."""
         for _ in range(2):  # one may just have started another; what is being killed no longer can
             self._family.signal(signal.SIGKILL)
 
 
-async def start(*argv: str, **options: Any) -> Started:
+async def start(*argv: str, mark: tuple[str, str] | None = None, **options: Any) -> Started:
     """Start a program in a session of its own; whoever is cancelled meanwhile leaves none behind.
 
     Args:
         argv: The program and its arguments.
+        mark: As for `Started`; the caller sets the variable.
         options: As those of `asyncio.create_subprocess_exec`.
 
     Returns:
@@ -66,10 +76,10 @@ async def start(*argv: str, **options: Any) -> Started:
         asyncio.create_subprocess_exec(*argv, start_new_session=True, **options)
     )
     try:
-        return Started(await asyncio.shield(starting))
+        return Started(await asyncio.shield(starting), mark)
     except asyncio.CancelledError:
         with suppress(OSError):
-            program = Started(await starting)
+            program = Started(await starting, mark)
             program.kill()
             await program.wait()
         raise
