@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any, Self, TypeVar
 
 from flowengine.tool_environment import (
     LocalEnvironment,
@@ -55,6 +57,24 @@ class FakeClock:
 
     def waits(self) -> bool:
         return any(number not in self._withdrawn for _, number, _ in self._timers)
+
+
+class Calls:
+    """Counts the calls of functions on this thread: what work costs on a machine however busy."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        self._before = sys.getprofile()
+        sys.setprofile(self._profile)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(self._before)
+
+    def _profile(self, _frame: FrameType, event: str, _what: Any) -> None:
+        self.count += event in ("call", "c_call")
 
 
 async def until(condition: Callable[[], object]) -> None:
