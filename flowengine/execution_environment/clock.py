@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
+from flowengine.sdk.coroutines import close_unbegun
 from flowengine.sdk.environments import background
 
 _Result = TypeVar("_Result")
@@ -97,6 +98,7 @@ async def within(
         CancelledError: The caller was cancelled.
     """
     task = asyncio.ensure_future(_contained(work))
+    task.add_done_callback(lambda _: close_unbegun(work))
     ended = asyncio.Event()
     task.add_done_callback(lambda _: ended.set())
     withdraw = clock.call_later(seconds, ended.set)

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from flowengine.sdk.coroutines import close_unbegun
 from flowengine.sdk.threads import on_thread
 from flowengine.tool_environment.clock import Clock
 
@@ -69,6 +70,7 @@ async def bounded(clock: Clock, seconds: float | None, work: Awaitable[Any]) -> 
         How it ended.
     """
     task = asyncio.ensure_future(contained(work))
+    task.add_done_callback(lambda _: close_unbegun(work))
     try:
         in_time = await within(clock, seconds, task)
     except asyncio.CancelledError:

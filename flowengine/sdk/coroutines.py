@@ -1,0 +1,19 @@
+"""Coroutines that were handed to a task of their own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable
+from typing import Any
+
+
+def close_unbegun(work: Awaitable[Any]) -> None:
+    """Close a coroutine that nobody will await: its task was cancelled before its first step.
+
+    A loop that ends does that to all tasks. Python would warn of such a coroutine.
+
+    Args:
+        work: Anything awaitable; only a coroutine that has not begun is closed.
+    """
+    if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+        work.close()

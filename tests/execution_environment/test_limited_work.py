@@ -1,0 +1,38 @@
+"""Work of others that is given a task of its own and a time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+
+from flowengine.execution_environment.clock import SystemClock, within
+from flowengine.tool_environment.clock import LoopClock
+from flowengine.tool_environment.outcomes import bounded
+
+
+@pytest.mark.parametrize(
+    "limited", [partial(within, SystemClock(), 9), partial(bounded, LoopClock(), 9)]
+)
+def test_work_that_a_loop_that_ends_never_began_is_closed(
+    limited: Callable[[Awaitable[None]], Awaitable[object]],
+) -> None:
+    """Python warns of a coroutine that nobody awaits, and warnings are errors here."""
+
+    async def work() -> None:
+        raise AssertionError("nobody wants it any more")
+
+    async def cancelled_at_once() -> None:
+        waiting = asyncio.ensure_future(limited(made))
+        await asyncio.sleep(0)  # the task of the work is there, and has not had its turn
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.wait([waiting])
+
+    made = work()
+    asyncio.run(cancelled_at_once())
+
+    assert inspect.getcoroutinestate(made) == inspect.CORO_CLOSED
