@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from flowengine.sdk import EnvironmentStartFailed
-from flowengine.sdk.process_tree import Family
 from flowengine_envs.mcp.messages import ENDS, TOO_LARGE, Requests
 from flowengine_envs.sandboxes.started import Started, start
 
@@ -67,7 +66,6 @@ class Server:
         self._largest = largest
         self._started = started
         self._process: Started | None = None
-        self._family: Family | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._requests = Requests()
         self.errors: deque[str] = deque(maxlen=_TAIL)
@@ -123,7 +121,6 @@ class Server:
         except OSError as error:
             message = f"{self._argv[0]}: {error.strerror or error}"
             raise EnvironmentStartFailed(message, retryable=False) from error
-        self._family = Family(self._run, self._process.pid, variable=_RUN)
         self._started(self._process.pid)
         self._to_session, from_server = anyio.create_memory_object_stream[Any](0)
         to_server, self._from_session = anyio.create_memory_object_stream[Any](0)
@@ -137,7 +134,6 @@ class Server:
         process = self._process
         assert process is not None
         assert process.stdin is not None
-        assert self._family is not None
         # Nobody needs its messages any more, but a full pipe would keep it from ending.
         self._tasks[0].cancel()
         await asyncio.wait(self._tasks[:1])
@@ -148,7 +144,7 @@ class Server:
                 process.terminate()
             if await self._ends(process):
                 break
-        await asyncio.to_thread(self._family.kill)
+        await asyncio.to_thread(process.family.kill)
         with suppress(asyncio.TimeoutError):
             async with asyncio.timeout(GRACE):
                 await _drain(process.stdout)  # a pipe that was left full is never closed

@@ -31,7 +31,8 @@ class Started:
         self.stderr = process.stderr
         self._process = process
         variable, value = mark or (MARK, None)
-        self._family = Family(value, process.pid, variable=variable)
+        self.family = Family(value, process.pid, variable=variable)
+        """It, and all that it has started."""
 
     @property
     def pid(self) -> int:
@@ -55,7 +56,7 @@ class Started:
     def kill(self) -> None:
         """Kill it, and all that it has started."""
         for _ in range(2):  # one may just have started another; what is being killed no longer can
-            self._family.signal(signal.SIGKILL)
+            self.family.signal(signal.SIGKILL)
 
 
 async def start(*argv: str, mark: tuple[str, str] | None = None, **options: Any) -> Started:
