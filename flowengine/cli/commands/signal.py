@@ -86,7 +86,7 @@ def run(arguments: Namespace) -> int:
                 resume=False,
             )
         except InputError as error:
-            if arguments.data is None and error.message.startswith("signal "):  # its data
+            if arguments.data is None and not error.field:  # it is about the data as a whole
                 error.hint = "give its data: --data JSON"
             raise
         if not arguments.quiet:
