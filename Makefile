@@ -28,6 +28,9 @@ test: $(READY)  ## Check format, lint, types and import contracts, then run the 
 	  $(MAKE) --no-print-directory lint && wait $$machine; status=$$?; wait; exit $$status
 	$(BIN)/pytest -n auto --dist worksteal --no-skips $(ARGS)
 
+endurance: $(READY)  ## Run all cases of the tests that try much: an hour (ARGS: which).
+	$(BIN)/pytest -n auto --dist worksteal --no-skips --slice all -m endurance $(ARGS)
+
 lint: $(READY)  ## Check format, lint, types and import contracts.
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
@@ -66,4 +69,4 @@ clean:  ## Remove what the other targets made.
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test lint fix bench replay coverage versions small-model mutate lock clean
+.PHONY: help install demo test endurance lint fix bench replay coverage versions small-model mutate lock clean

@@ -1,0 +1,75 @@
+"""Tests that try much, and are dear for it: each run takes a tenth of their cases.
+
+A test with the marker `endurance` has cases by the dozen: kills, races, random flows, large
+documents. They are dealt to ten slices. `make test` runs one slice, chosen by the number of
+commits, so that ten changes in a row run them all; `make endurance` runs all at once.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+SLICES = 10
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that chooses a slice."""
+    parser.addoption(
+        "--slice",
+        default="",
+        choices=["", "all", *map(str, range(SLICES))],
+        help="which slice of the endurance tests to run; by default the number of commits decides",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the slice, once for all processes that run tests."""
+    config.addinivalue_line("markers", "endurance: a run takes a tenth of the test's cases")
+    config.option.slice = config.option.slice or str(_commits(config.rootpath) % SLICES)
+
+
+def _commits(root: Path) -> int:
+    """Return the number of commits so far; 0 where there is no repository."""
+    command = ["git", "rev-list", "--count", "HEAD"]
+    try:
+        printed = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(printed)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the cases of other slices, but for those that the command line names."""
+    if config.option.slice == "all":
+        return
+    marked = [item for item in items if item.get_closest_marker("endurance")]
+    left_out = {
+        item
+        for item, number in zip(marked, _slices(marked), strict=True)
+        if number != int(config.option.slice) and item.nodeid not in config.args
+    }
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _slices(items: list[pytest.Item]) -> Iterator[int]:
+    """Yield the slice of each case: neighbours have different ones, few cases any."""
+    cases: dict[str, Iterator[int]] = {}
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        yield next(cases.setdefault(test, count(crc32(test.encode())))) % SLICES
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how each case that failed is repeated."""
+    reports = terminalreporter.getreports("failed") + terminalreporter.getreports("error")
+    for case in dict.fromkeys(one.nodeid for one in reports if "endurance" in one.keywords):
+        terminalreporter.write_line(f"to repeat it: make endurance ARGS='{case}'")

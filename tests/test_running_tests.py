@@ -1,0 +1,85 @@
+"""How the tests are run: slices of those that try much."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.endurance import SLICES
+
+TESTS = Path(__file__).parent
+CONFTEST = 'pytest_plugins = ["tests.endurance"]\n'
+MANY = """\
+import pytest
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("seed", range(20))
+def test_many(seed):
+    assert seed != 7
+
+def test_one():
+    pass
+"""
+
+
+class Project:
+    """A folder with tests, which are run as those of this project."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tests = folder / "tests"
+        self.tests.mkdir()
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        (self.tests / "conftest.py").write_text(CONFTEST)
+        for plugin in ["endurance.py"]:
+            (self.tests / plugin).write_text((TESTS / plugin).read_text())
+
+    def __call__(self, *options: str) -> subprocess.CompletedProcess[str]:
+        """Run pytest in the folder."""
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+        return subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, check=False,
+            timeout=300, env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        )  # fmt: skip
+
+    def cases(self, *options: str) -> list[str]:
+        """Return the tests that would run."""
+        return re.findall("^tests.*::.*$", self("--collect-only", *options).stdout, re.MULTILINE)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_cases_are_dealt_to_slices_and_one_that_fails_says_how_it_is_repeated(
+    project: Project,
+) -> None:
+    (project.tests / "test_many.py").write_text(MANY)
+    third, fourth = (set(project.cases("--slice", number)) for number in "34")
+    whole = project("--slice", "all").stdout
+    failed = "tests/test_many.py::test_many[7]"
+
+    assert third & fourth == {"tests/test_many.py::test_one"}
+    assert len(third) == len(fourth) == 1 + 20 / SLICES
+    assert f"to repeat it: make endurance ARGS='{failed}'" in whole
+    assert "1 failed, 20 passed" in whole
+    assert "1 failed" in project(failed).stdout
+
+
+def test_the_slice_follows_the_number_of_commits(project: Project) -> None:
+    (project.tests / "test_many.py").write_text(MANY)
+    git = ["git", "-c", "user.name=it", "-c", "user.email=it@localhost"]
+    subprocess.run([*git, "init", "-q"], cwd=project.folder, check=True)
+    seen = []
+    for _ in range(2):
+        seen.append(project.cases())
+        command = [*git, "commit", "-q", "--allow-empty", "-m", "A change"]
+        subprocess.run(command, cwd=project.folder, check=True)
+
+    assert seen == [project.cases("--slice", "0"), project.cases("--slice", "1")]
+    assert seen[0] != seen[1]
