@@ -24,6 +24,9 @@ from flowengine.errors import NotFound, UsageError
 DURABILITIES: tuple[Literal["none", "process", "power"], ...] = ("none", "process", "power")
 """From the weakest promise to the strongest: none, a killed process, a power cut."""
 
+MACHINE_FOLDER = "/etc/flowengine"
+"""The machine's configuration folder, in which policies may be."""
+
 _NAME = "settings.yaml"
 
 

@@ -27,9 +27,11 @@ from flowengine.errors import StoreError
 SETTING = "FLOWENGINE_STORE"
 DEFAULT = ".flowengine"
 DATABASE = "flowengine.db"
+APPLICATION_ID = 0x666C6F77
+"""`flow` in ASCII: distinguishes a store's database from other SQLite files."""
 
 _ID = "id"
-_OURS = (_ID, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", "artifacts")
+STORED = (_ID, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", "artifacts")
 """What a store is read from."""
 _LENGTH = 32
 IGNORED = "# What belongs to this machine.\nflowengine.db*\nartifacts/\nid\n"
@@ -191,13 +193,13 @@ def _check_folder(folder: str) -> None:
 
 def _check_parts(folder: str) -> None:
     """Refuse links in the place of what a store is read from."""
-    for name in _OURS:
+    for name in STORED:
         if os.path.islink(os.path.join(folder, name)):
             _refuse(folder, f"'{name}' in it is a link")
 
 
 def _has_store(folder: str) -> bool:
-    return any(os.path.lexists(os.path.join(folder, name)) for name in _OURS if name != _ID)
+    return any(os.path.lexists(os.path.join(folder, name)) for name in STORED if name != _ID)
 
 
 def _adopt(folder: str, id: str | None) -> str:

@@ -20,6 +20,7 @@ from flowengine.sdk import (
     Refused,
 )
 from flowengine.sdk.confined_files import Below
+from flowengine.sdk.engine_files import own_names
 from flowengine.sdk.environments import (
     Capabilities,
     Provider,
@@ -250,7 +251,7 @@ def _copy(original: Path, request: Request) -> None:
     shutil.rmtree(part, ignore_errors=True)
     counted = _Counted(request)
     try:
-        shutil.copytree(original, part, symlinks=True, copy_function=counted.copy)
+        shutil.copytree(original, part, symlinks=True, ignore=own_names, copy_function=counted.copy)
         os.replace(part, target)
     except (OSError, shutil.Error) as error:
         raise EnvironmentStartFailed(f"{request.spec}: copying {original}: {error}") from error
@@ -280,10 +281,17 @@ class _Counted:
 
 
 def _files(root: Path) -> dict[str, Path]:
-    """Return the regular files below a folder by relative path; links are not followed."""
+    """Return the regular files below a folder by relative path; links are not followed.
+
+    The engine's own files are not among them: they are not copied, and so not missing either.
+    """
     found = {}
-    for folder, _, names in os.walk(root):
+    for folder, folders, names in os.walk(root):
+        own = own_names(folder, [*folders, *names])
+        folders[:] = [name for name in folders if name not in own]
         for name in names:
+            if name in own:
+                continue
             path = Path(folder, name)
             if stat.S_ISREG(path.lstat().st_mode):
                 found[str(path.relative_to(root))] = path

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flowengine.sdk import Refused
+from flowengine.sdk.engine_files import configuration_near
 from flowengine.sdk.environments import Request
 from flowengine_envs.docker_host import DEFAULT_HOST, host
 
@@ -46,6 +47,8 @@ def check(folder: Path, state: Path | None = None, guarded: Iterable[Path] = ())
         own = Path(os.path.realpath(each))
         if own.is_relative_to(real) or real.is_relative_to(own):
             reason = reason or f"it contains the state of the engine ({own})"
+    if (configuration := configuration_near(real)) is not None:
+        reason = reason or f"it contains the configuration of the engine ({configuration})"
     if reason is not None:
         raise Refused(f"{told} is not mounted into a sandbox: {reason}")
     return real

@@ -29,6 +29,7 @@ from flowengine.sdk import (
     StepError,
     ValidationError,
 )
+from flowengine.sdk.engine_files import is_own_file
 from flowengine.sdk.environments import (
     Capabilities,
     Provider,
@@ -441,6 +442,8 @@ def _file(spec: Spec, config: Any) -> str:
     if not any(path.is_relative_to(root) for root in roots):
         within = ", ".join(map(str, roots))
         raise PathEscape(f"{spec}: {path} is not below {within} (config.roots)")
+    if is_own_file(str(path)):
+        raise Refused(f"{spec}: {path} belongs to a store of the engine")
     if config.mode != "rwc" and not path.exists():
         create = " or say 'mode: rwc' to create it" if config.mode == "rw" else ""
         raise EnvironmentUnavailable(

@@ -25,7 +25,7 @@ from flowengine.engines.results import (
     Sent,
 )
 from flowengine.engines.seam import RandomIds, SystemClock
-from flowengine.settings import current_user, load_settings, user_folder
+from flowengine.settings import MACHINE_FOLDER, current_user, load_settings, user_folder
 from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Engine(Operator):
             stay=int(stay * 1000),
             ttl=int(ttl * 1000),
             resources=runtime_resources,
-            policies=PolicyFiles([user_folder(), project_folder()], opened),
+            policies=PolicyFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
         )
         super().__init__(host, user or current_user(), via)
         if tool_authority is not None:

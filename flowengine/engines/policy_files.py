@@ -1,7 +1,9 @@
 """The policy files of this host: read when a call is about to be made, and again when one changes.
 
-`policies.yaml` is looked for beside each `settings.yaml`: in the user's configuration folder and in
-the project's `.flowengine` folder. Of all files the strictest answer counts.
+`policies.yaml` is looked for in the configuration folders of the machine and of the user, and in
+the project's `.flowengine` folder. Of all files the strictest answer counts. A project's file can
+be written by anyone who works in the project, agents included: it can ask and deny, but its `allow`
+answers no question.
 """
 
 from __future__ import annotations
@@ -44,13 +46,19 @@ class PolicyFiles:
     """The policy files of a host.
 
     Args:
-        folders: Where they may lie.
+        folders: Where those lie that may allow: no project's.
         store: Keeps them compiled, as it keeps flows.
+        project: Where one lies that may only restrict.
     """
 
-    def __init__(self, folders: Sequence[str], store: Store | None = None) -> None:
+    def __init__(
+        self, folders: Sequence[str], store: Store | None = None, project: str | None = None
+    ) -> None:
         self._store = store
+        self._restricting = os.path.join(project, NAME) if project is not None else None
         self._paths = [os.path.join(folder, NAME) for folder in folders]
+        if self._restricting is not None:
+            self._paths.append(self._restricting)
         self._read: dict[str, _Read] = {}
         self._absent_until = 0.0
 
@@ -91,13 +99,13 @@ class PolicyFiles:
         """
         from flowengine.kernel.graph.rules import STRICTNESS
 
-        found = [self._policies(path) for path in self._paths]
-        said = [one.verdict(call, args, execution) for one in found if one is not None]
-        return max(
-            (one for one in said if one is not None),
-            key=lambda one: STRICTNESS.index(one.do),
-            default=None,
-        )
+        verdicts: list[Verdict] = []
+        for path in self._paths:
+            policies = self._policies(path)
+            verdict = policies and policies.verdict(call, args, execution)
+            if verdict and not (verdict.do == "allow" and path == self._restricting):
+                verdicts.append(verdict)
+        return max(verdicts, key=lambda one: STRICTNESS.index(one.do), default=None)
 
     def _policies(self, path: str) -> HostRules | None:
         mark = _mark(path)
@@ -160,7 +168,7 @@ def _compiled(store: Store | None, path: str) -> HostRules:
     from flowengine.journal.encoding import pack
 
     digest = source_digest(path)
-    compiled = compile_host_policies(path)
+    compiled = compile_host_policies(path).compiled
     # If the file has changed meanwhile, nobody knows which content was compiled.
     if store is not None and digest is not None and digest == source_digest(path):
         with suppress(FlowEngineError):  # it only spares time

@@ -1,4 +1,4 @@
-"""Access to files below a folder, never outside it.
+"""Access to files below a folder, never outside it, and never to those of the engine itself.
 
 Every path is walked one name at a time from an open folder, and the operating system never follows
 links: a link is read, and its target walked in the same way. So what was checked is what is opened,
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
+from flowengine.sdk.engine_files import is_own_folder, is_own_name, is_own_path, is_store
 from flowengine.sdk.errors import NotAFile, PathEscape, StepError, ToolError, ValidationError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -54,6 +55,13 @@ class Below:
     def _outside(self, path: str, why: str) -> StepError:
         return self._outside_type(f"'{path}' {why}: {self._rule}", retryable=False)
 
+    def _own(self, path: str) -> StepError:
+        return self._outside_type(
+            f"'{path}' belongs to the engine: stores and its configuration are reached by its "
+            "commands only",
+            retryable=False,
+        )
+
     def _no_file(self, path: str) -> StepError:
         return self._no_file_type(f"'{path}' is not a file", retryable=False)
 
@@ -83,6 +91,8 @@ class Below:
                     data = stream.read(limit + 1)
             finally:
                 os.close(file)
+        if is_store(data[:100]):  # by another name, such as a hard link
+            raise self._own(path)
         if len(data) > limit:
             raise ToolError(
                 f"'{path}' has more than {limit} bytes; read it in a 'python' or 'run' step",
@@ -196,7 +206,8 @@ class Below:
             for name in names:
                 with suppress(FileNotFoundError):
                     info = os.stat(name, dir_fd=place.folder, follow_symlinks=False)
-                    entries.append((name, info.st_mode))
+                    if not (is_own_name(name, place.folder) or is_own_folder(info)):
+                        entries.append((name, info.st_mode))
         return entries
 
     def _resolved(self, found: list[str], mode: int) -> int:
@@ -228,6 +239,8 @@ class Below:
         with ExitStack() as opened, _said(path):
             folders = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
             opened.callback(os.close, folders[0])
+            if is_own_path(self._root) or is_own_folder(os.fstat(folders[0])):
+                raise self._own(path)
             names = path.split("/")[::-1]
             links = 0
             last = "."
@@ -240,6 +253,8 @@ class Below:
                         raise self._outside(path, "leads out of it")
                     folders.pop()
                     continue
+                if is_own_name(name, folders[-1]):
+                    raise self._own(path)
                 target = _link(name, folders[-1])
                 if target is not None:
                     links += 1
@@ -252,6 +267,8 @@ class Below:
                 elif enter or any(part not in {"", "."} for part in names):
                     folder = _enter(name, folders[-1], make=make)
                     opened.callback(os.close, folder)
+                    if is_own_folder(os.fstat(folder)):
+                        raise self._own(path)
                     folders.append(folder)
                 else:
                     last = name

@@ -131,6 +131,37 @@ def test_the_user_and_the_project_may_both_have_rules_and_the_stricter_counts() 
     )
 
 
+@pytest.mark.parametrize("rule", ["{allow: get}", "{allow: '*'}", "{allow: 'python:*'}"])
+def test_rules_of_the_project_allow_nothing(rule: str) -> None:
+    """Whoever writes in the project could answer the host's questions otherwise."""
+    host(rule, where=".flowengine")
+    assert outcome(run("ask")) == "ask"
+    host(rule, "{ask: '*'}", where=".flowengine")
+    assert outcome(run()) == "allow"
+    assert acted() == "1 "
+
+
+def test_a_step_that_plants_rules_in_the_project_is_still_asked() -> None:
+    Path("acts.py").write_text(
+        f"{FUNCTIONS}\ndef write():\n    import pathlib\n"
+        "    path = pathlib.Path('.flowengine/policies.yaml')\n"
+        "    path.parent.mkdir(exist_ok=True)\n"
+        "    path.write_text(\"policies: [{allow: '*'}]\")\n"
+    )
+    step = "{id: w, python: 'acts:write'}, {id: a, call: get, with: {n: 1}}"
+    assert outcome(run("ask", step=step)) == "ask"
+    assert Path(".flowengine/policies.yaml").exists()
+    assert acted() == ""
+
+
+def test_rules_of_the_machine_count_as_those_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowengine.engines.engine.MACHINE_FOLDER", "etc/flowengine")
+    host("{allow: get}", where="etc/flowengine")
+    assert outcome(run("ask")) == "allow"
+    host("{deny: get}")
+    assert outcome(run("ask")) == "deny"
+
+
 def test_a_refusal_names_the_rule_and_is_routed() -> None:
     path = host("{deny: get}").absolute()
     step = '{id: a, call: get, on_error: [{type: Refused, output: "${{ error.message }}"}]}'
@@ -372,6 +403,17 @@ def test_check_finds_what_is_wrong_in_a_policy_file(capsys: pytest.CaptureFixtur
     host("{deny: 'python:*'}")
     assert main(["check", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: ok\n"
+
+
+def test_check_warns_of_a_project_s_rule_that_allows(capsys: pytest.CaptureFixture[str]) -> None:
+    from flowengine.cli.program import main
+
+    path = host("{deny: 'python:*'}", "{allow: '*'}", where=".flowengine")
+    assert main(["check", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{path}: ok\n"
+    assert f"{path}:3:6: warning[W418]: a project's rules only restrict" in err
+    assert main(["check", "--strict", str(path)]) == 3
 
 
 def test_why_names_the_rule_that_asks() -> None:

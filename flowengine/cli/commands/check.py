@@ -85,14 +85,17 @@ def _check_policies(path: str, arguments: Namespace) -> tuple[int, list[Diagnost
     from flowengine.flow.compile.host_policies import compile_host_policies
 
     try:
-        compile_host_policies(path)
+        _, warnings, report = compile_host_policies(path)
     except FlowFileError as error:
         if not arguments.json:
             err_text(error.message)
         return 3, error.diagnostics
-    if not arguments.json and not arguments.quiet:
+    if report and not arguments.json:
+        err_text(report)
+    is_refused = bool(warnings) and arguments.strict
+    if not arguments.json and not arguments.quiet and not is_refused:
         out(f"{path}: ok")
-    return 0, []
+    return 3 if is_refused else 0, warnings
 
 
 def _expanded(path: str) -> str:

@@ -7,7 +7,8 @@ executions that have begun.
 
 from __future__ import annotations
 
-from typing import NoReturn
+from pathlib import Path
+from typing import NamedTuple, NoReturn
 
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile.expressions import Expressions
@@ -18,7 +19,7 @@ from flowengine.flow.loading.long_form import Expander
 from flowengine.flow.loading.validation import Validator, locate
 from flowengine.flow.models.policy import Policy, PolicyFile
 from flowengine.flow.models.types import shown
-from flowengine.flow.source.diagnostics import Diagnostics, render
+from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, render
 from flowengine.flow.source.faults import Faults
 from flowengine.flow.source.report import Report
 from flowengine.flow.source.yaml_source import Source, read
@@ -27,16 +28,29 @@ from flowengine.kernel.graph.compiled import Plain
 FLOWS = frozenset({"flow", "agent"})
 """Kinds whose calls make no call of their own: what they call is decided about, call by call."""
 
+PROJECT = ".flowengine"
+"""The folder of a project, whose rules can only restrict."""
 
-def compile_host_policies(path: str) -> dict[str, Plain]:
+
+class HostPolicies(NamedTuple):
+    """The rules of one file."""
+
+    compiled: dict[str, Plain]
+    """`rules`: of each its verdict, agent, effect, environment, and the number of its condition;
+    `expressions`: the conditions."""
+    warnings: list[Diagnostic]
+    report: str
+    """The warnings, for people."""
+
+
+def compile_host_policies(path: str) -> HostPolicies:
     """Compile the rules of a host.
 
     Args:
         path: The file.
 
     Returns:
-        `rules`: of each its verdict, agent, effect, environment, and the number of its condition;
-        `expressions`: the conditions.
+        The rules.
 
     Raises:
         FlowFileError: It has errors; all of them are in it.
@@ -52,7 +66,12 @@ def compile_host_policies(path: str) -> dict[str, Plain]:
     expressions = Expressions(report, {})
     view = View({"args": UNKNOWN, "execution": EXECUTION})
     conditions = {}
+    in_project = Path(path).absolute().parent.name == PROJECT
     for index, policy in enumerate(policies):
+        if in_project and policy.verdict[0] == "allow":
+            message = "a project's rules only restrict: this 'allow' answers no question"
+            hint = "write it into ~/.config/flowengine/policies.yaml"
+            report.at("W418", message, (*policy.loc, "allow"), hint, key=True)
         kind, colon, _ = policy.verdict[1].partition(":")
         if colon and kind in FLOWS:
             message = f"a call of kind {kind!r} makes no call of its own"
@@ -67,7 +86,9 @@ def compile_host_policies(path: str) -> dict[str, Plain]:
         [[*one.verdict], one.agent, one.effect, one.environment, conditions.get(index)]
         for index, one in enumerate(policies)
     ]
-    return {"rules": rules, "expressions": expressions.records}
+    compiled: dict[str, Plain] = {"rules": rules, "expressions": expressions.records}
+    found = list(diagnostics)
+    return HostPolicies(compiled, found, render(found, source.files))
 
 
 def _policies(source: Source, diagnostics: Diagnostics) -> list[Policy]:

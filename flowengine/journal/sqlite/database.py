@@ -24,6 +24,7 @@ from flowengine.errors import StoreError, UsageError
 from flowengine.journal.durable_folders import make_folder, sync_file, sync_folder
 from flowengine.journal.sqlite import schema
 from flowengine.journal.sqlite.open_files import OpenFile
+from flowengine.store_folder import APPLICATION_ID
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -300,7 +301,7 @@ class Database:
     def _migrate(self, connection: sqlite3.Connection) -> None:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         (application,) = connection.execute("PRAGMA application_id").fetchone()
-        if tables and application != schema.APPLICATION_ID:
+        if tables and application != APPLICATION_ID:
             raise StoreError(f"{self.path} is another program's database", hint=_ELSEWHERE)
         schema.migrate(connection)
 
@@ -403,7 +404,7 @@ def check_header(path: str, file: OpenFile) -> None:
         int.from_bytes(header[at : at + length], "big")
         for at, length in ((16, 2), (28, 4), (60, 4), (68, 4))
     )
-    if version and application != schema.APPLICATION_ID:
+    if version and application != APPLICATION_ID:
         raise StoreError(f"{path} is another program's database", hint=_ELSEWHERE)
     # https://sqlite.org/fileformat.html#in_header_database_size: it counts only if these agree;
     # and what the file lacks may still be in the log.

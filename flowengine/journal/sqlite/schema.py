@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
-APPLICATION_ID = 0x666C6F77
-"""`flow` in ASCII: distinguishes a store from other SQLite files."""
+from flowengine.store_folder import APPLICATION_ID
 
 _VERSION_1 = (
     f"PRAGMA application_id = {APPLICATION_ID}",

@@ -1,0 +1,113 @@
+"""Which files are the engine's own: no tool, environment or copy of a folder reads or writes them.
+
+A store has all that executions know; the folders of configuration have the rules of the host. Who
+can write there decides what runs. They are told by name, by what lies beside them and by what they
+are, since a project can have several stores, and links and other names for the same file.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from flowengine.settings import MACHINE_FOLDER, user_folder
+from flowengine.store_folder import APPLICATION_ID, DATABASE, DEFAULT, STORED, state_folder
+
+_HEADER = b"SQLite format 3\0"
+_ID_AT = 68
+"""Where the header of a database has its `application_id` (https://sqlite.org/fileformat.html)."""
+_STORED = frozenset(STORED)
+
+
+def is_own_name(name: str, folder: int) -> bool:
+    """Return whether a name in an open folder is one of the engine's files or folders.
+
+    Args:
+        name: As it is written; capitals make no difference, as on some file systems.
+        folder: The descriptor of the folder.
+    """
+    folded = name.casefold()
+    if folded == DEFAULT or folded.startswith(DATABASE):
+        return True
+    return folded in _STORED and _holds_store(folder)
+
+
+def own_names(folder: str, names: Iterable[str]) -> set[str]:
+    """Return which names in a folder are the engine's; as `ignore` of `shutil.copytree`."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return {name for name in names if is_own_name(name, opened) or _is_own_entry(name, opened)}
+    finally:
+        os.close(opened)
+
+
+def _is_own_entry(name: str, folder: int) -> bool:
+    """Return whether an entry of a folder is a folder of the engine, or a store's database."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISDIR(found.st_mode):
+            return is_own_folder(found)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink == 1:
+            return False  # only a hard link gives a database another name
+        with open(
+            name, "rb", opener=lambda path, flags: os.open(path, flags, dir_fd=folder)
+        ) as file:
+            return is_store(file.read(100))
+    except OSError:
+        return False
+
+
+def is_own_path(path: str) -> bool:
+    """Return whether a path leads into a project's folder of the engine."""
+    return DEFAULT in (part.casefold() for part in os.path.realpath(path).split(os.sep))
+
+
+def configuration_near(path: Path) -> Path | None:
+    """Return the user's configuration folder if a path without links contains it or is in it."""
+    own = Path(os.path.realpath(user_folder()))
+    is_near = own.is_relative_to(path) or path.is_relative_to(own)
+    return own if is_near and own.is_dir() else None
+
+
+def is_own_file(path: str) -> bool:
+    """Return whether a file is the engine's, by its path or as the database of a store."""
+    if is_own_path(path) or os.path.basename(path).casefold().startswith(DATABASE):
+        return True
+    try:
+        with open(path, "rb") as file:
+            return is_store(file.read(100))
+    except OSError:
+        return False
+
+
+def is_own_folder(found: os.stat_result) -> bool:
+    """Return whether a folder has the engine's configuration or state; whatever its name is."""
+    return (found.st_dev, found.st_ino) in _folders_of_user()
+
+
+def is_store(start: bytes) -> bool:
+    """Return whether a file is the database of a store.
+
+    Args:
+        start: Its first 100 bytes.
+    """
+    id = int.from_bytes(start[_ID_AT : _ID_AT + 4], "big")
+    return start.startswith(_HEADER) and id == APPLICATION_ID
+
+
+def _folders_of_user() -> Iterator[tuple[int, int]]:
+    for path in (user_folder(), state_folder(), MACHINE_FOLDER):
+        with suppress(OSError):
+            found = os.stat(path)
+            yield found.st_dev, found.st_ino
+
+
+def _holds_store(folder: int) -> bool:
+    try:
+        os.stat(DATABASE, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
