@@ -9,6 +9,7 @@ from flowengine.engines.reading import Reader
 from flowengine.engines.results import Decision
 from flowengine.engines.running.driving import Driving
 from flowengine.errors import NotAllowed
+from flowengine.keywords import check_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -194,7 +195,10 @@ class Decider(Reader):
         return Actor(by, self._via, self.user)
 
     def _record_decision(self, wait: str, choice: str, answer: Answering) -> tuple[Decision, bool]:
+        from flowengine.engines.infos import Answering
         from flowengine.engines.people.answering import record_decision
+
+        check_keywords("a decision", answer, Answering.__annotations__)
 
         return record_decision(self._host, wait, choice, answer, self._who(answer.get("by")))
 

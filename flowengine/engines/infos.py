@@ -376,7 +376,7 @@ class Answering(TypedDict, total=False):
 
     form: Any
     """The completed form: a map of its fields; the answer itself if the form is not a map."""
-    edits: Mapping[str, Any]
+    edit: Mapping[str, Any]
     """Field of `subject`, or dotted path into it → new value."""
     comment: str
     attach: Sequence[str | PathLike[str]]

@@ -57,7 +57,7 @@ def test_a_call_waits_for_a_person_and_another_process_goes_on(
     with case.engine_open() as engine:
         match decide:
             case "edit":
-                decision = engine.approve(wait["id"], edits={"a": 10})
+                decision = engine.approve(wait["id"], edit={"a": 10})
             case "respond":
                 decision = engine.respond(wait["id"], 42)
             case "reject":

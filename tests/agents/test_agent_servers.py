@@ -372,8 +372,8 @@ def test_an_approval_shows_the_tool_and_survives_the_process(tmp_path: Path) -> 
         assert (wait["tool"], wait["subject"]) == ("github.get_user", {"n": 5})
     with case.engine_open() as engine:
         with pytest.raises(Exception, match="n"):
-            engine.approve(wait["id"], edits={"n": "five"})
-        result = engine.approve(wait["id"], edits={"n": 6}).result
+            engine.approve(wait["id"], edit={"n": "five"})
+        result = engine.approve(wait["id"], edit={"n": 6}).result
 
     assert result is not None
     assert result.status == "succeeded"

@@ -420,7 +420,7 @@ def test_people_are_asked_before_an_agent_is_called_and_may_edit_what_it_is_aske
     [wait] = one.run().waits
     assert wait["subject"] == {"prompt": "1 + 2?"}
     with one.engine_open() as engine:
-        engine.approve(wait["id"], edits={"prompt": "2 + 2?"})
+        engine.approve(wait["id"], edit={"prompt": "2 + 2?"})
         outputs = engine.resume(one.id).outputs
     assert outputs is not None
     assert outputs["answer"] == "It is 4."

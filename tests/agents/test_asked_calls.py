@@ -34,7 +34,7 @@ def test_each_call_of_a_reply_is_decided_by_itself_and_the_model_is_told(tmp_pat
     assert case.called == []
 
     with case.engine_open() as engine:
-        engine.approve(waits[2]["id"], edits={"b": 5})
+        engine.approve(waits[2]["id"], edit={"b": 5})
         assert case.called == ["add 3 5"]
         engine.reject(waits[1]["id"], comment="not this one", by="user:ben")
     with case.engine_open() as engine:
@@ -121,7 +121,7 @@ def test_rules_of_the_host_hold_for_the_calls_of_agents(
 def test_the_model_is_told_what_a_person_changed_said_or_gave(tmp_path: Path) -> None:
     case, waits = waiting(tmp_path, ASKING, {"calls": THREE})
     with case.engine_open() as engine:
-        engine.approve(waits[0]["id"], edits={"b": 5}, comment="five is enough")
+        engine.approve(waits[0]["id"], edit={"b": 5}, comment="five is enough")
         engine.respond(waits[1]["id"], 42)
         engine.approve(waits[2]["id"])
     told = [one["content"] for one in case.sent(1) if one["role"] == "tool"]

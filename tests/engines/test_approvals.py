@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def test_field_declared_a_number_takes_a_fraction_also_where_it_was_whole(
     flow = world.make(tmp_path, DECLARED)
     (wait,) = engine.run(flow, {"amount": 80, "lines": [{"price": 2}]}).waits
     edits = {"amount": 75.5, "total": 0.25, "lines": [{"price": 2.5}, {"price": 3}], "note": "x"}
-    decision = engine.approve(wait["id"], edits=edits)
+    decision = engine.approve(wait["id"], edit=edits)
     assert decision.result is not None
     assert decision.result.outputs == {"subject": {**edits, "count": 3}, "double": 151.0}
 
@@ -112,7 +113,7 @@ def test_edit_that_is_not_of_the_declared_type_is_refused(
 ) -> None:
     (wait,) = engine.run(world.make(tmp_path, DECLARED), {"amount": 80}).waits
     with pytest.raises(InputError, match=told):
-        engine.approve(wait["id"], edits=edits)
+        engine.approve(wait["id"], edit=edits)
 
 
 def test_approval_with_edit_and_form_goes_on_with_what_was_decided(
@@ -120,7 +121,7 @@ def test_approval_with_edit_and_form_goes_on_with_what_was_decided(
 ) -> None:
     wait = ask(engine, tmp_path)
     decision = engine.approve(
-        wait["id"], form=FORM, edits={"amount": 700, "place.city": "Rome"}, comment="less"
+        wait["id"], form=FORM, edit={"amount": 700, "place.city": "Rome"}, comment="less"
     )
     assert decision.first
     assert decision.result is not None
@@ -198,10 +199,10 @@ def test_nobody_acts_for_others_where_the_settings_forbid_it(
         ("approve", {}, "cost_center"),
         ("approve", {"form": {"cost_center": "47"}}, "cost_center"),
         ("approve", {"form": {"cost_center": "4711", "colour": "red"}}, "colour"),
-        ("approve", {"form": FORM, "edits": {"account": "sport"}}, "account"),
-        ("approve", {"form": FORM, "edits": {"amount": "900"}}, "amount"),
-        ("approve", {"form": FORM, "edits": {"amount": True}}, "amount"),
-        ("approve", {"form": FORM, "edits": {"place": {"town": "Rome"}}}, "place.city"),
+        ("approve", {"form": FORM, "edit": {"account": "sport"}}, "account"),
+        ("approve", {"form": FORM, "edit": {"amount": "900"}}, "amount"),
+        ("approve", {"form": FORM, "edit": {"amount": True}}, "amount"),
+        ("approve", {"form": FORM, "edit": {"place": {"town": "Rome"}}}, "place.city"),
         ("reject", {}, "comment"),
         ("reject", {"comment": "  "}, "comment"),
         ("later", {"comment": "x"}, "comment"),
@@ -229,7 +230,7 @@ def test_every_decision_is_in_the_history_with_who_how_and_why(
     engine: Engine, tmp_path: Path
 ) -> None:
     wait = ask(engine, tmp_path)
-    engine.approve(wait["id"], form=FORM, edits={"amount": 1}, comment="ok", by="user:cleo")
+    engine.approve(wait["id"], form=FORM, edit={"amount": 1}, comment="ok", by="user:cleo")
     (entry,) = [e for e in engine.events(wait["execution"]) if e["type"] == "decided"]
     assert (entry["by"], entry["via"], entry["entered_by"]) == ("user:cleo", "python", "user:ben")
     assert (entry["address"], entry["comment"]) == ("sign", "ok")
@@ -358,3 +359,61 @@ outputs: {{name: "${{{{ steps.name.output }}}}"}}
     result = engine.decide(wait["id"], "answer", form=answer).result
     assert result is not None
     assert result.outputs == {"name": output}
+
+
+BOUNDED = """\
+inputs:
+  amount: {type: number, exclusiveMinimum: 0, default: 10.0}
+  tags: {type: array, items: {enum: [a, b]}, default: [a]}
+steps:
+  - id: sign
+    approval:
+      title: Pay?
+      subject:
+        amount: ${{ inputs.amount }}
+        half: ${{ inputs.amount / 2.0 }}
+        tags: ${{ inputs.tags }}
+      edit: true
+"""
+
+
+@pytest.mark.parametrize("edit", [{"amount": -3}, {"amount": 0.0}, {"tags": ["c"]}])
+def test_an_edited_field_that_is_an_input_stays_within_its_bounds(
+    engine: Engine, tmp_path: Path, edit: dict[str, Any]
+) -> None:
+    wait = ask(engine, tmp_path, BOUNDED)
+    with pytest.raises(InputError) as caught:
+        engine.approve(wait["id"], edit=edit)
+    assert next(iter(edit)) in f"{caught.value.field}{caught.value.message}"
+    fits = {"amount": 0.5, "half": -1.0, "tags": ["b", "b"]}
+    result = engine.approve(wait["id"], edit=fits).result
+    assert result is not None
+    assert result.status == "succeeded"
+
+
+def test_a_second_approver_is_told_in_what_the_standing_decision_differs(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """A plain yes is to what was shown, not to what somebody else made of it."""
+    wait = ask(engine, tmp_path, BOUNDED)["id"]
+    engine.approve(wait, edit={"amount": 80.0})
+    with pytest.raises(Conflict, match="already approved by user:ben") as caught:
+        engine.approve(wait, by="user:cleo")
+    assert caught.value.exit_code == 7
+    assert caught.value.hint == 'it differs: edits there: {"amount": 80.0}, here: none'
+    with pytest.raises(Conflict, match="already approved"):
+        engine.approve(wait, edit={"amount": 81.0}, by="user:cleo")
+    assert not engine.approve(wait, edit={"amount": 80}, by="user:cleo").first
+
+
+@pytest.mark.parametrize(
+    ("keyword", "near"), [("edits", "edit"), ("comments", "comment"), ("user", None)]
+)
+def test_an_unknown_keyword_of_a_decision_is_an_error_and_decides_nothing(
+    engine: Engine, tmp_path: Path, keyword: str, near: str | None
+) -> None:
+    wait = ask(engine, tmp_path)["id"]
+    told = f"a decision has no '{keyword}'; " + (f"did you mean '{near}'" if near else "it has ")
+    with pytest.raises(TypeError, match=re.escape(told)):
+        engine.approve(wait, form=FORM, **{keyword: "x"})  # type: ignore[arg-type]
+    assert engine.wait(wait)["status"] == "pending"

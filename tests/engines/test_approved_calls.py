@@ -111,7 +111,7 @@ def test_an_edit_runs_and_both_versions_are_in_the_history() -> None:
     with Engine("store") as engine:
         [wait] = engine.run(write("{edit: true}")).waits
         assert wait["edit"] == ["amount", "to", "note"]
-        result = engine.approve(wait["id"], edits={"amount": 20, "note": "less"}).result
+        result = engine.approve(wait["id"], edit={"amount": 20, "note": "less"}).result
         closed = engine.wait(wait["id"])
 
     assert result is not None
@@ -139,7 +139,7 @@ def test_a_wrong_edit_is_refused_with_its_field_and_the_question_stays_open(
         [wait] = engine.run(write("{edit: true}")).waits
 
         with pytest.raises(InputError, match=field):
-            engine.approve(wait["id"], edits=edits)
+            engine.approve(wait["id"], edit=edits)
 
         assert engine.wait(wait["id"])["status"] == "pending"
         assert sent() == []
@@ -151,8 +151,8 @@ def test_only_the_arguments_that_are_named_can_be_edited() -> None:
     with Engine("store") as engine:
         [wait] = engine.run(write("{edit: [note]}")).waits
         with pytest.raises(InputError, match="'amount' may not be edited"):
-            engine.approve(wait["id"], edits={"amount": 1})
-        engine.approve(wait["id"], edits={"note": "n"})
+            engine.approve(wait["id"], edit={"amount": 1})
+        engine.approve(wait["id"], edit={"note": "n"})
     assert sent() == [[500, "ana", "n", "c4n4ry", "main"]]
 
 
@@ -245,7 +245,7 @@ def test_who_tried_to_decide_and_could_not_is_in_the_history() -> None:
         with pytest.raises(InputError):
             engine.decide(wait["id"], "later", by="user:ana")
         with pytest.raises(InputError):
-            engine.approve(wait["id"], edits={"amount": "s3cret"}, by="user:ana")
+            engine.approve(wait["id"], edit={"amount": "s3cret"}, by="user:ana")
         assert engine.wait(wait["id"])["status"] == "pending"
         engine.approve(wait["id"], by="user:ana")
         told = [one["message"] for one in engine.show(wait["execution"])["warnings"]]
@@ -290,7 +290,7 @@ outputs: {{o: "${{{{ steps.a.output }}}}"}}
             assert result is not None
             assert "127.0.0.1:1" in json.dumps(result.error)
             return
-        result = engine.approve(wait["id"], edits={"n": 2}).result
+        result = engine.approve(wait["id"], edit={"n": 2}).result
     assert result is not None
     assert result.outputs is not None
     if kind == "flow":
@@ -312,7 +312,7 @@ outputs: {{o: "${{{{ steps.a.output }}}}"}}
         [wait] = engine.run("flow.yaml").waits
         assert (wait["tool"], wait["subject"]) == ("box.count", {"text": "one"})
         assert wait["edit"] == ["text"]
-        result = engine.approve(wait["id"], edits={"text": "two"}).result
+        result = engine.approve(wait["id"], edit={"text": "two"}).result
     assert result is not None
     assert result.outputs is not None
     assert "1" in json.dumps(result.outputs["o"])
@@ -377,10 +377,10 @@ from flowengine import Engine
 from flowengine.engines.running.driver import Driver
 engine = Engine("store")
 if sys.argv[2] == "recorded":
-    engine.approve(sys.argv[1], edits={"amount": 7}, resume=False)
+    engine.approve(sys.argv[1], edit={"amount": 7}, resume=False)
     os.kill(os.getpid(), signal.SIGKILL)
 Driver.start = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-engine.approve(sys.argv[1], edits={"amount": 7})
+engine.approve(sys.argv[1], edit={"amount": 7})
 """
 
 

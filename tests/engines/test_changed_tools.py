@@ -61,7 +61,7 @@ def test_code_that_has_changed_is_asked_about_anew_with_the_difference() -> None
     with Engine("store") as engine:
         first = asked(engine)
         Path("acts.py").write_text(AFTER)
-        result = engine.approve(first["id"], edits={"n": 2}).result
+        result = engine.approve(first["id"], edit={"n": 2}).result
         assert result is not None
         [wait] = result.waits
         assert acted() == ""

@@ -81,6 +81,23 @@ def test_later_calls_whose_arguments_fit_are_not_asked_about_as_often_as_granted
         )  # fmt: skip
 
 
+def test_a_grant_with_a_call_that_is_approved_already_is_refused_unless_it_is_the_same() -> None:
+    with Engine("store") as engine:
+        wait = begin(engine, "out/a", "out/b").waits[0]["id"]
+        engine.approve(wait, resume=False)
+        with pytest.raises(Conflict, match="already approved") as caught:
+            engine.approve(wait, grant={"args": {"path": "out/*"}})
+        assert caught.value.hint is not None
+        assert "grant there: none, here: " in caught.value.hint
+        assert engine.grants() == []
+
+        other = begin(engine, "out/a").waits[0]["id"]
+        engine.approve(other, grant={"args": {"path": "out/*"}, "lasts": "2h"}, resume=False)
+        again = engine.approve(other, grant={"args": {"path": "out/*"}, "lasts": "2h"})
+        assert not again.first
+        assert not engine.approve(other).first
+
+
 @pytest.mark.parametrize("path", ["../x", "out/../x", "out/a/b", "outer/x", "/out/x", "x"])
 def test_calls_whose_arguments_do_not_fit_ask(path: str) -> None:
     with Engine("store") as engine:

@@ -61,7 +61,7 @@ def _form(engine: Engine, flow: Path, value: Any) -> Any:
 
 
 def _edit(engine: Engine, flow: Path, value: Any) -> Any:
-    return engine.approve(_asked(engine, flow), edits={"n": value})
+    return engine.approve(_asked(engine, flow), edit={"n": value})
 
 
 def _signal(engine: Engine, flow: Path, value: Any) -> Any:

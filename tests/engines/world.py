@@ -78,7 +78,7 @@ def answer(engine: Engine, wait: WaitInfo, folder: Path) -> None:
         edits = {"amount": 7} if wait.get("edit") else {}
         asked = wait.get("form", {}).get("properties", {})
         form = {"why": "fine"} if "why" in asked else {}
-        engine.approve(wait["id"], edits=edits, form=form, resume=False)
+        engine.approve(wait["id"], edit=edits, form=form, resume=False)
     elif wait["kind"] == "signal":
         name = wait["signals"][0]["signal"]
         message = f"{name} at {wait['address']}"

@@ -33,7 +33,7 @@ def test_refunds_are_asked_about_and_another_process_goes_on(tmp_path: Path) -> 
     assert sorted(questions) == ["Refund 12 EUR to cleo?", "Refund 34.9 EUR to ana?"]
     with Engine(tmp_path / ".flowengine") as engine:
         waits = {wait["address"]: wait["id"] for wait in engine.waits(flow="support").items}
-        engine.approve(waits["each[ana]/ask"], edits={"amount": 30.0})
+        engine.approve(waits["each[ana]/ask"], edit={"amount": 30.0})
         result = engine.reject(waits["each[cleo]/ask"]).result
 
     assert result is not None

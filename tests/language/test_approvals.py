@@ -134,7 +134,7 @@ def _asked(stage: Stage, subject: Any) -> WaitInfo:
 
 def test_edited_subject_goes_on_and_both_versions_stay_in_the_history(stage: Stage) -> None:
     wait = _asked(stage, SUBJECT)
-    decision = stage.decide("sign", "approve", edits={"total": 12, "paid": True})
+    decision = stage.decide("sign", "approve", edit={"total": 12, "paid": True})
     assert decision.result is not None
     edited = {**SUBJECT, "total": 12, "paid": True}
     assert decision.result.outputs == {"used": edited, "asked": SUBJECT}
@@ -166,7 +166,7 @@ def test_edit_that_does_not_fit_is_refused_and_the_question_stays_open(
 ) -> None:
     wait = _asked(stage, SUBJECT)
     with pytest.raises(InputError) as caught:
-        stage.decide("sign", "approve", edits=edits)
+        stage.decide("sign", "approve", edit=edits)
     assert field in str(caught.value.field) + str(caught.value)
     assert stage.engine.wait(wait["id"])["status"] == "pending"
     assert stage.decide("sign", "approve").first
@@ -175,7 +175,7 @@ def test_edit_that_does_not_fit_is_refused_and_the_question_stays_open(
 def test_edited_number_stays_as_whole_or_fractional_as_it_was(stage: Stage) -> None:
     _asked(stage, {"whole": 10, "part": 2.5, "list": [1.5]})
     edits = {"whole": 12.0, "part": 3, "list": [1, 2]}
-    result = stage.decide("sign", "approve", edits=edits).result
+    result = stage.decide("sign", "approve", edit=edits).result
     assert result is not None
     assert result.outputs is not None
     used = result.outputs["used"]
@@ -188,9 +188,9 @@ def test_items_of_an_edited_list_are_like_those_before(stage: Stage) -> None:
     wrongs: list[Any] = [[{"name": 1}], ["x"], [{}], [None]]
     for wrong in wrongs:
         with pytest.raises(InputError, match=r"lines\.0"):
-            stage.decide("sign", "approve", edits={"lines": wrong})
+            stage.decide("sign", "approve", edit={"lines": wrong})
     edits = {"lines": [8, {"name": "x", "more": 1}, [1, "a"], 9]}
-    result = stage.decide("sign", "approve", edits=edits).result
+    result = stage.decide("sign", "approve", edit=edits).result
     assert result is not None
     assert result.outputs is not None
     assert result.outputs["used"] == edits
@@ -201,7 +201,7 @@ def test_approval_without_edit_takes_none(stage: Stage) -> None:
     stage.world.script = {"look": SUBJECT}
     stage.run(text)
     with pytest.raises(InputError, match="total"):
-        stage.decide("sign", "approve", edits={"total": 12})
+        stage.decide("sign", "approve", edit={"total": 12})
 
 
 @pytest.mark.parametrize(

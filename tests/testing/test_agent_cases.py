@@ -224,7 +224,7 @@ second: {instructions: You add., tools: [add, boom], function_calling: text, fin
     one = Case(tmp_path, flow(agents, head=head), script)
     [wait] = one.run().waits
     with one.engine_open() as engine:
-        result = engine.approve(wait["id"], edits={"a": 5}).result
+        result = engine.approve(wait["id"], edit={"a": 5}).result
     assert result is not None
     assert result.outputs == {"answer": "3", "agent": "second"}
 

@@ -232,7 +232,7 @@ def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
         fields = wait.get("form", {}).get("properties", {})
         answer["form"] = read.assigned(fields, arguments.form, "field")
     if getattr(arguments, "edit", None):
-        answer["edits"] = {
+        answer["edit"] = {
             name: read.edited_field(wait, name, text) for name, text in arguments.edit
         }
     if getattr(arguments, "value", None) is not None:

@@ -210,7 +210,7 @@ class Dialogue:
         answer: dict[str, Any] = {}
         approves = choice.get("counts_as") == "approve"
         if approves and wait.get("edit"):
-            answer["edits"] = self._edits(wait)
+            answer["edit"] = self._edits(wait)
         if approves and "form" in wait:
             answer["form"] = self._form(wait["form"])
         if wait["kind"] == "question" and choice["id"] == "result":

@@ -45,7 +45,7 @@ def record_decision(
         choice,
         who,
         answer.get("form"),
-        answer.get("edits"),
+        answer.get("edit"),
         answer.get("comment"),
         answer.get("attach", ()),
         answer.get("value"),

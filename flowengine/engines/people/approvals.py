@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,6 +40,8 @@ DECIDABLE = ("approval", "ask", "question")
 """Kinds of waits that are decided on; messages and time end the others."""
 _OTHERS = {"timer": "time", "signal": "a message", "state": "a value in the state"}
 MAX_FILES = 10
+LONGEST_PART = 200
+"""Characters of a part of a decision in a message."""
 MAX_FILE_BYTES = 20 * 1024 * 1024
 _SIGNATURES = {
     ".png": (b"\x89PNG\r\n\x1a\n",),
@@ -200,29 +203,57 @@ def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
     return [os.fspath(path) for path in paths]
 
 
-def same(standing: Mapping[str, Any], answer: Answer, files: Sequence[str]) -> bool:
-    """Return whether an answer agrees with the earlier decision, in what it says.
+def differences(
+    wait: Mapping[str, Any], standing: Mapping[str, Any], answer: Answer, files: Sequence[str]
+) -> list[str]:
+    """Return in what an answer differs from the decision that stands; nothing if it agrees.
 
-    Who answers, when and through which channel does not matter: two people who approve agree.
+    Who answers, when and through which channel does not matter: two people who approve the same
+    agree. An answer without edits approves what was shown. One without a comment, files or a grant
+    says nothing about them, nor about a form that has to be filled in.
 
     Args:
+        wait: The wait's record.
         standing: The decision that counts.
         answer: What somebody decides now.
         files: Digests of the files that come with it.
     """
-    said = {"form": answer.form, "edits": answer.edits, "comment": answer.comment}
+    if standing.get("choice") != answer.choice:
+        return ["choice"]
+    mine: dict[str, Any] = {"edits": answer.edits or None}
+    with suppress(InputError):  # then it is compared as it was given
+        mine["edits"] = _edits(wait, answer.edits) if answer.edits else None
+    mine |= {"form": answer.form, "comment": answer.comment}
+    with suppress(InputError):
+        if "form" in wait and wait["kind"] != "question":
+            mine["form"] = _form(wait, _choice(wait, answer.choice), answer.form)
     if answer.choice in ("result", RESPOND):
-        said["value"] = answer.value
-    stood = {file["sha256"] for file in standing.get("attachments") or ()}
+        mine["value"] = answer.value
+    if answer.grant is not None:
+        mine["grant"] = checked_grant(wait, answer.choice, answer.grant, standing["at"])
     if answer.images:
-        shown = [view(one)["sha256"] for one in standing.get("images") or ()]
-        if digests(answer.images) != shown:
-            return False
-    return (
-        standing.get("choice") == answer.choice
-        and all(value in (None, standing.get(key)) for key, value in said.items())
-        and (not files or set(files) == stood)
-    )
+        mine["images"] = digests(answer.images)
+    mine["attachments"] = sorted(set(files))
+    stands = {
+        **standing,
+        "images": [view(one)["sha256"] for one in standing.get("images") or ()],
+        "attachments": sorted({file["sha256"] for file in standing.get("attachments") or ()}),
+    }
+    return [
+        f"{name} there: {_told(stands.get(name))}, here: {_told(value)}"
+        for name, value in mine.items()
+        if stands.get(name) != value and (name == "edits" or value not in (None, []))
+    ]
+
+
+def _told(value: Any) -> str:
+    """Return a part of a decision in one line."""
+    if value is None:
+        return "none"
+    from json import dumps
+
+    text = dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= LONGEST_PART else f"{text[:LONGEST_PART]}…"
 
 
 def _settled(wait: Wait, answer: Answer, files: Sequence[str]) -> Decision:
@@ -250,12 +281,14 @@ def _agreed(
     Raises:
         Conflict: It is different; says who decided what and when.
     """
-    if same(standing, answer, [_digest(path) for path in files]):
+    differ = differences(wait.record, standing, answer, [_digest(path) for path in files])
+    if not differ:
         return _decision(wait, standing, first=False)
     said = f": {standing['comment']}" if standing.get("comment") else ""
     raise Conflict(
         f"{wait.id} was already {participle(standing['choice'])} by {standing['by']}"
         f" at {format_time(standing['at'])}{said}",
+        hint=None if standing["choice"] != answer.choice else f"it differs: {'; '.join(differ)}",
         standing={key: value for key, value in standing.items() if key != "type"},
     )
 

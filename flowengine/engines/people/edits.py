@@ -66,7 +66,22 @@ def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]
         found[path] = _Field(path, schema, root).value(old, value)
     if "tool" in wait:
         _check_arguments(wait, found)
+    else:
+        _check_fields(wait, found)
     return found
+
+
+def _check_fields(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> None:
+    """Check the edited fields of a subject by what is declared of them, such as a minimum.
+
+    Raises:
+        InputError: One does not fit.
+    """
+    schema = wait.get("edit_schema", ANY)
+    names = {path.partition(".")[0] for path in edits} & schema.get("properties", {}).keys()
+    subject = edited(wait["subject"], dict(edits)) if names else {}
+    for name in names:
+        validate(schema, {name: subject[name]}, "edit")
 
 
 def _check_arguments(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> None:
