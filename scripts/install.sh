@@ -5,9 +5,9 @@
 #   demo   what the demo needs: the project's own dependencies and the extra for documents
 #   all    every extra, and the tools of `make test`
 #
-# The Makefile calls it, with the interpreter in PYTHON and a uv on the PATH in UV. Without one, the
-# pinned uv comes into .venv first: fetching it takes 3 seconds and saves pip's minute. pip installs
-# the packages where there is no uv for the machine, and where uv cannot reach the registry.
+# The Makefile calls it, with the interpreter in PYTHON and a uv on the PATH in UV. Without a uv
+# there, the pinned one is installed into .venv first: that takes 3 seconds and saves a minute.
+# pip installs the packages if no uv exists for the machine, or if uv cannot reach the registry.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 cd "$(dirname "$0")/.."
@@ -72,8 +72,9 @@ fetch_uv() {
     && .venv/bin/uv --version >/dev/null && uv=.venv/bin/uv
 }
 
-# Programs in a sandbox cannot write into .venv, so without bytecode each would compile anew what
-# it imports, which takes a reader of PDFs a second. pip always compiles.
+# pip always compiles, uv only if it is told to. Without bytecode, each process that cannot write it
+# would compile what it imports: those in sandboxes (a second more for each PDF), and all where
+# PYTHONDONTWRITEBYTECODE is set.
 with_uv() {
   local into=(--quiet --python .venv --compile-bytecode)
   if [ "$part" = demo ]; then
