@@ -1,9 +1,10 @@
-# Everything runs in .venv. uv is used when it is on the PATH, otherwise the venv
-# and pip that come with Python.
+# Everything runs in .venv. A uv on the PATH fills it, otherwise one that scripts/install.sh puts
+# into it, otherwise pip.
 PYTHON ?= python3
-UV     := $(shell command -v uv 2>/dev/null)
+UV     ?= $(shell command -v uv 2>/dev/null)
 BIN    := .venv/bin
-READY  := .venv/.ready
+DEMO   := .venv/.ready
+READY  := .venv/.ready-tests
 
 .DEFAULT_GOAL := help
 
@@ -12,13 +13,20 @@ help:  ## Show this help.
 
 install: $(READY)  ## Create .venv with the pinned tools and the project, editable.
 
-# The stamp depends on pyproject.toml because entry points are metadata: a new one is seen only
-# after the project is installed again.
-$(READY): pyproject.toml requirements/dev.txt scripts/install.sh
-	@PYTHON="$(PYTHON)" UV="$(UV)" scripts/install.sh
+# The stamps depend on pyproject.toml because entry points are metadata: a new one is seen only
+# after the project is installed again. The demo is to be seen quickly, so it gets only what it
+# needs; what the tests need includes that.
+NEEDED := pyproject.toml requirements/dev.txt requirements/uv.txt scripts/install.sh
+
+$(DEMO): $(NEEDED)
+	@PYTHON="$(PYTHON)" UV="$(UV)" scripts/install.sh demo
 	@touch $@
 
-demo: $(READY)  ## Review a folder of documents: wait, approve with an edit, resume, report.
+$(READY): $(NEEDED)
+	@PYTHON="$(PYTHON)" UV="$(UV)" scripts/install.sh all
+	@touch $(DEMO) $@
+
+demo: $(DEMO)  ## Review a folder of documents: wait, approve with an edit, resume, report.
 	@$(BIN)/python examples/document_review/demo.py
 
 # While one processor is busy with types, the other compiles the tests: else each of the processes
@@ -60,10 +68,12 @@ small-model: $(READY)  ## Run agents on a real small model, on this machine (ARG
 mutate: $(READY)  ## Change kernel, journal and recovery in small ways: which changes do tests miss?
 	@$(BIN)/python -m scripts.mutate $(ARGS)
 
-lock:  ## Pin the newest allowed versions (needs uv).
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url \
-	  --all-extras --no-annotate --custom-compile-command 'make lock' \
-	  pyproject.toml requirements/dev.in --output-file requirements/dev.txt
+# Order-only: the pins that are about to be replaced need not be installed once more.
+LOCK = $(or $(UV),$(BIN)/uv) pip compile --quiet --upgrade --universal --python-version 3.11 \
+  --no-emit-index-url --no-annotate --custom-compile-command 'make lock'
+lock: | $(READY)  ## Pin the newest allowed versions.
+	$(LOCK) --all-extras pyproject.toml requirements/dev.in --output-file requirements/dev.txt
+	echo uv | $(LOCK) - --output-file requirements/uv.txt
 
 clean:  ## Remove what the other targets made.
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage*

@@ -126,12 +126,14 @@ def test_hooks_before_a_commit_run_the_pinned_tools() -> None:
 
 
 def test_pins_are_exact_name_no_place_and_cover_what_the_project_needs() -> None:
-    lines = (ROOT / "requirements" / "dev.txt").read_text().splitlines()
+    files = [ROOT / "requirements" / name for name in ("dev.txt", "uv.txt")]
+    lines = [line for file in files for line in file.read_text().splitlines()]
     pins = [line for line in lines if not line.lstrip().startswith("#")]
     wanted = list(PROJECT["dependencies"])
     for extra in PROJECT["optional-dependencies"].values():
         wanted += [need for need in extra if not need.startswith("flowengine[")]
     wanted += (ROOT / "requirements" / "dev.in").read_text().splitlines()[1:]
+    wanted.append("uv")
 
     unpinned = [line for line in pins if not re.fullmatch(r"[a-z0-9.-]+==[\w.]+( ; .+)?", line)]
     pinned = {line.split("==")[0] for line in pins}
