@@ -29,12 +29,8 @@ $(READY): $(NEEDED)
 demo: $(DEMO)  ## Review a folder of documents: wait, approve with an edit, resume, report.
 	@$(BIN)/python examples/document_review/demo.py
 
-# While one processor is busy with types, the other compiles the tests: else each of the processes
-# that run them would do that for itself. What the machine lacks is fetched meanwhile.
-test: $(READY)  ## Check format, lint, types and import contracts, then run the tests.
-	@scripts/sandboxes.sh & machine=$$!; $(BIN)/pytest --collect-only -qq >/dev/null 2>&1 & \
-	  $(MAKE) --no-print-directory lint && wait $$machine; status=$$?; wait; exit $$status
-	$(BIN)/pytest -n auto --dist worksteal --no-skips $(ARGS)
+test: $(READY)  ## Check format, lint, types and import contracts, and run the tests (ARGS: for pytest).
+	@scripts/test.sh $(ARGS)
 
 endurance: $(READY)  ## Run all cases of the tests that try much: an hour (ARGS: which).
 	$(BIN)/pytest -n auto --dist worksteal --no-skips --slice all -m endurance $(ARGS)

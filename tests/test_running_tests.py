@@ -1,4 +1,4 @@
-"""How the tests are run: slices of those that try much."""
+"""How the tests are run: slices of those that try much, the budget, and no test that is skipped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.endurance import SLICES
 
 TESTS = Path(__file__).parent
-CONFTEST = 'pytest_plugins = ["tests.endurance"]\n'
+CONFTEST = 'pytest_plugins = ["tests.endurance", "tests.budget"]\n'
 MANY = """\
 import pytest
 
@@ -23,6 +23,14 @@ def test_many(seed):
 
 def test_one():
     pass
+"""
+DEAR = """\
+import time
+
+def test_dear():
+    begun = time.process_time()
+    while time.process_time() < begun + 0.1:
+        pass
 """
 
 
@@ -35,7 +43,7 @@ class Project:
         self.tests.mkdir()
         (folder / "pytest.ini").write_text("[pytest]\n")
         (self.tests / "conftest.py").write_text(CONFTEST)
-        for plugin in ["endurance.py"]:
+        for plugin in ("endurance.py", "budget.py"):
             (self.tests / plugin).write_text((TESTS / plugin).read_text())
 
     def __call__(self, *options: str) -> subprocess.CompletedProcess[str]:
@@ -83,3 +91,25 @@ def test_the_slice_follows_the_number_of_commits(project: Project) -> None:
 
     assert seen == [project.cases("--slice", "0"), project.cases("--slice", "1")]
     assert seen[0] != seen[1]
+
+
+def test_a_folder_beyond_its_budget_fails_the_run_and_the_dearest_tests_are_named(
+    project: Project,
+) -> None:
+    (project.tests / "kernel").mkdir()
+    (project.tests / "kernel" / "test_dear.py").write_text(DEAR)
+    (project.tests / "test_cheap.py").write_text("def test_cheap():\n    pass\n")
+    budget = project.tests / "budget.toml"
+
+    budget.write_text("[seconds]\nkernel = 0.01\ntests = 5\n")
+    over = project("--budget")
+    budget.write_text("[seconds]\nkernel = 5\ntests = 5\n")
+    within = project("--budget")
+
+    assert over.returncode == 1
+    assert "over budget: kernel: " in over.stdout
+    assert "over budget: tests: " not in over.stdout
+    dearest = over.stdout.partition("the dearest:")[2].splitlines()[1]
+    assert dearest.endswith("tests/kernel/test_dear.py::test_dear")
+    assert within.returncode == 0
+    assert project().returncode == 0

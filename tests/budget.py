@@ -1,0 +1,128 @@
+"""What the tests may cost: processor seconds for each folder, in `budget.toml`.
+
+    make test ARGS=--budget
+
+A run with `--budget` fails when a folder has used more than it may, and prints the ten dearest
+tests. Counted are the processes that run the tests, and those that they have started and waited
+for. Processors differ, so the seconds are those of a machine on which `unit` takes one second: each
+run measures it, and converts.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+BUDGET = Path(__file__).with_name("budget.toml")
+COST = "processor seconds"
+DEAREST = 10
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that compares with the budget."""
+    parser.addoption(
+        "--budget", action="store_true", help=f"fail when a folder costs more than {BUDGET.name}"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count where tests run, and add up where results arrive."""
+    config.pluginmanager.register(Meter())
+    if config.getoption("--budget") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Bill(unit()))
+
+
+def unit() -> float:
+    """Return the processor seconds that a fixed piece of work takes: 1 on the reference machine."""
+    tries = []
+    for _ in range(3):
+        begun = time.process_time()
+        counts: dict[int, str] = defaultdict(str)
+        for number in range(1_000_000):
+            counts[number % 1000] = str(number)
+        tries.append(time.process_time() - begun)
+    return min(tries) / REFERENCE
+
+
+REFERENCE = 0.2
+"""What the piece of work took where the budget was written."""
+
+
+class Meter:
+    """Counts what each phase of a test costs."""
+
+    def __init__(self) -> None:
+        self.before = used()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> None:
+        now = used()
+        item.user_properties[:] = [(COST, now - self.before)]
+        self.before = now
+
+
+def used() -> float:
+    """Return the processor seconds so far of this process and of its children that have ended."""
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(sum(resource.getrusage(one)[:2]) for one in who)
+
+
+class Bill:
+    """Adds up by folder, and compares with the budget.
+
+    Args:
+        unit: How many seconds one second of the reference machine takes here.
+    """
+
+    def __init__(self, unit: float) -> None:
+        self.unit = unit
+        self.tests: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties:
+            if name == COST and isinstance(value, float):
+                self.tests[report.nodeid] += value / self.unit
+
+    @property
+    def folders(self) -> dict[str, float]:
+        """What the tests of each folder have cost."""
+        folders: dict[str, float] = defaultdict(float)
+        for test, cost in self.tests.items():
+            folders[folder_of(test)] += cost
+        return folders
+
+    def over(self) -> list[str]:
+        """Return a line for each folder that costs more than it may."""
+        allowed = tomllib.loads(BUDGET.read_text())["seconds"]
+        return [
+            f"{folder}: {cost:.0f} processor seconds, {allowed.get(folder, 0)} allowed"
+            for folder, cost in sorted(self.folders.items())
+            if cost > allowed.get(folder, 0)
+        ]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if session.exitstatus == pytest.ExitCode.OK and self.over():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        write = terminalreporter.write_line
+        terminalreporter.section(f"processor seconds (1 here is {1 / self.unit:.2f} of the budget)")
+        for folder, cost in sorted(self.folders.items(), key=lambda pair: -pair[1]):
+            write(f"{cost:8.1f}  {folder}")
+        write("the dearest:")
+        for test, cost in sorted(self.tests.items(), key=lambda pair: -pair[1])[:DEAREST]:
+            write(f"{cost:8.1f}  {test}")
+        for line in self.over():
+            write(f"over budget: {line}", red=True)
+
+
+def folder_of(test: str) -> str:
+    """Return the folder that a test counts for; files that stand alone are together."""
+    parts = test.partition("::")[0].split("/")
+    return parts[1] if len(parts) > 2 else "tests"
