@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import CommandLine
 
 BANK = """\
@@ -59,6 +61,9 @@ def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
         assert found["not_undone"] == ["three", "two"]
         assert found["command"] == "flowengine fork first --at three/compensate"
     assert (tmp_path / "undone").read_text() == "four one "
+    for words in (["retry", "first"], ["retry", "first", "--step", "refused"]):
+        refused = flowengine(*words, code=7).err
+        assert "flowengine fork first --at three/compensate\n" in refused, "not another booking"
 
     still = flowengine("fork", "first", "--at", "three/compensate", "--id", "second", code=1)
     assert "flowengine fork second --at three/compensate" in still.err
@@ -88,3 +93,40 @@ def test_what_was_undone_is_tried_again_in_a_fork(flowengine: CommandLine) -> No
 
     flowengine.write("open", "")
     flowengine("fork", "first", "--at", "one", "--id", "second")
+
+
+GROUP = """\
+flowengine: 1
+id: group
+tools:
+  pay: {python: "bank:pay", effect: EFFECT}
+  back: {python: "bank:give_back", effect: EFFECT}
+steps:
+  - id: g
+    group:
+      - {id: a, call: pay, with: {name: a}, compensate: {call: back, with: {name: "${{ output }}"}}}
+      - {id: b, python: "bank:refuse"}
+    on_error: compensate
+"""
+
+
+@pytest.mark.parametrize("effect", ["once", "idempotent"])
+def test_a_fork_at_a_group_has_no_attempt_of_what_was_in_it(
+    flowengine: CommandLine, tmp_path: Path, effect: str
+) -> None:
+    """What began in the same moment as the group never ran in the fork: nothing was cut off."""
+    note = "with open('paid', 'a') as file:\n        file.write(f'{name} ')\n    return name"
+    flowengine.write("bank.py", BANK.replace("return name", note))
+    group = flowengine.write("group.yaml", GROUP.replace("EFFECT", effect))
+    ran = flowengine("run", group, "--id", "first", code=1)
+    assert "try again   flowengine fork first --at g\n" in ran.err
+    again = flowengine("fork", "first", "--at", "g", "--id", "second", code=1)
+    assert "interrupted" not in again.err
+    assert (tmp_path / "paid").read_text() == "a a "
+    steps = flowengine("--json", "show", "second").json()["steps"]
+    assert sorted((step["address"], step["status"]) for step in steps) == [
+        ("g", "failed"),
+        ("g/a", "succeeded"),
+        ("g/a/compensate", "succeeded"),
+        ("g/b", "failed"),
+    ]

@@ -130,14 +130,16 @@ def _past(
 ) -> list[Any]:
     """Return the events up to the one that started a step.
 
-    If the step ended with the same event, that holds it before it begins.
+    That one holds the step before it begins if the step ended with it, or began steps inside it:
+    these have not run in the fork, so nothing of theirs is cut off.
 
     Raises:
         NotFound: No step with that address has started.
     """
     seen: list[Observation] = []
     for moment in walk(flows, hash, journal, seen):
-        if unit_at(moment.graph, moment.state, at) is not None:
+        unit = unit_at(moment.graph, moment.state, at)
+        if unit is not None and moment.state["units"][unit]["phase"] != "scope":
             return line(journal, moment.number)
         view = View(moment.graph, moment.state)
         begun = [view.step_address(act) for act in moment.state["acts"].values()]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.replay import read
 from flowengine.engines.interventions.retracing import Held, event_of, retrace
+from flowengine.engines.interventions.trying_again import fork_command
 from flowengine.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -78,15 +79,13 @@ def retry(
             f"execution {execution.id} {standing}; only a failed execution can be retried",
             hint=f"flowengine show {short}",
         )
-    from shlex import quote
-
     journal = read(host.store, execution.id)
     try:
         held = retrace(host.flows, execution.linked.hash, journal, step)
     except Conflict as refused:
-        where = quote(refused.hint) if refused.hint else "STEP"  # it was the flow itself
-        hint = f"start a new execution from there: flowengine fork {short} --at {where}"
         message = f"execution {execution.id} cannot be retried: {refused.message}"
+        error = execution.state["error"]
+        hint = f"start a new execution from there: {fork_command(short, refused.hint, error)}"
         raise Conflict(message, hint=hint) from None
     except NotFound as refused:
         hint = f"see its steps: flowengine show {short}"

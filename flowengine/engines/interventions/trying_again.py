@@ -31,11 +31,23 @@ def command(
         error: What it failed with.
     """
     id = host.store.short_execution(execution)
-    if left := failed_compensations(error):
-        return f"flowengine fork {id} --at {quote(left[0])}"
+    if failed_compensations(error):
+        return fork_command(id, None, error)
     try:
         retrace(host.flows, hash, journal)
     except Conflict as refused:
-        if refused.hint:
-            return f"flowengine fork {id} --at {quote(refused.hint)}"
+        return fork_command(id, refused.hint, error)
     return f"flowengine retry {id}"
+
+
+def fork_command(id: str, where: str | None, error: ErrorData | None) -> str:
+    """Return the command line that tries again in a fork what cannot be retried.
+
+    Args:
+        id: Of the failed execution, as short as people type it.
+        where: The step to begin with, as far as that is known.
+        error: What the execution failed with. What it has not undone is undone first: a fork at
+            the step itself would have its effect twice.
+    """
+    where = next(iter(failed_compensations(error)), where)
+    return f"flowengine fork {id} --at {quote(where) if where else 'STEP'}"
