@@ -19,13 +19,11 @@ import os
 import stat
 from typing import Any, Literal, NamedTuple
 
+from flowengine.configuration_folders import user_folder
 from flowengine.errors import NotFound, UsageError
 
 DURABILITIES: tuple[Literal["none", "process", "power"], ...] = ("none", "process", "power")
 """From the weakest promise to the strongest: none, a killed process, a power cut."""
-
-MACHINE_FOLDER = "/etc/flowengine"
-"""The machine's configuration folder, in which policies may be."""
 
 _NAME = "settings.yaml"
 
@@ -80,12 +78,6 @@ def current_user() -> str:
         return f"user:{pwd.getpwuid(uid).pw_name}"
     except KeyError:
         return f"user:{uid}"
-
-
-def user_folder() -> str:
-    """Return the user's configuration folder, in which settings and policies are."""
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return os.path.join(base, "flowengine")
 
 
 def _merge(user: Settings, project: Settings) -> Settings:

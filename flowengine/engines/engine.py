@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
+from flowengine.configuration_folders import MACHINE_FOLDER, user_folder
 from flowengine.engines.actors import Actor
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.host import Host, open_store
@@ -25,7 +26,7 @@ from flowengine.engines.results import (
     Sent,
 )
 from flowengine.engines.seam import RandomIds, SystemClock
-from flowengine.settings import MACHINE_FOLDER, current_user, load_settings, user_folder
+from flowengine.settings import current_user, load_settings
 from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from flowengine.settings import MACHINE_FOLDER, user_folder
+from flowengine.configuration_folders import MACHINE_FOLDER, user_folder
 from flowengine.store_folder import APPLICATION_ID, DATABASE, DEFAULT, STORED, state_folder
 
 _HEADER = b"SQLite format 3\0"

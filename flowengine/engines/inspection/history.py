@@ -15,10 +15,10 @@ from flowengine.engines.attempts.failures import not_undone
 from flowengine.engines.executions.replay import Moment, read, unpacked, walk, walk_on
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.executions.views import entry_view
-from flowengine.engines.interventions import trying_again
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.interrupted import standing_view
+from flowengine.engines.interventions import trying_again
 from flowengine.engines.messages.delivery import view as undelivered
 from flowengine.engines.people.waits import decision_view, stored_wait_view
 from flowengine.engines.running.garbage import CollectedLater

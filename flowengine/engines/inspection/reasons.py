@@ -8,8 +8,8 @@ from flowengine.engines.attempts.failures import not_undone
 from flowengine.engines.executions.replay import read
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
-from flowengine.engines.interventions import trying_again
 from flowengine.engines.inspection.deadlocks import circle
+from flowengine.engines.interventions import trying_again
 from flowengine.engines.people.approvals import DECIDABLE
 from flowengine.engines.results import ENDED
 from flowengine.journal.shapes import unpack_message
