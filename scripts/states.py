@@ -32,7 +32,7 @@ of [the kernel](../flowengine/kernel/state/phases.py), which only
 modules below `flowengine/kernel/` that make a move, and after *for* those that have them make it.
 *Straight on* is the short way for a plain chain of steps. *Gone* means that the record is deleted.
 Every other move is checked when it is made. A test checks from which states records are deleted,
-and the column *by*: `tests/language/test_phases.py`.
+and the column *by*: `tests/kernel/test_draw.py`.
 """
 
 

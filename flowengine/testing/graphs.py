@@ -7,9 +7,10 @@ Expressions are Python functions of the names: `x(lambda names: names["inputs"][
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+from flowengine.flow.compile.last_readers import last_readers
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.compiled import END, END_ALL, OPENING, START, TRIGGER, Plain
 from flowengine.kernel.graph.evaluator import Names
@@ -36,20 +37,26 @@ class Functions:
 
 
 class X:
-    """An expression inside the description of a step."""
+    """An expression inside the description of a step.
 
-    def __init__(self, function: Expression) -> None:
+    Args:
+        function: Gives it its value.
+        reads: The steps that it names.
+    """
+
+    def __init__(self, function: Expression, reads: tuple[str, ...] = ()) -> None:
         self.function = function
+        self.reads = reads
 
 
 def x(function: Expression) -> X:
-    """Return an expression."""
+    """Return an expression that names no step."""
     return X(function)
 
 
 def output_of(step: str) -> X:
     """Return the expression `steps.STEP.output`."""
-    return X(lambda names: names["steps"][step]["output"])
+    return X(lambda names: names["steps"][step]["output"], (step,))
 
 
 Described = dict[str, Any]
@@ -127,6 +134,8 @@ class _Builder:
         self.steps: list[Described] = []
         self.bodies: list[Described] = []
         self.functions: list[Expression] = []
+        self.readers: dict[str, list[int]] = {}
+        """Step → the numbers of the expressions that name it."""
         self.flows = 0
 
     def body(self, described: list[Described], kind: str, owner: int, parallel: bool) -> int:
@@ -163,16 +172,27 @@ class _Builder:
         self._opens(body, described.get("opens"))
         for one in self.bodies[first[1] :]:
             one["flow"] = number
-        indexes = {s["id"]: i for i, s in enumerate(self.steps)}
+        indexes = self.indexes()
         spec: Described = {"id": name, "body": body, "steps": [first[0], len(self.steps)]}
         spec |= {"bodies": [first[1], len(self.bodies)], "expressions": [0, 0]}
         spec["on_error"] = [self._handler(h, indexes) for h in described.get("on_error", ())]
+        self.lead_back(described.get("on_error", ()), indexes)
         for key, value in described.items():
             if key == "outputs":
                 spec[key] = {n: {"value": self._resolved(o)} for n, o in value.items()}
             elif key not in ("steps", "on_error", "finally_", "opens"):
                 spec[key] = self._resolved(value)
         return spec
+
+    def indexes(self) -> dict[str, int]:
+        """Return the numbers of the steps that tokens enter, by name."""
+        return {one["id"]: i for i, one in enumerate(self.steps) if one["body"] >= 0}
+
+    def lead_back(self, handlers: Iterable[Described], indexes: dict[str, int]) -> None:
+        """Note the edges from the start of a flow to where its handlers lead."""
+        for index in [indexes[one["to"]] for one in handlers if "to" in one]:
+            if START not in self.steps[index]["sources"]:
+                self.steps[index]["sources"].insert(0, START)
 
     def _children(self, one: Described, index: int) -> None:
         for word in ("group", "parallel"):
@@ -281,8 +301,11 @@ class _Builder:
         return found + [h["to"] for h in spec.get("on_error", ()) if "to" in h]
 
     def _expression(self, expression: X) -> int:
+        number = len(self.functions)
         self.functions.append(expression.function)
-        return len(self.functions) - 1
+        for name in expression.reads:
+            self.readers.setdefault(name, []).append(number)
+        return number
 
     def _value(self, value: Any) -> list[Any]:
         return ["expr", self._expression(value)] if isinstance(value, X) else ["const", value]
@@ -343,7 +366,8 @@ def graph(
     for spec in builder.steps:
         if "flow" in spec:
             spec["child"] = next(one["body"] for one in subflows if one["id"] == spec["flow"])
-    indexes = {s["id"]: i for i, s in enumerate(builder.steps)}
+    indexes = builder.indexes()
+    builder.lead_back(on_error or (), indexes)
     compiled: Described = {"id": "test", "version": "0", "format": 1, "evaluator": "functions"}
     compiled["on_error"] = [builder._handler(h, indexes) for h in on_error or ()]
     for key, value in flow.items():
@@ -357,4 +381,7 @@ def graph(
     if subflows:
         compiled["flows"] = subflows
     compiled.update({"bodies": builder.bodies, "steps": builder.steps, "expressions": []})
+    readers = {indexes[name]: numbers for name, numbers in builder.readers.items()}
+    for last, others in last_readers(cast(CompiledFlow, compiled), readers).items():
+        builder.steps[last]["forgets"] = others
     return Graph(cast(CompiledFlow, compiled), Functions(builder.functions))

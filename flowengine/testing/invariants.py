@@ -144,6 +144,23 @@ def every_wait_can_end(simulator: Simulated) -> None:
         assert all(timer in state["timers"] for timer in wait["timers"])
 
 
+def every_timer_has_an_owner(simulator: Simulated) -> None:
+    """What a timer is of is there, and has no other timer of that sort."""
+    state = simulator.state
+    tables: Any = {"timeout": "units", "pause": "units", "deadline": "acts", "duration": "scopes",
+                   "idle": "scopes", "wait": "waits", "expire": "waits", "remind": "waits",
+                   "escalate": "waits"}  # fmt: skip
+    keys = {"timeout": "timer", "pause": "timer", "deadline": "deadline"}
+    for number, timer in state["timers"].items():
+        if timer["why"] in tables:  # that of a budget is among `budgets_are_kept`
+            owner = state[tables[timer["why"]]].get(timer["ref"])  # type: ignore[literal-required]
+            assert owner is not None, f"timer {number} is of nothing: {timer}"
+            if timer["why"] in keys:
+                assert owner[keys[timer["why"]]] == number, f"timer {number} is one too many"
+            elif "timers" in owner:
+                assert number in owner["timers"], f"timer {number} is one too many"
+
+
 def questions_are_waited_for(simulator: Simulated) -> None:
     """A question asked before attempts has units that wait for it, and is the only one about it."""
     state = simulator.state
@@ -340,6 +357,7 @@ ALWAYS: list[Callable[[Simulated], None]] = [
     what_runs_is_what_the_state_says,
     no_path_is_lost_or_doubled,
     every_wait_can_end,
+    every_timer_has_an_owner,
     questions_are_waited_for,
     calls_run_as_they_were_approved,
     what_is_cleaned_up_is_waited_for,

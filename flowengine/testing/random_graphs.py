@@ -1,5 +1,8 @@
 """Random compiled flows, for tests of the kernel: every construct, also what no file can say.
 
+Most of a flow is in order: steps that follow one another, and splits whose branches meet at a join
+that can be met. Some of its bodies are tangled: anything leads anywhere. `random_plays` plays them.
+
 All that is random comes from a `random.Random`: one with a seed, or one that Hypothesis controls
 and shrinks (`flowengine.testing.strategies`).
 """
@@ -7,25 +10,32 @@ and shrinks (`flowengine.testing.strategies`).
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from flowengine.kernel import Graph
-from flowengine.testing.graphs import Described, calls, graph, needs, step, v, x
+from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.graph.evaluator import Names
+from flowengine.testing.graphs import Described, X, calls, graph, needs, output_of, step, v, x
 
 NAMES = ["item", "index", "key"]
-ASKED: Described = {
-    "approval": {
-        "choices": [
-            {"id": "yes", "counts_as": "approve"},
-            {"id": "no", "counts_as": "reject"},
-        ],
-        "expires": "1h",
-    }
+CHOICES: list[Described] = [
+    {"id": "yes", "counts_as": "approve"},
+    {"id": "no", "counts_as": "reject"},
+]
+ASKED: Described = {"approval": {"choices": CHOICES, "expires": "1h"}}
+SIGNALS: dict[str, Described] = {"s": {}, "t": {"key": v("k")}}
+STATE: dict[str, Described] = {
+    "k": {"default": 0, "reducer": "add"},
+    "open": {"default": False},
+    "log": {"default": [], "reducer": "append"},
 }
+UNTIL = "1970-01-01T00:20:00Z"
+"""A time shortly after simulated executions begin."""
 
 
 def random_graph(draw: random.Random) -> Graph:
-    """Return a random graph with the signal `s` and the state keys `k` and `open`.
+    """Return a random graph with the signals `s` and `t` and the state keys `k`, `open`, `log`.
 
     Args:
         draw: Decides it. What an expression gives follows from the state.
@@ -42,285 +52,427 @@ class _Draws:
         self.count = 0
         self.flows: list[str] = []
         """Flows that steps may run."""
-        self.steps: list[Described] = []
+        self.before: list[str] = []
+        """Steps in the flow so far: what expressions name."""
+        self.once = False
+        """Whether no step of the body is activated twice: the kernel takes short ways then."""
 
-    def flow(self) -> Graph:
-        self.flows = ["f", "g"][: self.random.choice([0, 0, 1, 2])]
-        main = self.whole(depth=2)
-        self.trigger(main["steps"])
-        if self.random.random() < 0.1:
-            main["concurrency"] = {"key": v("k"), "max": 1, "then": "queue"}
-        flows = {name: {**self.whole(depth=1), **self.taken()} for name in self.flows}
-        self.ask()
-        self.read()
-        self.ask_before_calls()
-        self.share()
-        self.measure()
-        for number, whole in enumerate([main, *flows.values()]):
-            if random.Random(f"{self.count} {number}").random() < 0.2:
-                whole["opens"] = {"box": {"scope": "execution", **ASKED}}
-        limits = {"activations": 8, "steps": 150, "depth": 3, **self.idle()}
-        for one in (main, *flows.values()):
-            one.update(self.budget())
-        signals = {"s": {}, "t": {"key": v("k")}}
-        return graph(*main.pop("steps"), **main, flows=flows, signals=signals, limits=limits)
-
-    def budget(self) -> Described:
-        """Return what bounds the calls of a flow, if anything does."""
-        if self.random.random() < 0.6:
-            return {}
-        budget: Described = {"then": self.random.choice(["stop", "ask"])}
-        what = self.random.choice(["tool_calls", "tool_calls", "wall_time", "both"])
-        more = random.Random(f"tokens {self.count}")
-        if more.random() < 0.4:
-            budget |= {"tokens": more.randint(5, 30), "fallback_at": 50}
-        if what != "wall_time":
-            budget["tool_calls"] = self.random.randint(1, 4)
-        if what != "tool_calls":
-            budget["wall_time"] = self.random.choice(["500ms", "2s"])
-        return {"budget": budget}
-
-    def ask(self) -> None:
-        """Make some of the tasks so far need environments that people are asked about."""
-        draw = random.Random(self.count)
-        tasks = [one for one in self.steps if one.get("action", "task") == "task"]
-        for one in tasks:
-            if draw.random() < 0.2 and not one.keys() & {"group", "parallel"}:
-                scope = draw.choice(["step", "region", "execution"])
-                names = draw.sample(["box", "db"], draw.randint(1, 2))
-                one.update(needs({name: {"scope": scope, **ASKED} for name in names}))
-
-    def read(self) -> None:
-        """Make some of the tasks so far read state by reference."""
-        draw = random.Random(f"reads {self.count}")
-        for one in self.steps:
-            is_task = one.get("action", "task") == "task"
-            if is_task and draw.random() < 0.3 and not one.keys() & {"group", "parallel"}:
-                one["reads"] = draw.choice([["k"], ["open"], ["k", "open"]])
-
-    def ask_before_calls(self) -> None:
-        """Make people be asked about some of the calls so far, of tasks and of subflows."""
-        draw = random.Random(-self.count)
-        called = [one for one in self.steps if one.get("action", "task") in ("task", "flow")]
-        for one in called:
-            if draw.random() < 0.15 and not one.keys() & {"group", "parallel", "args"}:
-                args = {} if one.get("action") == "flow" else {"n": draw.randint(0, 3)}
-                one.update(calls("tool", args, **draw.choice([{}, {"expires": "1h"}])))
-
-    def measure(self) -> None:
-        """Make some of the tasks so far use tokens: as many as the number that they give."""
-        draw = random.Random(f"meters {self.count}")
-        for one in self.steps:
-            is_task = one.get("action", "task") == "task"
-            if is_task and draw.random() < 0.3 and not one.keys() & {"group", "parallel"}:
-                one["meters"] = {"tokens": {"used": [[]]}}
-                if "input" not in one:
-                    one["input"] = v({"most": 9})
-                    one["meters"]["tokens"]["reserved"] = ["most"]
-                self._work_out(one)
-                if draw.random() < 0.3:
-                    one["meters"]["tool_calls"] = {}
-
-    def _work_out(self, one: Described) -> None:
-        """Have it worked out before some attempts what they may use, in place of saying it."""
-        draw = random.Random(f"needs {self.count} {one['id']}")
-        if draw.random() < 0.6:
-            least = draw.randint(0, 12)
-            need = [least, least + draw.randint(0, 20), draw.randint(0, 3)]
-            one["meters"]["tokens"] = {"used": [[]], "measured": True, "needs": need}
-
-    def share(self) -> None:
-        """Make some of the locks so far shared, and some those of one run of a flow."""
-        draw = random.Random(f"shares {self.count}")
-        for one in self.steps:
-            lock = one.get("lock")
-            if lock is None or lock["scope"] != "execution":
-                continue
-            if draw.random() < 0.4:
-                even = x(lambda names: names["state"]["k"] % 2 == 0)
-                lock["shared"] = v(draw.choice([True, even]))
-            if draw.random() < 0.4:
-                lock["scope"] = "run"
-
-    def idle(self) -> Described:
-        return self.random.choice([{}, {}, {"idle": "1m"}])
-
-    def trigger(self, steps: list[Described]) -> None:
-        """Add triggers: messages or writes that start tokens, perhaps the only ones."""
-        for one in steps:
-            if self.random.random() < 0.1:
-                kinds: list[Described] = [
-                    {"signals": ["s"]},
-                    {"signals": ["s"], "transient": True},
-                    {"signals": ["s"], "match": x(lambda names: names["signal"]["data"] != 1)},
-                    {"signals": ["s", "t"]},
-                    {"state": "k"},
-                ]
-                one["trigger"] = self.random.choice(kinds)
-
-    def whole(self, depth: int) -> Described:
-        """Return a flow: its steps, with what follows on an error and in the end."""
-        whole: Described = {"steps": self.body(depth)}
-        whole["on_error"] = []
-        if self.random.random() < 0.3:
-            whole["on_error"] = [{"compensate": True, "do": "raise"}]
-        whole["finally_"] = self.body(depth=1) if self.random.random() < 0.3 else None
-        whole["state"] = {"k": {"default": 0, "reducer": "add"}, "open": {"default": False}}
-        return whole
-
-    def taken(self) -> Described:
-        """Return what a subflow has besides: an input, an output, perhaps limits and a handler."""
-        more: Described = {"inputs": {"n": {}}, "signals": {"s": {}}}
-        more["outputs"] = {"n": v(x(lambda names: [names["inputs"]["n"], names["state"]["k"]]))}
-        more["limits"] = self.random.choice([{}, {"steps": 9}, {"duration": "30s"}, {"depth": 1}])
-        if self.random.random() < 0.2:
-            more["on_error"] = [{"do": "output", "output": v({"n": 0})}]
-        return more
+    def chance(self, likely: float) -> bool:
+        return self.random.random() < likely
 
     def name(self) -> str:
         self.count += 1
         return f"s{self.count}"
 
-    def body(self, depth: int) -> list[Described]:
-        names = [self.name() for _ in range(self.random.randint(1, 5))]
-        steps = [self.step(name, names, depth) for name in names]
+    # Flows
+
+    def flow(self) -> Graph:
+        flows: dict[str, Described] = {}
+        for name in ["f", "g"][: self.random.choice([0, 0, 1, 2])]:
+            flows[name] = {**self.whole(depth=1, most=4), **self.taken()}
+            self.flows.append(name)
+        main = self.whole(depth=2, most=10, main=True)
+        if self.chance(0.1):
+            main["concurrency"] = {"key": v("k"), "max": 1, "then": "queue"}
+        limits = {"activations": 8, "steps": 150, "depth": 3, **self.random.choice(LIMITS)}
+        steps = main.pop("steps")
+        return graph(*steps, **main, flows=flows, signals=SIGNALS, limits=limits)
+
+    def whole(self, depth: int, most: int, *, main: bool = False) -> Described:
+        """Return a flow: its steps, with what follows on an error and in the end."""
+        self.before = []
+        once = self.chance(0.4)
+        whole: Described = {"steps": self.body(depth, most, once=once), "state": STATE}
+        if main and not once:
+            self.trigger(whole["steps"])
+        whole["on_error"] = []
+        if self.chance(0.4):
+            again = self.random.choice([one["id"] for one in whole["steps"]])
+            handlers: list[Described] = [
+                {"compensate": True, "do": "raise"},
+                {"do": "next", "to": again, "types": ["Drawn", "TooFew", "LimitExceeded"]},
+                {"do": "next", "to": again, "when": x(self.condition())},
+            ]
+            whole["on_error"] = [handlers[0] if once else self.random.choice(handlers)]
+        if self.chance(0.3):
+            whole["finally_"] = self.body(depth=1, most=2)
+        last = whole["steps"][-1]["id"]
+        whole["outputs"] = {"k": v(self.doubtful(0)), "last": v(output_of(last))}
+        if self.chance(0.15):
+            whole["opens"] = {"box": {"scope": "execution", **ASKED}}
+        return whole | self.budget()
+
+    def taken(self) -> Described:
+        """Return what a subflow has besides: an input, an output, perhaps limits and a handler."""
+        more: Described = {"inputs": {"n": {}}, "signals": {"s": {}}}
+        more["outputs"] = {"n": v(x(lambda names: [names["inputs"]["n"], names["state"]["k"]]))}
+        more["limits"] = self.random.choice(
+            [{}, {}, {"steps": 9}, {"depth": 1}, {"duration": "1h"}]
+        )
+        if self.chance(0.2):
+            more["on_error"] = [{"do": "output", "output": v({"n": 0})}]
+        if self.chance(0.2):
+            more["result"] = "n"
+        if self.chance(0.2):
+            more["counts_alone"] = True
+        if self.chance(0.2):
+            more["outcome"] = v(x(lambda names: "a" if names["state"]["k"] % 2 else "b"))
+        return more
+
+    def budget(self) -> Described:
+        """Return what bounds the calls of a flow, if anything does."""
+        if self.chance(0.75):
+            return {}
+        budget: Described = {"then": self.random.choice(["stop", "ask", "ask"])}
+        meters = self.random.sample(
+            ["tool_calls", "wall_time", "tokens"], self.random.randint(1, 2)
+        )
+        if "tokens" in meters:
+            budget |= {"tokens": self.random.randint(5, 60), "fallback_at": 50}
+        if "tool_calls" in meters:
+            budget["tool_calls"] = self.random.randint(1, 8)
+        if "wall_time" in meters:
+            budget["wall_time"] = self.random.choice(["500ms", "2s"])
+        return {"budget": budget}
+
+    def trigger(self, steps: list[Described]) -> None:
+        """Add triggers: messages or writes that start tokens, perhaps the only ones."""
+        if not self.chance(0.25):
+            return
+        for one in self.random.sample(steps, 1):
+            kinds: list[Described] = [
+                {"signals": ["s"]},
+                {"signals": ["s"], "transient": True},
+                {"signals": ["s"], "match": x(lambda names: names["signal"]["data"] != 1)},
+                {"signals": ["s", "t"]},
+                {"state": "k"},
+            ]
+            one["trigger"] = self.random.choice(kinds)
+
+    # Bodies
+
+    def body(self, depth: int, most: int, *, once: bool | None = None) -> list[Described]:
+        """Return the steps of a scope: each activated once, in order, or tangled."""
+        outer, self.once = self.once, self.chance(0.4) if once is None else once
+        tangled = not self.once and self.chance(0.35)
+        parts = [self.part() for _ in range(self.random.randint((most + 1) // 2, most))]
+        names = [one["id"] for part in parts for one in part]
+        outside, steps = list(self.before), [one for part in parts for one in part]
+        for number, one in enumerate(steps):
+            ahead = [*names[number + 1 :], "end"]
+            follows = one.pop("next", None)
+            if isinstance(follows, str):  # a branch: all its ways lead to the join
+                ahead = [follows]
+            if tangled and self.chance(0.3):
+                follows = self.anywhere(names)
+                one["join"] = self.random.choice(JOINS)(self)
+            elif follows is None:
+                follows = self.onwards(ahead)
+            self.step(one, names, ahead, depth)
+            one["next"] = self.by_outcome(one, follows, ahead)
+            self.before.append(one["id"])
+        self.before, self.once = outside, outer
         return steps
 
-    def condition(self) -> Any:
-        number = self.random.randrange(1000)
-        return lambda names: (names["state"]["k"] + number) % 3 != 0
+    def part(self) -> list[Described]:
+        """Return the ids of one step, or of a split, its branches and the join where they meet."""
+        if self.chance(0.7):
+            return [step(self.name())]
+        branches = [step(self.name()) for _ in range(self.random.randint(2, 3))]
+        last = step(self.name(), join=self.meeting(len(branches)))
+        first = step(self.name(), next={"all": [one["id"] for one in branches]})
+        for one in branches:
+            one["next"] = last["id"]
+        return [first, *branches, last]
 
-    def step(self, name: str, names: list[str], depth: int) -> Described:
-        keys: Described = {"join": self.join(), "next": self.next(names)}
-        self.action(keys, depth, names)
-        draw = self.random.random
-        keys["emit"] = [self.message() for _ in range(self.random.choice([0, 0, 0, 0, 0, 1, 2]))]
-        if draw() < 0.1:
-            keys["when"] = x(self.condition())
-        if draw() < 0.15:
-            keys["map"] = self.map()
-        elif draw() < 0.1:
-            test = self.random.choice(["until", "before"])
-            keys["loop"] = {test: x(self.condition()), "max": v(self.random.randint(1, 3))}
-            if draw() < 0.5:
-                keys["loop"]["keep"] = True
-        if draw() < 0.15:
-            keys["retry"] = {"attempts": 2}
-        if draw() < 0.2:
-            keys["lock"] = self.lock()
-        if draw() < 0.1:
-            keys["timeout"] = v("10s")
-        if draw() < 0.1:
-            keys["deadline"] = v("5m")
-        if draw() < 0.2 and "map" not in keys:
-            keys["set"] = [["k", v(1)]]
-        if draw() < 0.3:
-            keys["on_error"] = [self.handler(names)]
-        if draw() < 0.25 and keys.get("action") in (None, "task"):
-            keys["undo"] = f"undo_{name}"
-        self.steps.append(step(name, **keys))
-        return self.steps[-1]
-
-    def message(self) -> Described:
-        """Return a signal to send: to itself, mostly."""
-        to = self.random.choice(["execution"] * 6 + ["parent", "other", "simulated", "all"])
-        signal = "s" if self.random.random() < 0.8 else "t"
-        return {"signal": signal, "data": v(1), **({} if to == "execution" else {"to": v(to)})}
-
-    def lock(self) -> Described:
-        computed = x(lambda names: "k" if names["state"]["k"] % 2 else "other")
-        key = self.random.choice(["k", "other", computed])
-        scope = self.random.choice(["execution", "execution", "flow", "global"])
-        return {"key": v(key), "permits": 1, "scope": scope, "hold": self.random.random() < 0.5}
-
-    def join(self) -> Any:
-        kinds: list[Any] = ["each", "each", "each", "all", "active", "active", 1, 2]
-        kinds += [{"need": self.random.randint(1, 3), "late": late} for late in ("cancel", "queue")]
+    def meeting(self, branches: int) -> Any:
+        """Return a join at which as many branches meet."""
+        if self.once:
+            return "all"
+        kinds: list[Any] = ["all", "all", "all", "active", "each"]
+        kinds += [{"need": self.random.randint(1, branches), "late": late} for late in LATE]
+        kinds += [{"need": self.doubtful(1), "late": "ignore"}]
         return self.random.choice(kinds)
 
-    def next(self, names: list[str]) -> Any:
-        targets = [*names, "end", "end", "end"]
-        if self.random.random() < 0.05:
-            targets.append("end_all")
+    def onwards(self, ahead: list[str]) -> Any:
+        """Return where a step in order leads: to the one behind it, perhaps past that."""
+        if self.chance(0.1):
+            return {"first": [(self.condition(), self.random.choice(ahead)), ("else", ahead[0])]}
+        return "end_all" if self.chance(0.01) else ahead[0]
+
+    def anywhere(self, names: list[str]) -> Any:
+        """Return any way out."""
+        targets = [*names, "end", "end", "end"] + ["end_all"] * self.chance(0.1)
         pick = self.random.choice
         kind = self.random.random()
-        if kind < 0.5:
+        if kind < 0.4:
             return pick(targets)
         several = list(dict.fromkeys(pick(targets) for _ in range(self.random.randint(1, 3))))
-        if kind < 0.75:
+        if kind < 0.6:
             return {"all": several}
         ways = [(self.condition(), name) for name in several]
-        return {"first": [*ways, ("else", pick(targets))]}
+        return {pick(["first", "all"]): [*ways, ("else", pick(targets))]}
+
+    def by_outcome(self, one: Described, follows: Any, ahead: list[str]) -> Any:
+        """Let some steps that end in several ways lead where their outcome says."""
+        named = {"approval": "no", "wait": "a", "flow": "a"}.get(one.get("action", ""))
+        if named is None or not isinstance(follows, str) or self.chance(0.5):
+            return follows
+        return {"outcome": {named: self.random.choice(ahead[:2]), "else": follows}}
+
+    # Expressions
+
+    def condition(self) -> Callable[[Names], bool]:
+        number = self.random.randrange(1000)
+        return lambda names: (_of(names, "k") + number) % 3 != 0
+
+    def doubtful(self, more: int) -> X:
+        """Return an expression that has no value now and then, but mostly `state.k + more`."""
+        number = self.random.randrange(1000)
+
+        def value(names: Names) -> Any:
+            if (_of(names, "k") + number) % 8 == 0:
+                raise EvaluationError("drawn to have no value")
+            return _of(names, "k") + more
+
+        return x(value)
+
+    def earlier(self) -> X:
+        """Return an expression about a step before, or about the state."""
+        if self.before and self.chance(0.9):
+            return output_of(self.random.choice(self.before))
+        return self.doubtful(0) if self.chance(0.3) else x(lambda names: _of(names, "k"))
+
+    # Steps
+
+    def step(self, one: Described, names: list[str], ahead: list[str], depth: int) -> None:
+        """Fill in a step: what it does, and what is said of that."""
+        if self.once and self.chance(0.4):
+            one["effect"] = "once"
+            return
+        self.action(one, depth, names)
+        action = one.get("action", "task")
+        if action == "task" and not one.keys() & {"group", "parallel"}:
+            self.task(one)
+        self.repeat(one)
+        for key, likely, value in MODIFIERS:
+            if self.chance(likely):
+                one[key] = value(self)
+        if self.chance(0.8 if action == "fail" else 0.4):
+            one["on_error"] = [self.handler(names, ahead) for _ in range(self.random.randint(1, 2))]
+        if self.chance(0.25) and action == "task":
+            one["undo"] = f"undo_{one['id']}"
+            one["effect"] = one.get("effect", "once")
+
+    def action(self, one: Described, depth: int, names: list[str]) -> None:
+        kind = self.random.random()
+        if self.flows and kind > 0.8:
+            given = v(x(lambda names: {"n": _of(names, "k")}))
+            one.update(action="flow", flow=self.random.choice(self.flows), args=given)
+            if self.chance(0.15):
+                one.update({k: a for k, a in calls("tool", {}).items() if k == "approval"})
+        elif kind < 0.5:
+            one["effect"] = self.random.choice(["pure", "idempotent", "once"])
+        elif kind < 0.55:
+            one["action"] = "none"
+        elif kind < 0.65 and depth:
+            self.group(one, depth)
+        elif kind < 0.71:
+            one.update(action="wait", wait=self.wait())
+        elif kind < 0.76:
+            one.update(action="approval", **self.approval())
+        elif kind < 0.78:
+            failure = {"type": "Drawn", "message": "drawn", "retryable": True}
+            one.update(action="fail", input=v(failure))
+        elif kind < 0.8:
+            self.cancel(one, names)
+
+    def group(self, one: Described, depth: int) -> None:
+        word = self.random.choice(["group", "parallel"])
+        one[word] = self.body(depth - 1, 3)
+        if self.chance(0.4):
+            one["finally_"] = self.body(0, 2)
+        if word == "parallel":
+            for inner in one[word]:
+                inner["next"] = self.random.choice(["end", "end", "end_all"])
+                inner["join"] = "each"
+
+    def wait(self) -> Described:
+        signal: Described = {"id": "a", "signal": "s"}
+        alternatives: list[Described] = [
+            self.random.choice(
+                [
+                    signal,
+                    {**signal, "count": v(2)},
+                    {**signal, "transient": True},
+                    {**signal, "match": x(lambda names: names["signal"]["data"] != 1)},
+                    {"id": "a", "signal": "t", "key": v("k")},
+                ]
+            ),
+            {"id": "b", **self.random.choice([{"after": v("1m")}, {"until": v(UNTIL)}])},
+            {"id": "c", "when": x(self.condition()), **self.random.choice([{}, WATCHES])},
+        ]
+        alternatives = self.random.sample(alternatives, self.random.randint(1, 3))
+        return {"mode": self.random.choice(["first", "all"]), "alternatives": alternatives}
+
+    def approval(self) -> Described:
+        more: list[Described] = [{}, {"remind": {"every": "10m"}}, {"on_expire": "yes"}]
+        asked = {"title": "t", "choices": CHOICES, "expires": "1h", **self.random.choice(more)}
+        return {"input": v(asked), "raises": {"expired": "Expired", "no": "Rejected"}}
+
+    def cancel(self, one: Described, names: list[str]) -> None:
+        how = self.random.choice(["cancelled", "succeeded", "failed"])
+        cancel: Described = {"targets": [self.random.choice(names)], "outcome": how}
+        if self.chance(0.1):
+            cancel = {"targets": [], "execution": True, "reason": ["const", "drawn"]}
+        one.update(action="cancel", cancel=cancel)
+
+    def task(self, one: Described) -> None:
+        """Say what a task gets, and what has to be had or asked before it begins."""
+        kind = self.random.random()
+        if kind < 0.07:
+            scope = self.random.choice(["step", "region", "execution"])
+            names = self.random.sample(["box", "db"], self.random.randint(1, 2))
+            one.update(needs({name: {"scope": scope, **ASKED} for name in names}))
+        elif kind < 0.17:
+            fields = self.random.choice([{}, {"expires": "1h"}])
+            one.update(calls("tool", {"n": self.random.randint(0, 3)}, **fields))
+        elif kind < 0.27:
+            one["reads"] = self.random.choice([["k"], ["open"], ["k", "open"]])
+        elif kind < 0.4:
+            self.meter(one)
+        elif kind < 0.6:
+            one["input"] = v(self.earlier())
+        if self.chance(0.1):
+            one["on_crash"] = self.random.choice(["ask", "retry", "fail"])
+        if self.chance(0.05):
+            one["key"] = v("the same")
+
+    def meter(self, one: Described) -> None:
+        """Let a task use tokens: as many as the number that it gives."""
+        one["meters"] = {"tokens": {"used": [[]], "reserved": ["most"]}}
+        one["input"] = v({"most": 9})
+        if self.chance(0.5):  # it is worked out before some attempts what they may use
+            least = self.random.randint(0, 12)
+            need = [least, least + self.random.randint(0, 20), self.random.randint(0, 3)]
+            one["meters"]["tokens"] = {"used": [[]], "measured": True, "needs": need}
+        if self.chance(0.3):
+            one["meters"]["tool_calls"] = {}
+
+    def repeat(self, one: Described) -> None:
+        if self.chance(0.15):
+            one["map"] = self.map()
+        elif self.chance(0.1):
+            test = self.random.choice(["until", "before"])
+            one["loop"] = {test: x(self.condition()), "max": v(self.random.randint(2, 4))}
+            more: list[Described] = [{}, {}, {"keep": True}, PAUSES]
+            one["loop"] |= self.random.choice(more)
 
     def map(self) -> Described:
         spec: Described = {"over": v(self.random.randint(0, 4)), "names": NAMES}
         spec["concurrency"] = v(self.random.randint(1, 3))
         spec["on_item_error"] = self.random.choice(["stop", "wait", "continue"])
-        if self.random.random() < 0.3:
+        kind = self.random.random()
+        if kind < 0.15 and not self.once:
             spec["each"] = True
-        elif self.random.random() < 0.4:
-            spec["need"] = v(self.random.randint(1, 3))
-            spec["late"] = self.random.choice(["ignore", "cancel"])
-            if self.random.random() < 0.4:
-                spec["need"] = v(x(lambda names: names["state"]["k"] % 3 + 1))
+        elif kind < 0.3:
+            spec["over"] = v(self.random.randint(1, 4))
+            spec |= {"need": v(1), "late": self.random.choice(["ignore", "cancel"])}
+            if self.chance(0.5):
+                spec["need"] = v(x(lambda names: _of(names, "k") % 2 + 1))
                 spec["watches"] = ["k"]
-        if self.random.random() < 0.3:
+        elif kind < 0.4:
+            spec |= {"max_failures": v(1)}
+        elif kind < 0.5:
+            spec |= {"key": v(x(lambda names: f"k{names['item']}"))}
+        if self.chance(0.2):
             spec["more"] = "s"
         return spec
 
-    def action(self, keys: Described, depth: int, names: list[str]) -> None:
-        if self.flows and self.random.random() < 0.3:
-            given = v(x(lambda names: {"n": names["state"]["k"]}))
-            keys.update(action="flow", flow=self.random.choice(self.flows), args=given)
-            return
-        kind = self.random.random()
-        if kind < 0.35:
-            keys["effect"] = self.random.choice(["pure", "idempotent", "once"])
-        elif kind < 0.45:
-            keys["action"] = "none"
-        elif kind < 0.65 and depth:
-            word = self.random.choice(["group", "parallel"])
-            keys[word] = self.body(depth - 1)
-            if self.random.random() < 0.4:
-                keys["finally_"] = self.body(depth - 1)
-            if word == "parallel":
-                for one in keys[word]:
-                    one["next"] = self.random.choice(["end", "end", "end_all"])
-                    one["join"] = "each"
-        elif kind < 0.75:
-            alternatives: list[Described] = [
-                {"id": "a", "signal": "s"},
-                {"id": "b", "after": v("1m")},
-                {"id": "c", "when": x(self.condition())},
-            ]
-            alternatives = self.random.sample(alternatives, self.random.randint(1, 3))
-            wait = {"mode": self.random.choice(["first", "all"]), "alternatives": alternatives}
-            keys.update(action="wait", wait=wait)
-        elif kind < 0.83:
-            asked = {"title": "t", "choices": [{"id": "yes", "counts_as": "approve"}],
-                     "expires": "1h"}  # fmt: skip
-            keys.update(action="approval", input=v(asked), raises={"expired": "Expired"})
-        elif kind < 0.88:
-            failure = {"type": "Drawn", "message": "drawn", "retryable": True}
-            keys.update(action="fail", input=v(failure))
-        elif kind < 0.93:
-            how = self.random.choice(["cancelled", "succeeded", "failed"])
-            cancel = {"targets": [self.random.choice(names)], "outcome": how}
-            keys.update(action="cancel", cancel=cancel)
+    def retry(self) -> Described:
+        more: list[Described] = [
+            {},
+            {"delay": "5s", "backoff": 3, "max_delay": "7s", "jitter": "none"},
+            {"only": ["Drawn"]},
+            {"exclude": ["Timeout"]},
+            {"when": x(self.condition())},
+        ]
+        return {"attempts": self.random.randint(2, 3), **self.random.choice(more)}
 
-    def handler(self, names: list[str]) -> Described:
-        do = self.random.choice(["next", "output", "continue", "raise", "fail"])
+    def lock(self) -> Described:
+        computed = x(lambda names: "k" if _of(names, "k") % 2 else "other")
+        key = self.random.choice(["k", "k", "other", computed])
+        scope = self.random.choice(["execution", "execution", "execution", "run", "flow", "global"])
+        lock = {"key": v(key), "permits": 1, "scope": scope, "hold": self.chance(0.5)}
+        if scope in ("execution", "run") and self.chance(0.4):
+            lock["shared"] = v(
+                self.random.choice([True, x(lambda names: _of(names, "k") % 2 == 0)])
+            )
+        return lock
+
+    def message(self) -> Described:
+        """Return a signal to send: to itself, mostly."""
+        if self.chance(0.3):
+            return {"signal": "t", "key": v("k"), "data": v(1), **self.random.choice([{}, ALL])}
+        to = self.random.choice(["execution"] * 6 + ["parent", "other", "simulated"])
+        return {"signal": "s", "data": v(1), **({} if to == "execution" else {"to": v(to)})}
+
+    def handler(self, names: list[str], ahead: list[str]) -> Described:
+        do = self.random.choice([*["next", "output", "continue"] * 3, "raise", "fail"])
         made: Described = {"do": do}
         if do == "next":
-            made["to"] = self.random.choice(names)
+            behind = [name for name in ahead if name != "end"]
+            if self.once and not behind:
+                return {"do": "continue"}
+            back = not self.once and self.chance(0.1)
+            made["to"] = self.random.choice(names if back or not behind else behind)
         elif do == "output":
             made["output"] = v(0)
         elif do == "fail":
             made["fail"] = v({"type": "Again", "message": "again"})
-        if self.random.random() < 0.2:
+        if self.chance(0.2):
             made["emit"] = [{"signal": "s"}]
-        if self.random.random() < 0.3:
+        if self.chance(0.2):
             made["compensate"] = True
-        if self.random.random() < 0.2:
+        if self.chance(0.2):
+            made["set"] = [["k", v(1)]]
+        if self.chance(0.1):
+            made["when"] = x(self.condition())
+        if self.chance(0.2):
             made["types"] = ["Cancelled", "Drawn"]
         return made
+
+
+def _of(names: Names, key: str) -> Any:
+    state: Any = names["state"]
+    return state[key]
+
+
+METERS = ["tool_calls", "wall_time", "tokens"]
+TIGHT: list[Described] = [{"steps": 9}, {"depth": 1}, {"duration": "1h"}]
+ALL: Described = {"to": v("all")}
+LATE = ("ignore", "cancel", "queue")
+WATCHES: Described = {"watches": ["k"]}
+PAUSES: Described = {"every": v("1s"), "backoff": 2.0, "max_delay": "3s"}
+LIMITS: list[Described] = [*[{}] * 16, {"idle": "1m"}, {"duration": "1h"}, {"duration": "2s"}]
+"""What bounds a flow besides the number of its steps."""
+JOINS: list[Callable[[_Draws], Any]] = [
+    *[lambda _: "each"] * 3,
+    *[lambda _: "active"] * 2,
+    lambda _: "all",
+    lambda draws: {"need": 1, "late": draws.random.choice(LATE)},
+    lambda draws: {"need": draws.random.randint(1, 3), "late": draws.random.choice(LATE)},
+    lambda draws: {"need": draws.doubtful(1), "late": "ignore"},
+]
+"""Joins of tangled steps: nothing says that they can be met."""
+MODIFIERS: list[tuple[str, float, Callable[[_Draws], Any]]] = [
+    ("when", 0.05, lambda draws: x(draws.condition())),
+    ("retry", 0.15, _Draws.retry),
+    ("lock", 0.15, _Draws.lock),
+    ("timeout", 0.08, lambda _: v("10s")),
+    ("deadline", 0.05, lambda _: v("5m")),
+    ("set", 0.2, lambda draws: [draws.random.choice([["k", v(1)], ["log", v(1)]])]),
+    ("output", 0.08, lambda draws: v(draws.earlier())),
+    ("emit", 0.1, lambda draws: [draws.message() for _ in range(draws.random.randint(1, 2))]),
+]
+"""What may be said of any step, how likely, and what."""

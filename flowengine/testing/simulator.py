@@ -258,27 +258,30 @@ class Simulator:
 
     def _follow(self, commands: list[Command]) -> list[Command]:
         """Note what is to be done, and check that all is well."""
-        began: dict[int, bool] = {}
+        calls: dict[int, bool] = {}
+        new: set[int] = set()
         for command in commands:
             if isinstance(command, Run):
                 self.running[command.unit, command.attempt] = command
                 self.started.append(command.address)
+                new.add(command.unit)
                 if (command.unit, command.address) in self.done:
                     self.again.append(command.address)
                 if self._is_tool_call(command):
-                    began[command.unit] = self._is_forward(command)
+                    calls[command.unit] = self._is_forward(command)
             elif isinstance(command, Stop):
                 stopped = self.running.pop((command.unit, command.attempt), None)
-                if stopped is not None and command.unit not in began:
+                if stopped is not None and command.unit not in new:
                     self.stopped[command.unit, command.attempt] = stopped
-                began.pop(command.unit, None)  # it does not begin any more
+                new.discard(command.unit)  # it does not begin any more
+                calls.pop(command.unit, None)
             elif isinstance(command, Claim | GiveBack):
                 self.locks.note(command)
             elif isinstance(command, End):
                 self.ends += 1
                 self.locks.claims.clear()
-        self.calls += len(began)
-        self.forward += sum(began.values())
+        self.calls += len(calls)
+        self.forward += sum(calls.values())
         self.commands += commands
         check_now(self)
         return commands
@@ -436,11 +439,13 @@ class Simulator:
         Raises:
             Conflict: It cannot be.
         """
-        from flowengine.engines.interventions.retracing import event_of, retrace
+        from flowengine.engines.interventions.retracing import event_of, retrace, within
 
         last = self.state["last"]
         held = retrace(self._flows, str(len(self._forms) - 1), unpacked(self.journal), step)
         self.retries += 1
+        if step is not None:  # all that is in it is asked to run again
+            self.done = {one for one in self.done if not within(one[1], step)}
         self.state = held.state
         self.running.clear()
         late: list[Any] = held.late

@@ -162,3 +162,18 @@ def test_a_flow_of_a_file_has_no_outcome_of_its_own() -> None:
         compile_text(TEXT.replace("child: {", "child: {outcome: '${{ state.end }}', "))
 
     assert "unknown key 'outcome' in a flow" in str(caught.value)
+
+
+def test_a_handler_leads_back_into_a_flow_whose_turn_never_came() -> None:
+    flow = graph(
+        step("a", next="end"),
+        step("after", next="end"),
+        concurrency={"max": 1, "then": "queue"},
+        limits={"duration": "1h"},
+        on_error=[{"types": ["LimitExceeded"], "do": "next", "to": "after"}],
+    )
+    played = Simulator(flow, {"a": 1, "after": 2}).start()
+    played.pass_time()
+    assert played.started == ["after"]
+    assert played.run().status == "succeeded"
+    assert played.started == ["after"]

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import random
-from copy import deepcopy
+from copy import copy
 from typing import Any
 
 import pytest
 
-from flowengine.errors import FlowFileError
 from flowengine.flow.compile import compile_text
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.journal.encoding import pack
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.expressions.provenance import RECORDS
+from flowengine.kernel.graph.linked import Node, _Linked
+from flowengine.testing.random_graphs import random_graph
 from flowengine.testing.simulator import Simulator
-from tests.kernel.test_passing import drawn, play
+from tests.kernel.test_passing import events_of
 
-FLOWS = 160
+FLOWS = 400
 CALL = "call: std.print, with: {text: x}"
 
 
@@ -27,12 +27,17 @@ def graph_of(flow: Any) -> Graph:
     return Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
 
 
-def without(flow: Any) -> Graph:
+def without(graph: Graph) -> Graph:
     """Return the graph that an earlier release would have made: it forgets nothing."""
-    kept = deepcopy(flow)
-    for step in kept["steps"]:
-        step.pop("forgets", None)
-    return graph_of(kept)
+    other = copy(graph)
+    other.nodes = _Linked(lambda index: forgetful_of_nothing(graph.nodes[index]))
+    return other
+
+
+def forgetful_of_nothing(node: Node) -> Node:
+    other = copy(node)
+    other.forgets = []
+    return other
 
 
 def compiled(steps: str, more: str = "") -> Any:
@@ -64,14 +69,11 @@ def records(state: Any) -> dict[tuple[int, int], dict[str, Any]]:
 def test_random_flows_do_the_same_whether_or_not_they_forget(block: int) -> None:
     forgotten = 0
     for seed in range(block, FLOWS, 4):
-        draw = random.Random(seed)
-        try:
-            flow: Any = compile_text(json.dumps(naming(drawn(draw), draw))).flow
-        except FlowFileError:
-            continue  # it names what cannot have run
-        graph, remembers = graph_of(flow), without(flow)
-        states = new_state(), new_state()
-        for event in play(graph, seed).journal:
+        graph = random_graph(random.Random(seed))
+        if not any("forgets" in step for step in graph.flow["steps"]):
+            continue
+        remembers, states = without(graph), (new_state(), new_state())
+        for event in events_of(graph, seed):
             seen: tuple[list[Observation], list[Observation]] = [], []
             first = advance(graph, states[0], dict(event), seen[0])  # type: ignore[arg-type]
             second = advance(remembers, states[1], dict(event), seen[1])  # type: ignore[arg-type]
@@ -83,35 +85,6 @@ def test_random_flows_do_the_same_whether_or_not_they_forget(block: int) -> None
             forgotten += sum(len(record) == 1 for record in records(states[0]).values())
         assert pack(states[0]["outputs"]) == pack(states[1]["outputs"])
     assert forgotten > 5
-
-
-def naming(flow: dict[str, Any], draw: random.Random) -> dict[str, Any]:
-    """Let steps, compensations and outputs name steps before them; some steps skip others."""
-
-    def text(names: list[str]) -> dict[str, Any]:
-        return {"text": f"${{{{ json(default(steps.{draw.choice(names)}.output, 0)) }}}}"}
-
-    def walk(steps: list[dict[str, Any]], before: list[str]) -> None:
-        names = [*before]
-        for number, step in enumerate(steps):
-            for inner in ("group", "parallel", "finally"):
-                walk(step.get(inner, []), names)
-            if names and "call" in step and draw.random() < 0.5:
-                step["with"] = text(names)
-            if names and "compensate" in step:
-                step["compensate"] = {"call": "std.print", "with": text(names)}
-            later = [one["id"] for one in steps[number + 1 :]]
-            if len(later) > 1 and not before and draw.random() < 0.06:
-                first, other = draw.sample(later, 2)
-                step["next"] = {
-                    "first": [{"when": "${{ state.x < 2 }}", "to": first}, {"else": other}]
-                }
-            names.append(step["id"])
-
-    walk(flow["steps"], [])
-    if draw.random() < 0.3:
-        flow["outputs"] = {"one": text([step["id"] for step in flow["steps"]])["text"]}
-    return flow
 
 
 # Who is the last

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import defaultdict
 from copy import copy
-from itertools import count
 from typing import Any
 
 import pytest
@@ -18,9 +16,10 @@ from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.graph.linked import Node, _Linked
 from flowengine.testing.random_graphs import random_graph
-from flowengine.testing.simulator import Fails, Simulator
+from flowengine.testing.random_plays import random_play
+from flowengine.testing.simulator import Simulator
 
-FLOWS = 80
+FLOWS = 120
 
 
 def stepwise(graph: Graph) -> Graph:
@@ -40,28 +39,11 @@ def supervised(node: Node) -> Node:
     return other
 
 
-def play(graph: Graph, seed: int) -> Simulator:
-    draws = random.Random(seed)
-
-    def task(_run: Any) -> Any:
-        if draws.random() < 0.1:
-            raise Fails("Drawn", retryable=draws.random() < 0.5)
-        return draws.randrange(10)
-
-    script = {spec["id"]: task for spec in graph.flow["steps"]}
-    played = Simulator(graph, script, seed=seed).start()
-    for _ in range(200):
-        waits = played.waits()
-        if draws.random() < 0.1:
-            played.send("s", draws.randrange(9), id=str(len(played.journal)))
-        elif draws.random() < 0.05:
-            played.crash()
-        elif waits and waits[0]["kind"] in ("approval", "question") and draws.random() < 0.5:
-            choice = draws.choice(waits[0]["choices"])["id"]
-            played.decide(waits[0]["address"], choice, value=1)
-        else:
-            played.step()
-    return played
+def events_of(graph: Graph, seed: int) -> list[Any]:
+    """Return the journal of a random play, up to where it was retried, which goes back."""
+    journal = random_play(graph, seed, crashes=True).journal
+    types = [event["type"] for event in journal]
+    return journal[: types.index("retry")] if "retry" in types else journal
 
 
 def compared(graph: Graph, events: list[Any]) -> int:
@@ -84,70 +66,12 @@ def compared(graph: Graph, events: list[Any]) -> int:
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_random_graphs(block: int) -> None:
-    for seed in range(block, FLOWS, 4):
-        graph = random_graph(random.Random(seed))
-        compared(graph, play(graph, seed).journal)
-
-
-@pytest.mark.parametrize("block", range(4))
-def test_random_lines(block: int) -> None:
-    """Mostly plain steps, with all that may have a say in what follows them drawn in between."""
+def test_random_flows(block: int) -> None:
     passed = 0
     for seed in range(block, FLOWS, 4):
-        flow = compile_text(json.dumps(drawn(random.Random(seed)))).flow
-        graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
-        passed += compared(graph, play(graph, seed).journal)
+        graph = random_graph(random.Random(seed))
+        passed += compared(graph, events_of(graph, seed))
     assert passed > FLOWS / 16
-
-
-def drawn(draw: random.Random) -> dict[str, Any]:
-    names = (f"s{number}" for number in count())
-
-    def line(depth: int) -> list[dict[str, Any]]:
-        return [step(depth) for _ in range(draw.randint(2, 6))]
-
-    def step(depth: int) -> dict[str, Any]:
-        one: dict[str, Any] = {"id": next(names)}
-        kind = draw.randrange(14)
-        if kind == 0 and depth:
-            one["group"] = line(depth - 1)
-        elif kind == 1 and depth:
-            one |= {"group": line(depth - 1), "map": 3, "finally": [step(0)]}
-        elif kind == 2 and depth:
-            one["parallel"] = [*line(0), {"id": next(names), "group": line(depth - 1)}]
-        elif kind == 3:
-            one |= draw.choice([{"approval": "Ok?"}, {"wait": "1s"}, {"wait": {"signal": "s"}}])
-        elif kind == 4:
-            one["output"] = 1
-        else:
-            one |= PRINT
-            for key, value in SAID.items():
-                if draw.random() < 0.06:
-                    one[key] = value
-        return one
-
-    flow = {"flowengine": 1, "id": "it", "signals": {"s": {}}, "limits": {"activations": 5}}
-    flow["state"] = {"x": {"type": "integer", "default": 0}, "y": {"default": 0}}
-    if draw.random() < 0.3:
-        flow["budget"] = {"tool_calls": draw.randint(1, 9), "then": draw.choice(["stop", "ask"])}
-    return {**flow, "steps": line(2)}
-
-
-PRINT = {"call": "std.print", "with": {"text": "x"}}
-SAID: dict[str, Any] = {
-    "set": {"x": "${{ state.x + 1 }}"},
-    "output": "${{ state.y }}",
-    "on_error": "continue",
-    "retry": {"attempts": 2, "delay": "1s"},
-    "lock": "l",
-    "loop": {"until": "${{ state.x > 2 }}", "max": 2},
-    "when": "${{ state.x < 3 }}",
-    "timeout": "9s",
-    "compensate": PRINT,
-    "map": 2,
-    "with": {"text": "${{ string(state.x) }}"},
-}
 
 
 CALL = "call: std.print, with: {text: x}"
@@ -196,7 +120,7 @@ def test_written_flows(body: str, straight: bool) -> None:
     passed = 0
     for seed in range(8):
         graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
-        passed += compared(graph, play(graph, seed).journal)
+        passed += compared(graph, events_of(graph, seed))
     assert (passed > 0) == straight
 
 
@@ -336,5 +260,5 @@ def test_rounds_and_items(body: str, straight: bool) -> None:
     flow = compile_text(text).flow
     graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
     for seed in range(8):
-        compared(graph, play(graph, seed).journal)
+        compared(graph, events_of(graph, seed))
     assert any(graph.again.values()) == straight

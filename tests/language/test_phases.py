@@ -3,162 +3,42 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast, get_args
 
 import pytest
 
-import flowengine.kernel
-from flowengine.kernel import advance, new_state
+from flowengine.kernel import advance
 from flowengine.kernel.commands import ClearTimer, CloseWait
-from flowengine.kernel.events import ErrorData, Event
+from flowengine.kernel.events import Event
 from flowengine.kernel.state import moves, phases
-from flowengine.kernel.state.phases import GONE, SCOPES, UNITS, WAITS, States
-from flowengine.kernel.state.records import JoinState, Scope, State, Unit, Wait
+from flowengine.kernel.state.phases import GONE, States
+from flowengine.kernel.state.records import JoinState, Scope, Unit, Wait
 from flowengine.kernel.timers import TIMERS
 from flowengine.testing import Simulator
 from flowengine.testing.simulator import unpacked
-from tests.kernel.test_random_flows import FLOWS, play
+from tests.kernel.watched_moves import ALLOWED, KERNEL, watched_moves, wrong
 from tests.language.stage import Stage
-from tests.language.test_retrying import Chance, written
 
-SIMULATOR = "flowengine.testing.simulator"
-KERNEL = Path(flowengine.kernel.__file__).parent
-Move = tuple[str, str, str]
-Seen = dict[Move, set[str]]
-"""The moves that were made → the modules that made them."""
-TABLES: dict[str, States[Any]] = {table.of: table for table in phases.ALL}
-ALLOWED = {
-    (table.of, now, then): set(re.findall(r"[\w/]+\.py", by))
-    for table in phases.ALL
-    for now, targets in table.moves.items()
-    for then, (_, by) in targets.items()
+HELD = {
+    ("A join", "unknown", "waiting"),
+    ("A scope", "held", "gone"),
+    ("A scope", "held", "over"),
+    ("A scope", "held", "queued"),
+    ("A scope", "queued", "held"),
+    ("A unit", "held", "run"),
 }
+"""Moves that random plays hardly ever make: within a retry. `tests/kernel/test_draw.py` has all
+others."""
 
 
-WATCHED: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "units": (UNITS.of, lambda unit: str(unit["phase"])),
-    "waits": (WAITS.of, moves.wait_state),
-    "scopes": (SCOPES.of, moves.scope_state),
-}
+def test_flows_make_the_moves_that_random_plays_do_not(stage: Stage) -> None:
+    with watched_moves() as seen:
+        _hold_a_flow(stage)
+        _hold_a_join(stage)
+        _let_a_result_come_late(stage)
 
-
-class Targets(dict[str, Any]):
-    """The states that one state can move to, which tells for which it was asked."""
-
-    def __init__(self, targets: dict[str, Any], tell: Callable[[str], None]) -> None:
-        super().__init__(targets)
-        self.tell = tell
-
-    def __contains__(self, then: object) -> bool:
-        self.tell(str(then))
-        return super().__contains__(then)
-
-
-class Records(dict[int, Any]):
-    """A table of the state, which tells in which state a record leaves it."""
-
-    def __init__(self, records: dict[int, Any], tell: Callable[[Any], None]) -> None:
-        super().__init__(records)
-        self.tell = tell
-
-    def __delitem__(self, number: int) -> None:
-        self.tell(self[number])
-        super().__delitem__(number)
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    """The moves that were made."""
-    seen: Seen = {}
-    for table in TABLES.values():
-        for now, targets in list(table.moves.items()):
-            watched = Targets(targets, _asks(seen, table.of, now))
-            monkeypatch.setitem(table.moves, now, watched)
-
-    def read(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return unpacked(value)
-        return _watched(unpacked({**value, **{k: dict(value[k]) for k in WATCHED}}), seen)
-
-    monkeypatch.setattr(f"{SIMULATOR}.new_state", lambda: _watched(new_state(), seen))
-    monkeypatch.setattr(f"{SIMULATOR}.unpacked", read)
-    return seen
-
-
-def _asks(seen: Seen, of: str, now: str) -> Callable[[str], None]:
-    return lambda then: seen.setdefault((of, now, then), set()).add(_mover())
-
-
-def _leaves(seen: Seen, of: str, state_of: Callable[[Any], str]) -> Callable[[Any], None]:
-    return lambda record: seen.setdefault((of, state_of(record), GONE), set()).add(_mover())
-
-
-def _mover() -> str:
-    """The module of the kernel that makes a move, by `moves.py`."""
-    frame = sys._getframe(1)
-    while True:
-        path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(KERNEL) and path.name != "moves.py":
-            return path.relative_to(KERNEL).as_posix()
-        assert frame.f_back is not None
-        frame = frame.f_back
-
-
-def _watched(state: State, seen: Seen) -> State:
-    """Return a state that tells what leaves it."""
-    watched: Any = state
-    for name, (of, state_of) in WATCHED.items():
-        watched[name] = Records(watched[name], _leaves(seen, of, state_of))
-    return state
-
-
-def test_flows_make_every_move(stage: Stage, seen: Seen) -> None:
-    for seed in range(0, FLOWS, 3):
-        play(seed, 0, crashes=True)
-    for seed in range(40):
-        _fail_and_retry(stage, seed)
-    _lose_the_environment(stage)
-    _lead_back(stage)
-    _hold_a_flow(stage)
-    _hold_a_join(stage)
-
-    assert set(seen) == set(ALLOWED)
-    assert {move: seen[move] - ALLOWED[move] for move in seen if seen[move] - ALLOWED[move]} == {}
-
-
-def _fail_and_retry(stage: Stage, seed: int) -> None:
-    flow = written(stage, seed, wild=True)
-    if flow is not None:
-        chance = Chance(stage, flow, seed)
-        chance.rest()
-        if chance.played.status == "failed" and chance.retry():
-            chance.rest()
-
-
-def _lose_the_environment(stage: Stage) -> None:
-    """It cannot be had again before an attempt begins: somebody is asked."""
-    played = stage.simulator("steps: [{id: a, run: ls}]").start()
-    (unit, attempt), _ = next(iter(played.running.items()))
-    error: ErrorData = {"type": "EnvironmentLost", "message": "gone"}
-    played.apply(
-        {"type": "lost", "at": 0, "unit": unit, "attempt": attempt, "ran": "no", "error": error}
-    )
-    assert played.state["units"][unit]["phase"] == "ask"
-
-
-def _lead_back(stage: Stage) -> None:
-    """A handler of the flow leads back into it."""
-    text = """
-limits: {duration: 1d}
-steps: [{id: ask, approval: Sure?, next: end}, {id: after, output: gave up}]
-on_error: [{type: LimitExceeded, next: after}]
-"""
-    played = stage.simulator(text).start()
-    _run_out_of_time(played, None)
-    assert played.state["status"] == "succeeded"
+    assert HELD <= set(seen) <= set(ALLOWED)
+    assert wrong(seen) == {}
 
 
 def _hold_a_flow(stage: Stage) -> None:
@@ -199,6 +79,16 @@ steps:
             _begin_anew(played, {"scope": [1]})
         else:
             _approve(played, {}, "a")
+
+
+def _let_a_result_come_late(stage: Stage) -> None:
+    """The task was stopped by its timeout; its result counts when it is retried."""
+    played = stage.simulator("steps: [{id: a, run: ls, timeout: 1s}]").start()
+    played.pass_time()
+    (run,) = played.stopped.values()
+    played.end_late(run, {"code": 0})
+    played.retry()
+    assert played.status == "succeeded"
 
 
 def _happen(played: Simulator, event: Any, **more: Any) -> None:

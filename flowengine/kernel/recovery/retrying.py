@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.kernel import held_failures
 from flowengine.kernel.causes import KINDS
 from flowengine.kernel.commands import OpenWait, SetTimer
 from flowengine.kernel.errors import StepFailure
@@ -35,6 +36,9 @@ PUT_OFF = frozenset(
 """Why a timer is set that does not run while an execution stands failed: a `wait` goes by the
 clock."""
 
+BOUNDED = frozenset({"run", "wait", "scope"})
+"""Phases of a unit whose attempt is bounded by `timeout`; in any other it has none yet."""
+
 ANEW = {"timeout": entries.limit, "deadline": entries.deadline, "duration": entries.duration}
 """Why a timer is set that bounds something → the entry of the agenda that sets it anew."""
 
@@ -59,6 +63,7 @@ def retry(m: Machine, event: RetryAsked, stood: int) -> None:
     _go_on_beside(m, event, named)
     for unit in list(state["units"].values()):
         if unit["id"] == named:
+            held_failures.drop_then(state, unit)  # it may be among what failed by itself, too
             _take_places(m, unit)
             attempts.begin_anew(m, unit)
         elif unit["id"] in begins["unit"] and unit.keys() >= {"then"}:
@@ -190,7 +195,9 @@ def ask_first(m: Machine, unit: Unit) -> None:
 
 
 def limit_anew(m: Machine, unit: Unit) -> None:
-    """Give a group or subflow at work its `timeout` anew."""
+    """Give what is at work its `timeout` anew, unless its attempt has begun anew with its own."""
+    if "timer" in unit or unit["phase"] not in BOUNDED:
+        return
     try:
         attempts.limit(m, m.node(m.act_of(unit)), unit)
     except (StepFailure, EvaluationError) as failure:

@@ -89,9 +89,14 @@ def end_tokens(scope: Scope) -> None:
 
 
 def lead_back(scope: Scope) -> None:
-    """Have tokens in a flow again, which a handler of the flow does once."""
+    """Have tokens in a flow again, which a handler of the flow does once.
+
+    If the flow failed while it was queued, it is not queued any more: what it waited for does not
+    start its first tokens in place of the one that leads back.
+    """
     before, record = _scope(scope)
     del record["over"]
+    record.pop("queued", None)
     record["rescued"] = True
     _scope_moved(scope, before)
 

@@ -70,7 +70,7 @@ UNITS: States[Phase] = States(
             "run": (
                 "the attempt of a task begins",
                 "steps/attempts.py, also for recovery/interrupted.py; "
-                "straight on: steps/passing.py",
+                "straight on: steps/passing.py, steps/rounds_and_items.py",
             ),
             "pause": ("another attempt or round follows", "steps/retries.py, steps/loops.py"),
             "wait": (
@@ -315,7 +315,10 @@ JOINS: States[RoundState] = States(
             ),
         },
         "fired": {
-            "waiting": ("every source has sent one, or no other can come", "tokens/joins.py"),
+            "waiting": (
+                "every source has sent one, or no other can come; or its scope ends",
+                "tokens/joins.py; withdrawn: ending/closing.py",
+            ),
         },
     },
 )

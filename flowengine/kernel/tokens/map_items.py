@@ -141,7 +141,7 @@ def need_now(m: Machine, act: Activation) -> int:
 
 
 def add_item(m: Machine, act: Activation, item: Plain) -> None:
-    """Add an item to a map that runs (pattern 15).
+    """Add an item to a map that runs (pattern 15). One that cannot be added fails the map.
 
     Args:
         m: The advance at work.
@@ -152,14 +152,13 @@ def add_item(m: Machine, act: Activation, item: Plain) -> None:
     index = len(act["over"])
     try:
         key = _key(m, node, act, index, item)
+        if node.map is not None and "key" in node.map and key in act["keys"]:
+            raise _same_key(node, act["keys"].index(key), index, key)
         act["over"].append(item)
         _bound_failures(m, node, act)
     except (StepFailure, EvaluationError) as failure:
+        del act["over"][index:]  # a retry goes on without it
         m.agenda.append(entries.map_broken(act["id"], failure))
-        return
-    if node.map is not None and "key" in node.map and key in act["keys"]:
-        same = _same_key(node, act["keys"].index(key), index, key)
-        m.agenda.append(entries.map_broken(act["id"], same))
         return
     act["keys"].append(key)
     act["results"].append(None)

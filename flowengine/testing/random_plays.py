@@ -1,0 +1,162 @@
+"""Plays any flow at random so that it lives: tasks succeed, what is asked is answered, time waits.
+
+    played = random_play(random_graph(random.Random(7)), seed=1, crashes=True)
+    check_over(played)
+
+Besides, whatever can happen to an execution happens now and then: tasks fail, environments are
+lost, processes die (mostly while something runs), people cancel it, and what has failed is retried.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from flowengine.errors import Conflict, NotFound
+from flowengine.kernel import ENDED, Graph
+from flowengine.kernel.commands import Run
+from flowengine.testing.simulator import Asks, Fails, Happening, Simulator
+
+LONGEST = 120
+"""Happenings after which a play is left as it stands."""
+TIME = "time passes"
+
+
+def random_play(graph: Graph, seed: object, *, crashes: bool = False) -> Simulator:
+    """Play a flow until nothing happens any more, or for `LONGEST` happenings.
+
+    Args:
+        graph: Any flow.
+        seed: Decides the play.
+        crashes: Whether the process dies now and then.
+
+    Returns:
+        The execution that was played.
+    """
+    return _Play(graph, seed, crashes).play()
+
+
+class _Play:
+    def __init__(self, graph: Graph, seed: object, crashes: bool) -> None:
+        self.random = random.Random(str(seed))
+        self.crashes = crashes
+        self.fails = self.random.choice([0.0, 0.03, 0.05, 0.15])
+        script: dict[str, Any] = {}
+        for step in graph.flow["steps"]:
+            asks = self.random.random() < 0.03
+            script[step["id"]] = Asks("drawn", self.task) if asks else self.task
+        self.played = Simulator(graph, script)
+
+    def chance(self, likely: float) -> bool:
+        return self.random.random() < likely
+
+    def task(self, _run: Run) -> Any:
+        if self.chance(self.fails):
+            raise Fails("Drawn", retryable=self.chance(0.5))
+        return self.random.randrange(10)
+
+    def play(self) -> Simulator:
+        """Play it."""
+        played = self.played.start()
+        for _ in range(LONGEST):
+            if played.status in ENDED:
+                if not self.begins_again():
+                    break
+            elif not self.happens():
+                break
+        return played
+
+    def happens(self) -> bool:
+        """Let one thing happen; return False if nothing can."""
+        played = self.played
+        if self.crashes and self.chance(0.1 if played.running else 0.01):
+            played.crash()
+        elif played.running and self.chance(0.01):
+            self.lose(self.random.choice(list(played.running.values())))
+        elif self.chance(0.01 if len(played.journal) == 1 else 0.003):
+            self.cancel()
+        elif self.chance(0.4) and self.answers():
+            pass
+        elif self.chance(0.1 if self.is_waited_for() else 0.01):
+            self.send()
+        else:
+            return self.moves()
+        return True
+
+    def moves(self) -> bool:
+        """Let something happen by itself; time passes only if nothing else does, or rarely."""
+        can = self.played.possible()
+        now = [one for one in can if one.name != TIME]
+        if now and (len(now) == len(can) or not self.chance(0.02)):
+            self.let(now)
+        elif self.answers():
+            pass
+        elif self.is_waited_for() and (not can or self.chance(0.7)):
+            self.send()
+        elif can:
+            self.let([one for one in can if one.name == TIME])
+        else:
+            return False
+        return True
+
+    def let(self, can: list[Happening]) -> None:
+        self.played.let(self.random.choice(can))
+
+    # From outside
+
+    def answers(self) -> bool:
+        """Answer one question, mostly with yes; return False if nothing is asked."""
+        asked = [one for one in self.played.waits() if one["kind"] in ("approval", "question")]
+        if not asked:
+            return False
+        wait = self.random.choice(asked)
+        choices = [choice["id"] for choice in wait["choices"]]
+        choice = choices[0] if self.chance(0.8) else self.random.choice(choices)
+        more: dict[str, Any] = {"value": 1}
+        if wait["step"] == "budget":
+            form = {"tool_calls": 99} if self.chance(0.7) else {"wall_time": "20s", "tokens": 500}
+            more = {"form": form}
+        self.played.decide(wait["address"], choice, **more)
+        return True
+
+    def is_waited_for(self) -> bool:
+        """Return whether something listens for a signal now."""
+        return bool(self.played.state["listening"])
+
+    def send(self) -> None:
+        """Send a signal, mostly one that something waits for."""
+        listening = list(self.played.state["listening"])
+        waited = listening and self.chance(0.8)
+        signal = self.random.choice(listening) if waited else self.random.choice(["s", "t"])
+        name, _, key = signal.partition("\n")
+        data = self.random.randrange(9)
+        self.played.send(name, data, key or None, id=str(len(self.played.journal)))
+
+    def cancel(self) -> None:
+        """Cancel the execution, now and then at once."""
+        self.played.apply({"type": "cancel", "at": self.played.now, "reason": "drawn",
+                           "by": "user:test", "now": self.chance(0.3)})  # fmt: skip
+
+    def lose(self, run: Run) -> None:
+        """Lose the environment of an attempt, perhaps before it began."""
+        self.played.apply(
+            {"type": "lost", "at": self.played.now, "unit": run.unit, "attempt": run.attempt,
+             "ran": self.random.choice(["no", "maybe"]),
+             "error": {"type": "EnvironmentLost", "message": "gone"}}
+        )  # fmt: skip
+
+    def begins_again(self) -> bool:
+        """Retry what has failed, perhaps one step of it; return False if that cannot be."""
+        played = self.played
+        if played.status != "failed" or played.retries > 1 or not self.chance(0.5):
+            return False
+        for run in list(played.stopped.values()):
+            if self.chance(0.5):
+                played.end_late(run, 1)
+        failed = [one.address for one in played.observations if one.status == "failed"]
+        step = self.random.choice(failed) if failed and self.chance(0.3) else None
+        try:
+            played.retry(step)
+        except (Conflict, NotFound):
+            return False
+        return True

@@ -1,0 +1,83 @@
+"""What a retry of a failed execution must not leave behind (cases that were drawn once)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowengine.testing.graphs import graph, needs, step, v, x
+from flowengine.testing.invariants import check_over
+from flowengine.testing.simulator import Simulator
+
+CHOICES = [{"id": "yes", "counts_as": "approve"}, {"id": "no", "counts_as": "reject"}]
+ASKED = {"box": {"scope": "execution", "approval": {"choices": CHOICES}}}
+
+
+def test_an_attempt_that_begins_anew_has_one_timeout() -> None:
+    """It was over when the execution failed, but had not fired: the attempt has all of it again."""
+    flow = graph(
+        step("s", action="none", next={"all": ["a", "b"]}),
+        step("a", timeout=v("10s"), next="end"),
+        step("b", effect="once", next="end"),
+    )
+    played = Simulator(flow, {"a": 1, "b": 2}).start()
+    run = next(one for one in played.running.values() if one.address == "b")
+    del played.running[run.unit, run.attempt]
+    played.apply(
+        {"type": "failed", "at": played.now + 11_000, "unit": run.unit, "attempt": run.attempt,
+         "error": {"type": "Odd", "message": "odd"}}
+    )  # fmt: skip
+    assert played.status == "failed"
+
+    played.retry()
+    (timer,) = played.state["timers"].values()
+    assert timer["due"] == played.now + 10_000
+    played.finish("a")
+    assert not played.state["timers"]
+    assert played.run().status == "succeeded"
+    check_over(played)
+
+
+def test_a_map_goes_on_without_an_item_that_cannot_be_added() -> None:
+    flow = graph(
+        step(
+            "m",
+            map={
+                "over": v([1]),
+                "names": ["item", "index", "key"],
+                "key": v(x(lambda names: f"k{names['item']}")),
+                "concurrency": v(1),
+                "more": "s",
+            },
+        ),
+        signals={"s": {}},
+    )
+    played = Simulator(flow, {"m": lambda run: run.address}).start()
+    played.send("s", 1)
+    assert played.status == "failed"
+    assert "the same key 'k1'" in played.state["error"]["message"]  # type: ignore[index]
+
+    played.retry()
+    assert played.run().status == "succeeded"
+    assert played.started == ["m[k1]", "m[k1]"]
+    check_over(played)
+
+
+def test_what_is_retried_by_its_address_may_have_failed_beside_what_is_held() -> None:
+    """One answer fails both; the first ended the flow, and is held back with the second."""
+    flow = graph(
+        step("s", action="none", next={"all": ["a", "b"]}),
+        step("a", next="end", **needs(ASKED)),
+        step("b", next="end", **needs(ASKED)),
+    )
+    played = Simulator(flow, {"a": 1, "b": 2}).start()
+    played.decide(_asked(played), "no")
+    assert played.status == "failed"
+
+    played.retry("b")
+    played.decide(_asked(played), "yes")
+    assert played.run().status == "succeeded"
+    check_over(played)
+
+
+def _asked(played: Simulator) -> Any:
+    return next(wait["address"] for wait in played.waits())
