@@ -22,6 +22,7 @@ from flowengine.kernel.commands import Run
 from flowengine.python_modules import import_function
 from flowengine.sdk import threads
 from flowengine.testing.simulator import Fails, Simulator, unpacked
+from tests.flow.verdicts import compiled_if_accepted
 
 T = TypeVar("T")
 OVER = {"succeeded", "skipped", "failed", "cancelled"}
@@ -255,6 +256,10 @@ class Stage:
     def compile(self, text: Text) -> Compiled:
         """Check and compile a flow."""
         return compile_text(_file(text), folder=self.folder)
+
+    def compiled_if_accepted(self, text: Text) -> Compiled | None:
+        """Return a flow compiled, None if the checker refuses it."""
+        return compiled_if_accepted(_file(text), self.folder)
 
     def flow(self, text: Text) -> LoadedFlow:
         """Load a flow the way a user does."""
