@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 TABLE = (ROOT / "docs" / "acceptance.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[\w/.]+(?:::\w+)?)`", TABLE)))
 
 
-@pytest.mark.parametrize("named", NAMED)
-def test_a_named_test_exists(named: str) -> None:
-    path, _, name = named.partition("::")
+def test_the_named_tests_exist() -> None:
+    assert NAMED
+    assert [fault for fault in map(fault_of, NAMED) if fault] == []
 
-    assert (ROOT / path).exists(), f"{path} does not exist"
-    if name:
-        text = (ROOT / path).read_text()
-        assert re.search(rf"(def|class) {name}\b", text), f"{path} has no {name}"
+
+def fault_of(named: str) -> str:
+    """Return what is wrong with the name of a test, of a file or of a folder; empty if nothing."""
+    path, _, name = named.partition("::")
+    if not (ROOT / path).exists():
+        return f"{path} does not exist"
+    defined = re.search(rf"(def|class) {name}\b", text_of(path)) if name else True
+    return "" if defined else f"{path} has no {name}"
+
+
+@cache
+def text_of(path: str) -> str:
+    """Return the text of a file of tests."""
+    return (ROOT / path).read_text()
 
 
 ROWS = [

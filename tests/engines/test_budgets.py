@@ -6,12 +6,14 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from flowengine.engines.engine import Engine
 from flowengine.engines.flows import LoadedFlow, load
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines import child, world
 
-SCHEDULES = 250
+SCHEDULES = 30
 LIMIT = 7
 FLOW = f"""
 budget: {{tool_calls: {LIMIT}, wall_time: 1h, then: THEN}}
@@ -73,10 +75,12 @@ def played(file: Path, flow: LoadedFlow, draw: random.Random, writes: int) -> Pl
         return Played(*used(engine), len(world.effects(file.parent)), deaths)
 
 
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
 def test_of_each_death_at_most_what_was_reserved_is_recorded_and_was_never_seen(
-    tmp_path: Path,
+    tmp_path: Path, block: int
 ) -> None:
-    draw = random.Random(74)
+    draw = random.Random(block)
     files = [world.make(tmp_path / then, FLOW.replace("THEN", then)) for then in ("stop", "ask")]
     flows = [load(file) for file in files]
     raised = full = died = 0

@@ -1,4 +1,7 @@
-"""Crashes at every write of varied flows, and stores that fail at one (F30, F33)."""
+"""Crashes at every write of varied flows, and stores that fail at one (F30, F33).
+
+The writes of a flow are dealt to blocks: each takes every fifth.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from flowengine.engines.flows import LoadedFlow, load
 from flowengine.errors import StoreError
 from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
 from tests.engines import flows, world
+
+BLOCKS = 5
 
 
 def finish(store: FaultyStore, file: Path, flow: LoadedFlow) -> world.Outcome:
@@ -29,13 +34,15 @@ def undisturbed(tmp_path: Path, name: str) -> tuple[LoadedFlow, world.Outcome, s
     return flow, calm, world.check_effects(file.parent), store.writes
 
 
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(BLOCKS))
 @pytest.mark.parametrize("fault", ["die before", "die after"])
 @pytest.mark.parametrize("name", flows.ALL)
 def test_crash_at_every_write_ends_as_if_undisturbed(
-    name: str, fault: Fault, tmp_path: Path
+    name: str, fault: Fault, block: int, tmp_path: Path
 ) -> None:
     _, calm, done, writes = undisturbed(tmp_path, name)
-    for write in range(writes):
+    for write in range(block, writes, BLOCKS):
         file = world.make(tmp_path / f"at{write}", flows.ALL[name])
         store = FaultyStore(faults={write: fault})
         flow = load(file)
@@ -48,13 +55,15 @@ def test_crash_at_every_write_ends_as_if_undisturbed(
         assert world.check_effects(file.parent) == done, write
 
 
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(BLOCKS))
 @pytest.mark.parametrize("name", ["chain", "items", "waits"])
 @pytest.mark.parametrize("fault", ["full", "locked"])
 def test_store_that_fails_at_any_write_stops_the_execution_and_it_resumes_when_that_is_over(
-    name: str, fault: Fault, tmp_path: Path
+    name: str, fault: Fault, block: int, tmp_path: Path
 ) -> None:
     _, calm, done, writes = undisturbed(tmp_path, name)
-    for write in range(1, writes):
+    for write in range(1 + block, writes, BLOCKS):
         file = world.make(tmp_path / f"at{write}", flows.ALL[name])
         store = FaultyStore(faults={write: fault, write + 1: fault})
         flow = load(file)

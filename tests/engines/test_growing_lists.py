@@ -19,6 +19,7 @@ from flowengine.errors import StoreError
 from flowengine.journal.encoding import Place, pack, pack_items, unpack_items, unpack_place
 from flowengine.journal.records import ListPart
 from flowengine.journal.sqlite.rows import list_sum
+from tests.sliced_examples import sliced
 
 MODULE = '''
 def say(number: int) -> dict:
@@ -187,6 +188,7 @@ values = st.recursive(
 )
 
 
+@sliced(examples=20)
 @given(st.lists(values))
 def test_items_come_back_from_their_bytes(items: list[Any]) -> None:
     places = {"ü" * 130: Place(3, 1, 260)}

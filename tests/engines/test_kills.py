@@ -12,8 +12,8 @@ from flowengine.engines.engine import Engine
 from flowengine.errors import NotFound
 from tests.engines import child, flows, world
 
-KILLS = 32
-"""Kills of each flow while it is at work; there are seven flows."""
+KILLS = 4
+"""Kills of a flow while it is at work, in each of ten blocks; there are seven flows."""
 
 
 def prepared(folder: Path, name: str) -> Path:
@@ -34,8 +34,12 @@ def progress(file: Path, id: str) -> str:
             return "nothing"
 
 
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
 @pytest.mark.parametrize("name", flows.ALL)
-def test_killed_at_random_moments_it_ends_as_if_undisturbed(name: str, tmp_path: Path) -> None:
+def test_killed_at_random_moments_it_ends_as_if_undisturbed(
+    name: str, block: int, tmp_path: Path
+) -> None:
     file = prepared(tmp_path / "calm", name)
     child.start(child.finish, file, "first").join()
     (tmp_path / "calm" / "effects.txt").unlink()
@@ -46,7 +50,7 @@ def test_killed_at_random_moments_it_ends_as_if_undisturbed(name: str, tmp_path:
         calm = world.outcome(engine, "calm")
     done = world.check_effects(file.parent)
 
-    draw = random.Random(name)
+    draw = random.Random(f"{name} {block}")
     kills = executions = 0
     while kills < KILLS:
         executions += 1

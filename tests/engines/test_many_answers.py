@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from flowengine.engines.engine import Engine
 from flowengine.engines.seam import SystemClock
 from flowengine.errors import Conflict, NotFound
@@ -77,10 +79,13 @@ def decide_all(folder: Path, me: str) -> None:
     (folder / f"said-{me}").write_text("\n".join(lines))
 
 
-def test_of_two_answers_at_once_one_stands_a_thousand_times(tmp_path: Path) -> None:
-    text = "steps:\n  - {id: each, map: 1000, approval: Sure?, on_error: continue}\n"
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
+def test_of_two_answers_at_once_one_stands(tmp_path: Path, block: int) -> None:
+    """A hundred times in each block, each time from two processes."""
+    text = "steps:\n  - {id: each, map: 100, approval: Sure?, on_error: continue}\n"
     with Engine(tmp_path / "store", durability="none") as engine:
-        assert len(engine.run(world.make(tmp_path, text), id="it").waits) == 1000
+        assert len(engine.run(world.make(tmp_path, text), id="it").waits) == 100
     children = [child.start(decide_all, tmp_path, me) for me in "ab"]
     for process in children:
         process.join()
@@ -89,7 +94,7 @@ def test_of_two_answers_at_once_one_stands_a_thousand_times(tmp_path: Path) -> N
         for line in (tmp_path / f"said-{me}").read_text().splitlines():
             wait, stands, how = line.split()
             said.setdefault(wait, []).append((me, stands, how))
-    assert len(said) == 1000
+    assert len(said) == 100
     for answers in said.values():
         (_, by_a, how_a), (_, by_b, how_b) = answers
         assert by_a == by_b
@@ -97,7 +102,9 @@ def test_of_two_answers_at_once_one_stands_a_thousand_times(tmp_path: Path) -> N
         assert (how_a == "True") == (by_a == "user:a")
 
 
-def test_expiry_and_a_decision_at_the_same_time_agree_on_one(tmp_path: Path) -> None:
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
+def test_expiry_and_a_decision_at_the_same_time_agree_on_one(tmp_path: Path, block: int) -> None:
     text = """
 steps:
   - id: sign
@@ -109,14 +116,16 @@ outputs: {good: "${{ steps.good.output }}", late: "${{ steps.late.output }}"}
 """
     stood: set[bool] = set()
     for number in range(60):
-        if number > 20 and stood == {True, False}:
+        if number > 2 and stood == {True, False}:
             break
         # Where one was always first, because the machine is busy, the other gets a start.
         late = 10 * number * (len(stood) == 1)
         file = world.make(tmp_path, text.replace("SPAN", f"{100 + 2 * late}"))
         owner = child.start(run, file, f"it{number}")
         drift = late / 1000 * (1 if True in stood else -1)
-        stands = decide_at_expiry(tmp_path, f"it{number}", (number % 20 - 10) * 0.004 + drift)
+        stands = decide_at_expiry(
+            tmp_path, f"it{number}", ((block + 10 * number) % 20 - 10) * 0.004 + drift
+        )
         owner.join()
         with Engine(tmp_path / "store", durability="process") as engine:
             outputs = engine.resume(f"it{number}").outputs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from flowengine.errors import LeaseLost, StoreError
 from flowengine.journal.lease_holders import steady_now, this_process
 from flowengine.journal.records import Append
 from flowengine.journal.sqlite.store import SqliteStore
+from tests.engines import child
 
 MODULE = """\
 import os
@@ -137,15 +137,10 @@ def test_executions_take_turns(folder: Path) -> None:
     asyncio.run(many())
 
 
-def test_after_a_kill_nothing_that_acted_runs_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_kill_nothing_that_acted_runs_again(folder: Path) -> None:
     chain(folder, "count", "act", "count", "count", "act", "count", "count")
-    forked = multiprocessing.get_context("spawn")
     for ends in (0, 3, 5, -1):
-        monkeypatch.setenv("ENDS", str(ends))
-        process = forked.Process(target=_drive, args=(str(folder),))
-        process.start()
+        process = child.start(_drive, folder, ends)
         process.join()
         assert process.exitcode == (9 if ends >= 0 else 0)
     assert (folder / "acted.txt").read_text() == "1\n4\n"
@@ -153,7 +148,8 @@ def test_after_a_kill_nothing_that_acted_runs_again(
         assert engine.result("it").outputs == {"last": 7}
 
 
-def _drive(folder: str) -> None:
+def _drive(folder: Path, ends: int) -> None:
+    os.environ["ENDS"] = str(ends)
     os.chdir(folder)
     with Engine(Path(folder, "killed.db"), durability="process") as engine:
         result = engine.run(flowengine.load("ahead.yaml"), id="it")

@@ -11,13 +11,14 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.engines.attempts import serialization
 from flowengine.engines.attempts.serialization import copy, keep, to_plain
 from flowengine.journal.encoding import pack
 from flowengine.sdk import ValidationError
+from tests.sliced_examples import sliced
 
 
 class Colour(enum.StrEnum):
@@ -89,8 +90,8 @@ def exact(value: Any) -> Any:
     return type(value), repr(value)
 
 
+@sliced(examples=150)
 @given(anything)
-@settings(max_examples=1000)
 def test_one_pass_keeps_and_refuses_what_a_look_at_each_part_does(value: Any) -> None:
     wanted, kept = outcome(to_plain, value), outcome(keep, value)
 
@@ -145,6 +146,7 @@ def test_ordinary_result_takes_the_short_way(monkeypatch: pytest.MonkeyPatch) ->
     assert kept.packed == pack(value)
 
 
+@sliced(examples=15)
 @given(
     st.recursive(st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 )

@@ -53,10 +53,12 @@ def by(votes: WaitInfo | dict[str, Any]) -> list[str]:
     return [vote["by"] for vote in votes["votes"]]
 
 
-def test_votes_that_come_at_once_have_one_order(tmp_path: Path) -> None:
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
+def test_votes_that_come_at_once_have_one_order(tmp_path: Path, block: int) -> None:
     file = world.make(tmp_path, FLOW)
     with ThreadPoolExecutor(len(VOTERS)) as pool:
-        for _ in range(40):
+        for _ in range(5):
             with Engine(tmp_path / "store") as engine:
                 wait = engine.run(file).waits[0]["id"]
             together = Barrier(len(VOTERS), timeout=60)

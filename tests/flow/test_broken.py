@@ -59,11 +59,11 @@ def test_a_broken_file_gives_the_golden_report(case: Path) -> None:
     assert actual == golden(case)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.stem))
-def test_a_file_is_named_after_the_code_it_shows(case: Path) -> None:
-    code = case.stem.partition("_")[0].upper()
+def test_a_file_is_named_after_the_code_it_shows() -> None:
+    for case in CASES:
+        code = case.stem.partition("_")[0].upper()
 
-    assert f"[{code}]: " in golden(case)
+        assert f"[{code}]: " in golden(case), case
 
 
 def test_the_corpus_is_large_and_has_no_report_without_its_file() -> None:
@@ -73,15 +73,12 @@ def test_the_corpus_is_large_and_has_no_report_without_its_file() -> None:
     assert len(CASES) >= 60
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case for case in CASES if LOCAL.search(golden(case))],
-    ids=lambda case: str(case.stem),
-)
-def test_what_can_be_seen_locally_fails_in_the_json_schema_too(case: Path) -> None:
-    source = read(case)
-    checker_only = source.line_text(1).startswith("# checker only: ")
+def test_what_can_be_seen_locally_fails_in_the_json_schema_too() -> None:
+    validator = Draft202012Validator(flow_schema())
+    local = [case for case in CASES if LOCAL.search(golden(case))]
+    assert len(local) > 50
+    for case in local:
+        source = read(case)
+        checker_only = source.line_text(1).startswith("# checker only: ")
 
-    fits = Draft202012Validator(flow_schema()).is_valid(source.data)
-
-    assert fits == checker_only
+        assert validator.is_valid(source.data) == checker_only, case

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from flowengine.errors import FlowFileError
-from flowengine.flow.cases.discovery import flow_files
-from flowengine.flow.compile import compile_file, compile_text
+from flowengine.flow.compile import compile_text
 
-ROOT = Path(__file__).parents[2]
 FORK = """
   - id: g
     group:
@@ -175,10 +171,3 @@ def test_ways_that_are_wrong_are_told_alone() -> None:
     with pytest.raises(FlowFileError) as raised:
         told(broken, "steps.g.output == 5")
     assert [one.code for one in raised.value.diagnostics] == ["E104"]
-
-
-def test_the_examples_name_no_output_that_is_absent() -> None:
-    files, _ = flow_files([str(ROOT / "examples")])
-    found = [one for path in files for one in compile_file(path).diagnostics]
-    assert files
-    assert [one for one in found if one.code in {"W305", "W417"}] == []

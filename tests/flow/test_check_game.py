@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.flow.check import concurrent_tokens, join_deadlocks, net, termination, token_game
 from flowengine.flow.check.graph import check_graph
 from tests.flow.graphs import ACTIVE, ALL, Drawn, counting, flow_of, net_of
+from tests.sliced_examples import sliced
 
 JOINS = [
     *([None] * 4),
@@ -47,7 +48,7 @@ def graphs(draw: st.DrawFn) -> Drawn:
     return {name: (split(), draw(st.sampled_from(JOINS))) for name in names}
 
 
-@settings(max_examples=150)
+@sliced(examples=20)
 @given(graphs())
 def test_what_the_analyses_accept_neither_stalls_nor_meets(drawn: Drawn) -> None:
     """No accepted graph has a play in which a join waits for ever, or two tokens at one merge."""
@@ -63,7 +64,7 @@ def test_what_the_analyses_accept_neither_stalls_nor_meets(drawn: Drawn) -> None
         assert meets.clashes <= found.clashes.keys()
 
 
-@settings(max_examples=100)
+@sliced(examples=20)
 @given(graphs())
 def test_leaving_out_chains_changes_no_verdict(drawn: Drawn) -> None:
     whole = net_of(drawn)
@@ -76,7 +77,7 @@ def test_leaving_out_chains_changes_no_verdict(drawn: Drawn) -> None:
     )
 
 
-@settings(max_examples=200)
+@sliced(examples=25)
 @given(graphs(), st.data())
 def test_tokens_that_meet_beside_a_gap_are_an_error_however_it_is_filled(
     drawn: Drawn, data: st.DataObject

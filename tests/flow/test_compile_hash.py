@@ -1,4 +1,8 @@
-"""The structural hash: any change in meaning changes it, and nothing else does (F16)."""
+"""The structural hash: any change in meaning changes it, and nothing else does (F16).
+
+The flows are the examples. A change is one of a scalar; changes of the same kind of scalar, at the
+same place of the language, take the same way through the compiler.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,18 @@ import json
 import random
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from flowengine.errors import FlowFileError
-from flowengine.flow.compile import Compiled, compile_file, compile_text
-from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics
+from flowengine.flow.compile import compile_file
 from flowengine.flow.source.yaml_source import read
+from tests.flow.examples import EXAMPLES, FILES, compiled
+from tests.flow.verdicts import compiled_if_accepted
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-FILES = [p for p in sorted(EXAMPLES.glob("**/*.yaml")) if ".test" not in p.suffixes]
 PARTS = [
     (file, part, parts)
     for file in FILES
@@ -31,29 +31,14 @@ PARTS = [
 """Each leaf of a file is a flow to compile: of a large file a test takes every nth."""
 FOR_PEOPLE = {"description"}
 """Keys whose text no execution ever sees."""
+NAMED = {
+    *("inputs", "state", "signals", "tools", "flows", "outputs", "with", "set", "outcome"),
+    *("properties", "environments", "agents", "env", "context", "mounts", "secrets", "subject"),
+}
+"""Keys whose value has names that the author chose as its keys."""
+TRIES = 3
+"""Changes of one kind that may leave a flow that is refused, and so without a hash."""
 Path_ = tuple[str | int, ...]
-
-
-@cache
-def compiled(file: Path) -> Compiled:
-    """Return an example, compiled once for all tests."""
-    return compile_file(file)
-
-
-class Refused(Exception):
-    """A flow is wrong; what else is wrong with it does not matter."""
-
-
-def end_at_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have flows refused at once: finding all that is wrong with them would take most time."""
-    add = Diagnostics.add
-
-    def add_and_end(found: Diagnostics, diagnostic: Diagnostic) -> None:
-        add(found, diagnostic)
-        if not diagnostic.is_warning:
-            raise Refused
-
-    monkeypatch.setattr(Diagnostics, "add", add_and_end)
 
 
 def shuffled(data: Any, draw: random.Random) -> Any:
@@ -99,45 +84,89 @@ def changed(data: Any, path: Path_) -> Any:
     return data[:-1] + "x" if data.endswith("y") else data + "y"
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda path: str(path.stem))
-def test_comments_blanks_and_the_place_of_the_file_do_not_matter(
-    file: Path, tmp_path: Path
-) -> None:
-    moved = shutil.copytree(file.parent, tmp_path / "elsewhere") / "renamed.yaml"
-    text = file.read_text(encoding="utf-8")
-    moved.write_text("# a comment\n" + text.replace("\nsteps:", "\n\n# here\nsteps:  # they are"))
-
-    assert compile_file(moved).hash == compiled(file).hash
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda path: str(path.stem))
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers())
-def test_the_order_of_keys_and_the_way_of_quoting_do_not_matter(file: Path, seed: int) -> None:
-    text = json.dumps(shuffled(read(file).data, random.Random(seed)))
-
-    assert compile_text(text, folder=file.parent).hash == compiled(file).hash
+def kind_of(data: Any, path: Path_) -> tuple[str, ...]:
+    """Return which place of the language a scalar is at, and how it is changed."""
+    keys: list[str] = []
+    for before, key in zip(("", *path), path, strict=False):
+        keys.append("*" if isinstance(key, int) or before in NAMED else key)
+        data = data[key]
+    kind = type(data).__name__
+    if isinstance(data, str):
+        kind += " with a number" * bool(re.search(r"\d", data)) + " expression" * ("${{" in data)
+    return *keys[-3:], kind
 
 
+def hash_of(data: Any, folder: Path) -> str | None:
+    """Return the hash of a flow, None if it is refused."""
+    found = compiled_if_accepted(json.dumps(data), folder)
+    return found.hash if found else None
+
+
+def changes(file: Path) -> Iterator[tuple[Path_, Any]]:
+    """Yield the places of scalars of an example that are part of its flow, and the whole data."""
+    data = read(file).data
+    run = {flow["id"] for flow in compiled(file).flow.get("flows", [])}
+    for path in leaves(data):
+        if path[0] != "flows" or path[1] in run:  # others are there for other files
+            yield path, data
+
+
+def test_comments_blanks_and_the_place_of_the_file_do_not_matter(tmp_path: Path) -> None:
+    elsewhere = shutil.copytree(EXAMPLES, tmp_path / "elsewhere")
+    differ = []
+    for file in FILES:
+        moved = (elsewhere / file.relative_to(EXAMPLES)).with_name("renamed.yaml")
+        text = file.read_text(encoding="utf-8")
+        text = text.replace("\nsteps:", "\n\n# here\nsteps:  # they are")
+        moved.write_text("# a comment\n" + text, encoding="utf-8")
+        if compile_file(moved).hash != compiled(file).hash:
+            differ.append(file)
+
+    assert differ == []
+
+
+def test_the_order_of_keys_and_the_way_of_quoting_do_not_matter() -> None:
+    differ = []
+    for number, file in enumerate(FILES):
+        data = shuffled(read(file).data, random.Random(number))
+        if hash_of(data, file.parent) != compiled(file).hash:
+            differ.append((number, file))
+
+    assert differ == []
+
+
+def test_a_change_of_each_kind_changes_it() -> None:
+    """The shortest flow in which a kind of change leaves an accepted flow shows it."""
+    by_length = sorted(FILES, key=lambda file: len(str(compiled(file).flow)))
+    tried: Counter[tuple[str, ...]] = Counter()
+    shown = set()
+    kept = []
+    for file in by_length:
+        for path, data in changes(file):
+            kind = kind_of(data, path)
+            if kind in shown or tried[kind] == TRIES:
+                continue
+            tried[kind] += 1
+            other = hash_of(changed(data, path), file.parent)
+            if other is not None:
+                shown.add(kind)
+            if other == compiled(file).hash:
+                kept.append((file, path))
+
+    assert kept == []
+    assert len(shown) > 150
+
+
+@pytest.mark.endurance
 @pytest.mark.parametrize(
     ("file", "part", "parts"), PARTS, ids=[f"{file.stem}-{part}" for file, part, _ in PARTS]
 )
-def test_any_change_in_meaning_changes_it(
-    file: Path, part: int, parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = read(file).data
-    flow, hash, *_ = compiled(file)
-    run = {flow["id"] for flow in flow.get("flows", [])}
-    end_at_first_error(monkeypatch)
-    kept = []
-    for path in [*leaves(data)][part::parts]:
-        if path[0] == "flows" and path[1] not in run:
-            continue  # it is there for other files, and no part of this flow
-        try:
-            other = compile_text(json.dumps(changed(data, path)), folder=file.parent).hash
-        except (FlowFileError, Refused):
-            continue
-        if other == hash:
-            kept.append(path)
+def test_any_change_in_meaning_changes_it(file: Path, part: int, parts: int) -> None:
+    hash = compiled(file).hash
+    kept = [
+        path
+        for path, data in [*changes(file)][part::parts]
+        if hash_of(changed(data, path), file.parent) == hash
+    ]
 
     assert kept == []

@@ -20,13 +20,13 @@ from flowengine.flow.export.file_schema import case_schema, flow_schema, schema_
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.source.diagnostics import Diagnostics, render
 from flowengine.flow.source.yaml_source import read, read_text
+from tests.flow.examples import FILES
+from tests.sliced_examples import sliced
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = flow_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
-FILES = sorted((ROOT / "examples").rglob("*.yaml"))
-EXAMPLES = [path for path in FILES if ".test" not in path.suffixes]
-CASES = [path for path in FILES if ".test" in path.suffixes]
+CASES = sorted((ROOT / "examples").rglob("*.test.yaml"))
 
 EVERYTHING = """\
 flowengine: 1
@@ -240,28 +240,26 @@ def test_every_part_of_the_language_passes_both() -> None:
     assert VALIDATOR.is_valid(read_text(expanded(model)).data)
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.stem))
-def test_examples_pass_both(path: Path) -> None:
-    source, found = read(path), Diagnostics()
+def test_examples_pass_both() -> None:
+    for path in FILES:
+        source, found = read(path), Diagnostics()
 
-    load_source(source, found)
+        load_source(source, found)
 
-    assert list(found) == [], render(found, [source])
-    assert [error.message for error in VALIDATOR.iter_errors(source.data)] == []
-
-
-PLACES: list[tuple[Any, ...]] = []
+        assert list(found) == [], render(found, [source])
+        assert [error.message for error in VALIDATOR.iter_errors(source.data)] == [], path
 
 
-def _places(node: Any, loc: tuple[Any, ...]) -> None:
+def places_in(node: Any, loc: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield each place in some data."""
     entries = node.items() if isinstance(node, dict) else enumerate(node)
     for step, one in entries:
-        PLACES.append((*loc, step))
+        yield (*loc, step)
         if isinstance(one, dict | list):
-            _places(one, (*loc, step))
+            yield from places_in(one, (*loc, step))
 
 
-_places(read_text(EVERYTHING).data, ())
+PLACES = [*places_in(read_text(EVERYTHING).data)]
 ODD: list[Any] = [None, True, 0, -1, 3, 1.5, "", "word", "3d", "a b", "${{ 1 }}", "x ${{ 1 }}"]
 ODD += [[], ["end"], [1], {}, {"id": "b"}, {"a": "b"}, {"first": []}, [[]]]
 LOCAL = {"E102", "E103", "E104", "E105", "E106", "E306", "E501", "E502"}
@@ -271,6 +269,7 @@ SCHEMA_ONLY = {("steps", 1, "parallel", 0, "next")}
 """Targets inside `parallel` are looked at when the graph is compiled (`E205`)."""
 
 
+@sliced(examples=30)
 @given(place=st.sampled_from(PLACES), odd=st.sampled_from(ODD), how=st.sampled_from("rrdak"))
 def test_schema_and_checker_find_the_same_files_wrong(
     place: tuple[Any, ...], odd: Any, how: str

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.errors import InputError, StoreError
 from flowengine.journal import encoding
 from flowengine.journal.encoding import MAX_DEPTH, pack, pack_snapshot, unpack, unpack_snapshot
+from tests.sliced_examples import sliced
 
 CLOSED = {type(None), bool, int, float, str, bytes, list, dict}
 
@@ -51,6 +52,7 @@ def damaged(packed: bytes, draw: random.Random) -> bytes:
     return bytes(changed[: draw.choice((len(changed), draw.randint(0, len(changed))))])
 
 
+@sliced(examples=30)
 @given(plain)
 def test_plain_data_comes_back_as_it_was(value: Any) -> None:
     assert unpack(pack(value)) == value
@@ -58,8 +60,8 @@ def test_plain_data_comes_back_as_it_was(value: Any) -> None:
     assert pack(unpack(pack(value))) == pack(value)
 
 
+@sliced(examples=300)
 @given(st.binary(max_size=200))
-@settings(max_examples=2000)
 def test_any_bytes_give_plain_data_or_a_store_error(data: bytes) -> None:
     for read in (unpack, unpack_snapshot):
         try:
@@ -69,8 +71,8 @@ def test_any_bytes_give_plain_data_or_a_store_error(data: bytes) -> None:
         assert types_in(value) <= CLOSED
 
 
+@sliced(examples=30)
 @given(plain, st.integers(0, 2**32))
-@settings(max_examples=250)
 def test_damaged_bytes_give_plain_data_or_a_store_error(value: Any, seed: int) -> None:
     packed, draw = pack_snapshot(value), random.Random(seed)
     for _ in range(40):  # to draw a value takes a hundred times as long as to damage it

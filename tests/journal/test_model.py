@@ -8,9 +8,15 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-from hypothesis import Phase, settings
+import pytest
+from hypothesis import Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
 
 from flowengine.errors import FlowEngineError
 from flowengine.journal.lease_holders import this_process
@@ -283,12 +289,16 @@ class StoresAgree(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
-StoresAgree.TestCase.settings = settings(
-    max_examples=150,
-    stateful_step_count=40,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-)
-TestStoresAgree = StoresAgree.TestCase
+@pytest.mark.endurance
+@pytest.mark.parametrize("case", range(10))
+def test_stores_agree(case: int) -> None:
+    bounds = settings(
+        max_examples=20,
+        stateful_step_count=40,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    )
+    machine = seed(case)(StoresAgree) if bounds.derandomize else StoresAgree
+    run_state_machine_as_test(machine, settings=bounds)
 
 
 def test_what_was_told_already_takes_no_number() -> None:

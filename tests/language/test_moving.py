@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from flowengine import FlowFileError
-from flowengine.flow.compile import Compiled
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.moving.obstacles import Obstacle, obstacles
 from flowengine.testing.random_flows import Author
@@ -147,14 +145,6 @@ def renamed(data: Any, old: str, new: str, *, ids: bool = True) -> Any:
     return data
 
 
-def accepted(stage: Stage, flow: Flow) -> Compiled | None:
-    """Return a flow that the checker accepts."""
-    try:
-        return stage.compile(flow)
-    except FlowFileError:
-        return None
-
-
 def ran(simulator: Simulator) -> set[str]:
     """The names of the steps that have ended."""
     return {
@@ -172,19 +162,20 @@ def play_to(simulator: Simulator, moments: int) -> bool:
     return simulator.status not in ENDED
 
 
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
 def test_prediction_is_what_happens(stage: Stage, block: int) -> None:
     verdicts: Counter[str] = Counter()
-    for seed in range(block * 1000, block * 1000 + 50):
+    for seed in range(block * 1000, block * 1000 + 15):
         flow = Author(seed, wild=bool(seed % 2)).flow()
-        old = accepted(stage, flow)
+        old = stage.compiled_if_accepted(flow)
         if old is None:
             continue
         draw = random.Random(seed)
         for _ in range(4):
             editor = Editor(flow, draw)
             what = editor.edit()
-            new = accepted(stage, editor.flow)
+            new = stage.compiled_if_accepted(editor.flow)
             if new is None:
                 continue
             for order in range(3):
@@ -196,8 +187,8 @@ def test_prediction_is_what_happens(stage: Stage, block: int) -> None:
                 verdict = _try(simulator, graph, editor.mapping, (seed, what, order))
                 verdicts[f"{what} {verdict}"] += 1
     total = Counter(key.split()[1] for key in verdicts.elements())
-    assert total["continues"] > 30, verdicts
-    assert total["cannot"] > 3, verdicts
+    assert total["continues"] > 10, verdicts
+    assert total["cannot"] > 0, verdicts
     assert verdicts["rename mapped"] > 0, verdicts
 
 

@@ -149,7 +149,7 @@ def test_only_errors_that_may_pass_are_tried_again(
     stage: Stage, more: str, error: dict[str, Any], again: bool
 ) -> None:
     text = _retrying(f"{{attempts: 2, {more}}}" if more else "2")
-    assert stage.play(text, _failing(1, **error), seeds=3).status == (
+    assert stage.play(text, _failing(1, **error), most=3).status == (
         "succeeded" if again else "failed"
     )
 
@@ -188,7 +188,7 @@ def test_error_in_output_or_set_is_not_tried_again_for_the_step_has_acted(stage:
             '{attempts: 3, only: "*"}', where
         )
         stage.world.started.clear()
-        assert stage.play(text, {"a": 0}, seeds=3).error_type == "ExpressionError"
+        assert stage.play(text, {"a": 0}, most=3).error_type == "ExpressionError"
         assert stage.world.started == ["a"]
 
 

@@ -81,7 +81,7 @@ def test_split_follows_what_holds(
     }
     for holding, steps_taken in taken.items():
         inputs = {"p": "p" in holding, "q": "q" in holding}
-        outcome = stage.play(flow, inputs=inputs, seeds=3)
+        outcome = stage.play(flow, inputs=inputs, most=3)
         if steps_taken == "NoBranch":
             assert outcome.error_type == "NoBranch"
         else:
@@ -142,7 +142,7 @@ def test_skipped_step_goes_where_skipped_leads_in_any_order_of_choices(stage: St
     for two in itertools.permutations(alternatives):
         for three in itertools.permutations(ways):
             text = SKIPPED.format(alternatives=", ".join(two), ways=", ".join(three))
-            outcome = stage.play(text, inputs={"go": False}, seeds=1)
+            outcome = stage.play(text, inputs={"go": False}, most=1)
             assert outcome.outputs == {"past": "skipped", "left": None}
 
 

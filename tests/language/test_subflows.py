@@ -137,7 +137,7 @@ def test_what_is_compiled_does_not_grow_with_the_depth(stage: Stage) -> None:
     many = stage.compile(SUM.replace("depth: 5", "depth: 500")).flow
 
     assert len(few["steps"]) == len(many["steps"]) <= 6
-    assert stage.play(SUM.replace("depth: 5", "depth: 500"), inputs={"n": 60}, seeds=1).outputs == {
+    assert stage.play(SUM.replace("depth: 5", "depth: 500"), inputs={"n": 60}, most=1).outputs == {
         "sum": 1830
     }
 
@@ -176,7 +176,7 @@ steps:
     output: "${{ steps.both.output == null ? inputs.n
       : int(default(steps.both.output.one.fib, 0)) + int(default(steps.both.output.two.fib, 0)) }}"
 """,
-        seeds=4,
+        most=4,
     )
 
     assert found.outputs == {"fib": 5}

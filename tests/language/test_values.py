@@ -161,7 +161,7 @@ def test_parallel_branches_that_replace_one_key_conflict_in_every_order(stage: S
 def test_parallel_branches_that_add_to_one_key_do_not(stage: Stage) -> None:
     text = PARALLEL_WRITES.format(reducer=", reducer: add")
     assert "W306" not in stage.warnings(text)
-    assert stage.play(text, seeds=20).outputs == {"n": 16}
+    assert stage.play(text, most=20).outputs == {"n": 16}
 
 
 def test_branch_that_has_met_the_other_may_replace_what_it_wrote(stage: Stage) -> None:
@@ -176,7 +176,7 @@ steps:
   - {id: l, set: {n: "${{ state.n + 1 }}"}}
 outputs: {n: "${{ state.n }}"}
 """
-    assert stage.play(text, seeds=20).outputs == {"n": 25}
+    assert stage.play(text, most=20).outputs == {"n": 25}
 
 
 def test_items_that_replace_one_key_conflict_and_are_warned_of(stage: Stage) -> None:
@@ -325,7 +325,7 @@ steps:
       - ${{ steps.c.output + steps.d.output }}
 outputs: {j: "${{ steps.j.output }}"}
 """
-    assert stage.play(text, seeds=30).outputs == {"j": [1, 2, 33]}
+    assert stage.play(text, most=30).outputs == {"j": [1, 2, 33]}
     with pytest.raises(FlowFileError, match=r"E304.*'steps\.b' cannot have run yet"):
         stage.compile(text.replace("steps.a.output + 10", "steps.b.output + 10"))
 
@@ -390,12 +390,12 @@ def test_default_stands_for_a_step_that_gave_nothing(
 ) -> None:
     (stage.folder / "typed.py").write_text(TYPED)
     given = {"go": True, "skip": False, **inputs}
-    outcome = stage.play(DEFAULT.format(module=module), {"a": gives}, given, seeds=2)
+    outcome = stage.play(DEFAULT.format(module=module), {"a": gives}, given, most=2)
     assert outcome.outputs == {"z": expected}
 
 
 @pytest.mark.parametrize("gives", [{"n": {"m": None}}, {"n": None}, {"n": {}}, {}, None])
 def test_default_leads_over_null_and_what_is_missing(stage: Stage, gives: Any) -> None:
     text = DEFAULT.format(module="tools")
-    outcome = stage.play(text, {"a": gives}, {"go": True, "skip": False}, seeds=2)
+    outcome = stage.play(text, {"a": gives}, {"go": True, "skip": False}, most=2)
     assert outcome.outputs == {"z": "none"}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, find, given, settings
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from flowengine.errors import FlowFileError
@@ -31,13 +31,14 @@ from flowengine.testing.random_tangles import tangled_flow
 from flowengine.testing.simulator import Fails, Simulator
 from flowengine.testing.stalls import find_stall, play_example, play_stall, refused
 from flowengine.testing.strategies import flows, graphs, schedules, tangled_flows
+from tests.flow.verdicts import compiled_if_accepted
+from tests.sliced_examples import sliced
 from tests.testing.disturbed import check
 
 KEPT = Path(__file__).parent / "kept"
 FILES = sorted(KEPT.glob("*.yaml"))
 BROKEN = Path(__file__).parents[1] / "flow" / "broken"
 STUCK = sorted(BROKEN.glob("e207_*.yaml"))
-QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
 
 def keep(flow: dict[str, Any], holds: Callable[[], object]) -> None:
@@ -52,26 +53,25 @@ def keep(flow: dict[str, Any], holds: Callable[[], object]) -> None:
 
 def compiled(flow: dict[str, Any] | str) -> CompiledFlow | None:
     text = flow if isinstance(flow, str) else json.dumps(flow)
-    try:
-        return compile_text(text, folder=Path(__file__).parent).flow  # `tools` lies beside
-    except FlowFileError:
-        return None
+    accepted = compiled_if_accepted(text, Path(__file__).parent)  # `tools` lies beside
+    return accepted.flow if accepted else None
 
 
 @pytest.mark.parametrize("wild", [False, True])
 def test_many_flows_that_call_functions_are_accepted(wild: bool) -> None:
-    drawn = [
-        {"flowengine": 1, "id": "f", **Author(random.Random(seed), wild=wild).flow()}
-        for seed in range(40)
-    ]
+    found = 0
+    for seed in range(40):
+        drawn = Author(random.Random(seed), wild=wild).flow()
+        flow = compiled({"flowengine": 1, "id": "f", **drawn})
+        steps = flow["steps"] if flow else []
+        found += any(step.get("kind") == "python" for step in steps)
+        if found == 10:
+            break
 
-    accepted = [flow for flow in map(compiled, drawn) if flow is not None]
-
-    calls = [any(step.get("kind") == "python" for step in flow["steps"]) for flow in accepted]
-    assert sum(calls) >= 10
+    assert found == 10
 
 
-@QUICK
+@sliced(examples=20)
 @given(st.booleans().flatmap(lambda wild: flows(wild=wild)), schedules())
 def test_accepted_flows_end_and_keep_all_properties(
     flow: dict[str, Any], chance: random.Random
@@ -81,17 +81,24 @@ def test_accepted_flows_end_and_keep_all_properties(
         keep(flow, lambda: check(accepted, chance))
 
 
-@QUICK
+@sliced(examples=20)
 @given(tangled_flows(), schedules())
 def test_what_the_checker_accepts_of_tangled_flows_never_stalls(
     flow: dict[str, Any], chance: random.Random
 ) -> None:
     accepted = compiled(flow)
-    if accepted is not None:
+    if accepted is not None and not is_warned_of(flow):
         keep(flow, lambda: check(accepted, chance))
 
 
-@QUICK
+def is_warned_of(flow: dict[str, Any]) -> bool:
+    """Return whether a token may wait for a write to state that never comes: a warning says so."""
+    if not any("state" in step.get("trigger", {}) for step in flow["steps"]):
+        return False
+    return any(one.code == "W412" for one in compile_text(json.dumps(flow)).diagnostics)
+
+
+@sliced(examples=20)
 @given(graphs(), schedules())
 def test_the_kernel_keeps_its_properties_on_any_graph(graph: Graph, chance: random.Random) -> None:
     def task(_run: Run) -> Any:
@@ -222,10 +229,12 @@ def test_the_example_of_an_error_can_be_played(path: Path) -> None:
         assert played.status == "stalled"
 
 
-def test_examples_of_random_flows_can_be_played() -> None:
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
+def test_examples_of_random_flows_can_be_played(block: int) -> None:
     """To the checker a map has any number of items, and what is cancelled may be so at any time."""
     played = 0
-    for seed in range(400):
+    for seed in range(block, 600, 10):
         text = json.dumps(_tangled(seed, topics=0))
         if '"map"' in text or '"cancel"' in text:
             continue
@@ -235,14 +244,15 @@ def test_examples_of_random_flows_can_be_played() -> None:
         for example in examples(text):
             assert play_example(flow, example) is not None, (seed, example)
             played += 1
-    assert played >= 4
+    assert played
 
 
-@pytest.mark.parametrize("block", range(2))
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
 def test_the_stuck_run_of_refused_flows_is_found(block: int) -> None:
     """Where the checker's answer is exact; beyond its bounds it is a cautious one."""
     exact = 0
-    for seed in range(block, 360, 2):
+    for seed in range(block, 600, 10):
         drawn = _tangled(seed)
         if not runs_all_flows(drawn):
             continue  # what is wrong may be in a flow that no run comes to
@@ -253,14 +263,16 @@ def test_the_stuck_run_of_refused_flows_is_found(block: int) -> None:
         stall = find_stall(flow)
         assert stall.run is not None, (seed, stall.told())
         assert play_stall(flow, stall).status == "stalled"
-    assert exact >= 3
+    assert exact
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_no_stuck_run_is_found_in_what_the_checker_accepts(seed: int) -> None:
-    flow, codes = refused(json.dumps(_tangled(seed)))
-    if flow is not None and not codes:
-        assert find_stall(flow, limit=30).run is None
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
+def test_no_stuck_run_is_found_in_what_the_checker_accepts(block: int) -> None:
+    for seed in range(block, 60, 10):
+        flow = compiled(_tangled(seed))
+        if flow is not None:
+            assert find_stall(flow, limit=30).run is None, seed
 
 
 def _tangled(seed: int, topics: int = 3) -> dict[str, Any]:

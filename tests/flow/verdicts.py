@@ -1,0 +1,32 @@
+"""Flows of which only matters whether they are accepted, and what they compile to then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowengine.errors import FlowFileError
+from flowengine.flow.compile import Compiled, compile_text
+from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics
+
+
+class _Refused(Exception):
+    """A flow is wrong; what else is wrong with it does not matter."""
+
+
+def compiled_if_accepted(text: str, folder: Path | None = None) -> Compiled | None:
+    """Return a flow compiled, None if it is refused; finding all errors would take most time."""
+    add = Diagnostics.add
+
+    def add_and_end(found: Diagnostics, diagnostic: Diagnostic) -> None:
+        add(found, diagnostic)
+        if not diagnostic.is_warning:
+            raise _Refused
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Diagnostics, "add", add_and_end)
+        try:
+            return compile_text(text, folder=folder)
+        except (FlowFileError, _Refused):
+            return None
