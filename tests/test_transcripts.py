@@ -10,12 +10,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-from unittest.mock import patch
 
 import pytest
 
 from flowengine import check
-from flowengine.cli import main
+from tests.command_line import Done, flowengine, python
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "from").glob("*.md"))
@@ -24,6 +23,9 @@ PROGRAMS = [DOCS / "building.md", DOCS / "agents-in-python.md"]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODES = {"(failed)": 1, "(waiting)": 4, "(cancelled)": 6, "(refused)": 7, "": 0}
 """What a transcript says of how a command ended."""
+
+NEEDS_PROCESS = re.compile(r"os\._exit\(|\bopen\(")
+"""In a program that its process cleans up after."""
 
 
 class Section(NamedTuple):
@@ -51,10 +53,7 @@ SECTIONS = list(sections())
 
 @pytest.mark.parametrize("section", SECTIONS, ids=[f"{s.page}: {s.title}" for s in SECTIONS])
 def test_what_a_row_shows_happens(
-    section: Section,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    section: Section, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLOWENGINE_USER", "user:ana")
@@ -72,36 +71,44 @@ def test_what_a_row_shows_happens(
         assert [str(one) for one in check(file)] == []
     assert transcripts
     for text in transcripts:
-        assert play(text, capsys) == text
+        assert play(text) == text
 
 
-def play(transcript: str, capsys: pytest.CaptureFixture[str]) -> str:
+def play(transcript: str) -> str:
     """Type the commands of a transcript, and return it with what they say."""
     told = []
     for command in re.findall(r"^\$ (.*)$", transcript, re.MULTILINE):
-        out, code = run(shlex.split(command), capsys)
-        ended = next(word for word, number in CODES.items() if number == code)
-        told.append(f"$ {command}\n{out}" + (f"{ended}\n" if ended else ""))
+        done = run(shlex.split(command))
+        ended = next(word for word, number in CODES.items() if number == done.code)
+        told.append(f"$ {command}\n{done.out}" + (f"{ended}\n" if ended else ""))
     return "\n".join(told)
 
 
-def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, int]:
-    """Run a command, and return what it wrote to standard output, and its exit code."""
+def run(words: list[str]) -> Done:
+    """Run a command as the shell does."""
     env = {}
     while "=" in words[0]:
         name, _, env[name] = words.pop(0).partition("=")
-    if words[0] == "python":
-        done = subprocess.run(
-            [sys.executable, *words[1:]], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout, 0
-    capsys.readouterr()
-    with patch.dict(os.environ, env):  # what a command sets there ends with its process
-        code = main(words[1:])
-    out, err = capsys.readouterr()
-    assert code in CODES.values(), err
-    return out, code
+    program = words.pop(0)
+    if program == "python" and NEEDS_PROCESS.search(text_of(words)):
+        done = Done(*in_process(words))
+    else:
+        done = {"flowengine": flowengine, "python": python}[program](*words, env=env)
+    assert done.code in CODES.values(), done.err
+    assert program != "python" or done.code == 0, done.err
+    return done
+
+
+def text_of(words: list[str]) -> str:
+    """Return the text of a program."""
+    return words[1] if words[0] == "-c" else Path(words[0]).read_text(encoding="utf-8")
+
+
+def in_process(words: list[str]) -> tuple[int, str, str]:
+    """Run a program in a process of its own."""
+    command = [sys.executable, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.executions.replay import forms, line, read
@@ -513,15 +514,16 @@ def _apart(flow: LoadedFlow, events: Sequence[Event], case: dict[str, Any]) -> l
     """Return where playing a case parts from a journal; nothing if it gives the same history."""
     [parsed] = parse_cases(f"cases:\n{text_of(case)}").cases
     player = Player(flow, parsed, {}, ".")
-    try:
-        player.begin()
-        player.play()
-    except InputError as error:
-        return [f"the inputs are refused: {error.message}"]
-    found = [one.message for one in problems(parsed, player)]
-    played = read(player.host.store, player.execution.id)
-    flows = player.host.flows
-    whole = [_history(flows, flow.form, one) for one in (events, line(played, len(played) - 1))]
+    with closing(player.host):
+        try:
+            player.begin()
+            player.play()
+        except InputError as error:
+            return [f"the inputs are refused: {error.message}"]
+        found = [one.message for one in problems(parsed, player)]
+        played = read(player.host.store, player.execution.id)
+        flows = player.host.flows
+        whole = [_history(flows, flow.form, one) for one in (events, line(played, len(played) - 1))]
     return found or list(_first_apart(*whole))
 
 

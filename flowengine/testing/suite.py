@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -135,16 +136,18 @@ def run_case(
     """
     began = perf_counter()
     player = Player(flow, case, groups, folder)
-    try:
-        player.begin()
-    except InputError as error:
-        name = (error.field or "").split(".")[0]
-        loc = (*case.loc, "inputs", name) if name in case.inputs else (*case.loc, "inputs")
-        found = [Problem(f"the flow refuses the inputs: {error.message}", loc)]
-        return Outcome(case.name, found, None, [], perf_counter() - began)
-    player.play()
-    if coverage is not None:
-        coverage.see(player.observations)
-    status = player.execution.state["status"]
-    path = path_of(player.observations, player.flow.compiled)
-    return Outcome(case.name, list(problems(case, player)), status, path, perf_counter() - began)
+    with closing(player.host):
+        try:
+            player.begin()
+        except InputError as error:
+            name = (error.field or "").split(".")[0]
+            loc = (*case.loc, "inputs", name) if name in case.inputs else (*case.loc, "inputs")
+            found = [Problem(f"the flow refuses the inputs: {error.message}", loc)]
+            return Outcome(case.name, found, None, [], perf_counter() - began)
+        player.play()
+        if coverage is not None:
+            coverage.see(player.observations)
+        status = player.execution.state["status"]
+        path = path_of(player.observations, player.flow.compiled)
+        found = list(problems(case, player))
+    return Outcome(case.name, found, status, path, perf_counter() - began)

@@ -1,54 +1,35 @@
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
-import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
-from unittest.mock import patch
+from typing import Any
 
 import pytest
 
-from flowengine.cli import main
-
-PROGRAM = str(Path(sys.executable).with_name("flowengine"))
-
-
-class Done(NamedTuple):
-    """A command line that ended."""
-
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        """What it printed with `--json`; nothing else may stand there."""
-        return json.loads(self.out)
-
-    @property
-    def ids(self) -> list[str]:
-        """The short ids of what waits, in order."""
-        return re.findall(r"^  (\w{4,16})  ", self.err, re.MULTILINE)
+from tests import command_line
+from tests.command_line import PROGRAM, Done
 
 
 class CommandLine:
     """A user in a folder who types one command after the other."""
 
-    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._capture = capture
 
-    def __call__(self, *words: str | Path, code: int = 0) -> Done:
+    def __call__(
+        self,
+        *words: str | Path,
+        code: int = 0,
+        typed: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Done:
         """Run a command in this process; it must end with this exit code."""
-        self._capture.readouterr()
-        with patch.dict(os.environ):  # what a command sets there ends with its process
-            ended = main([str(word) for word in words])
-        out, err = self._capture.readouterr()
-        assert ended == code, f"flowengine {words} ended with {ended}\n{out}\n{err}"
-        return Done(ended, out, err)
+        done = command_line.flowengine(*words, typed=typed, env=env)
+        assert done.code == code, f"flowengine {words} ended with {done}"
+        return done
 
     def write(self, name: str, text: str) -> Path:
         """Write a file into the folder."""
@@ -103,8 +84,8 @@ def user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def flowengine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(tmp_path, capsys)
+def flowengine(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path)
 
 
 HELLO = """\

@@ -1,0 +1,208 @@
+"""The command line and Python programs, run in the process of the tests.
+
+Each has standard streams, environment variables and modules of its own, as in a process of its
+own, and none may leave anything behind: `nothing_left` looks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from flowengine.cli import main
+from flowengine.sdk import threads
+from flowengine.sdk.background import background
+
+PROGRAM = str(Path(sys.executable).with_name("flowengine"))
+"""The installed program, where a process of its own is the point."""
+
+
+class Done(NamedTuple):
+    """A command line that ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """What it printed with `--json`; nothing else may stand there."""
+        return json.loads(self.out)
+
+    @property
+    def ids(self) -> list[str]:
+        """The short ids of what waits, in order."""
+        return re.findall(r"^  (\w{4,16})  ", self.err, re.MULTILINE)
+
+
+def flowengine(
+    *words: str | Path, typed: str | None = None, env: Mapping[str, str] | None = None
+) -> Done:
+    """Run a command in this process.
+
+    Args:
+        words: The words after the program's name.
+        typed: Standard input, a pipe; None: that of the tests.
+        env: Environment variables in addition.
+    """
+    return _apart(lambda: main([str(word) for word in words]), typed, env)
+
+
+def python(*words: str | Path, env: Mapping[str, str] | None = None) -> Done:
+    """Run a Python program in this process: a file, or `-c` and its text.
+
+    One that ends without cleaning up needs a process.
+
+    Args:
+        words: The words after `python`.
+        env: Environment variables in addition.
+    """
+    return _apart(lambda: _run_program([str(word) for word in words]), None, env)
+
+
+def _apart(call: Callable[[], int], typed: str | None, env: Mapping[str, str] | None) -> Done:
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with ExitStack() as stack:
+        if typed is not None:
+            stdin = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
+            stdin.write(typed)
+            stdin.seek(0)
+            stack.enter_context(patch.object(sys, "stdin", stdin))
+        stack.enter_context(redirect_stdout(out))
+        stack.enter_context(redirect_stderr(err))
+        stack.enter_context(nothing_left())
+        stack.enter_context(patch.dict(os.environ, env or {}))
+        stack.enter_context(_own_modules())
+        code = call()
+    return Done(code, *(_written(stream) for stream in (out, err)))
+
+
+def _written(stream: io.TextIOWrapper) -> str:
+    stream.seek(0)
+    return stream.read()
+
+
+def _run_program(words: list[str]) -> int:
+    """Run a program as its process does: it is the module `__main__`, beside its own modules."""
+    program = ModuleType("__main__")
+    if words[0] == "-c":
+        name, text, beside, argv = "<string>", words[1], "", ["-c", *words[2:]]
+    else:
+        name, text, argv = words[0], Path(words[0]).read_text(encoding="utf-8"), words
+        beside = str(Path(name).resolve().parent)
+        program.__file__ = name
+    with (
+        patch.object(sys, "argv", argv),
+        patch.object(sys, "path", [beside, *sys.path]),
+        _main_module(program),
+    ):
+        try:
+            exec(compile(text, name, "exec"), program.__dict__)
+        except SystemExit as error:
+            return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return 0
+
+
+@contextmanager
+def _main_module(program: ModuleType) -> Iterator[None]:
+    before = sys.modules["__main__"]
+    sys.modules["__main__"] = program
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = before
+
+
+@contextmanager
+def _own_modules() -> Iterator[None]:
+    """Forget the modules of the current folder in the end: the next process imports them anew."""
+    known = {*sys.modules}
+    folder = os.path.join(os.getcwd(), "") if os.path.exists(".") else None
+    try:
+        yield
+    finally:
+        for name in {*sys.modules} - known:
+            file = getattr(sys.modules[name], "__file__", None) or ""
+            if folder and os.path.abspath(file).startswith(folder):
+                del sys.modules[name]
+
+
+_at_work = threading.Lock()
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Fail if threads, processes, open files or settings of this process are left or changed.
+
+    What ends by itself a moment later is waited for. Within another call nothing is looked for:
+    what that one has opened meanwhile is told apart only when it has ended.
+    """
+    if not _at_work.acquire(blocking=False):
+        yield
+        return
+    try:
+        held, settings = _held(), _settings()
+        yield
+    finally:
+        _at_work.release()
+    assert _settings() == settings
+    end = time.monotonic() + 60
+    while left := _held() - held:
+        assert time.monotonic() < end, f"left behind: {sorted(left)}"
+        gc.collect()
+        time.sleep(0.01)
+
+
+def _held() -> set[str]:
+    """Return what this process holds: threads, child processes, files."""
+    held = {f"thread {one.name} {one.ident}" for one in threading.enumerate() if _of_call(one)}
+    steps = [one for one in threading.enumerate() if one.name == "flowengine-step"]
+    held |= {f"function at work {number}" for number in range(threads._idle._value, len(steps))}
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            held |= {f"process {pid}" for pid in (task / "children").read_text().split()}
+        except OSError:  # the thread has ended
+            continue
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            file = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:  # it is closed
+            continue
+        if not file.startswith("socket:"):  # clients of daemons and models keep connections
+            held.add(f"file {number}: {file}")
+    return held
+
+
+def _of_call(thread: threading.Thread) -> bool:
+    """Return whether a thread is none of the test's, nor of those that a process starts once."""
+    executor: Any = getattr(background().loop, "_default_executor", None)
+    kept = {background().thread, *(executor._threads if executor else ())}
+    target = getattr(getattr(thread, "_target", None), "__module__", "")
+    of_test = target.startswith("tests.")
+    return thread not in kept and thread.name != "flowengine-step" and not of_test
+
+
+def _settings() -> dict[str, Any]:
+    """Return what a command could change of this process."""
+    return {
+        "environment": dict(os.environ),
+        "signal handlers": {one: signal.getsignal(one) for one in signal.valid_signals()},
+        "folder": os.getcwd() if os.path.exists(".") else None,
+        "path": [*sys.path],
+        "streams": (sys.stdin, sys.stdout, sys.stderr),
+        "running event loop": asyncio._get_running_loop(),
+    }
