@@ -11,6 +11,7 @@ import pytest
 from flowengine import Engine
 from flowengine.sdk.environments import background
 from flowengine_envs import egress
+from flowengine_envs.browser import sharing
 from flowengine_envs.browser.configuration import BrowserPolicy
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
@@ -303,6 +304,7 @@ outputs: {url: {value: "${{ steps.look.output.url }}"}}
 """
 
 
+@pytest.mark.usefixtures("one_process")
 def test_an_agent_waits_for_a_yes_and_is_told_of_a_no(web: Web, tmp_path: Path) -> None:
     url = web.page("/login", LOGIN)
     web.asked.clear()
@@ -330,6 +332,7 @@ def test_an_agent_waits_for_a_yes_and_is_told_of_a_no(web: Web, tmp_path: Path) 
     assert posts(web) == ["POST /in"]
 
 
+@pytest.mark.usefixtures("one_process")
 def test_a_step_waits_in_the_middle_of_its_actions_and_continues_there(
     web: Web, tmp_path: Path
 ) -> None:
@@ -369,8 +372,10 @@ outputs: {title: {value: "${{ steps.again.output.title }}"}}
 
 
 def test_a_new_host_is_opened_after_a_yes_in_another_process_too(
-    web: Web, somewhere: None, tmp_path: Path
+    web: Web, asking: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    process = sharing._key(asking.request)
+    monkeypatch.setattr(sharing, "_key", lambda request: process)  # a profile is all it needs
     web.page("/", "<h1>Far</h1>", "Far away")
     web.asked.clear()
     path = tmp_path / "flow.yaml"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from playwright.async_api import Browser as PlaywrightBrowser
 from playwright.async_api import async_playwright
 
 from flowengine.agents import Agent, LoggerManager, function_to_json
@@ -17,16 +18,24 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.metachain import MetaChain
 from flowengine.sdk import EnvironmentClosed, EnvironmentUnavailable, ValidationError
-from flowengine_envs.browser import installation
+from flowengine_envs.browser import installation, sharing
 from flowengine_envs.browser.env import BrowserEnv, click, fill, read_on, visit_url
 from flowengine_envs.browser.provider import BrowserProvider
+from flowengine_envs.browser.resource import Browser
 from tests.envs.browser.web import Web
 
 
 @pytest.fixture(scope="module")
-def env(web: Web, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserEnv]:
+def env(
+    web: Web, chromium: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrowserEnv]:
     folder = str(tmp_path_factory.mktemp("env") / "workspace")
-    with BrowserEnv(workspace=folder, network=[web.place]) as made:
+    process = sharing._key(chromium.request)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharing, "_key", lambda request: process)
+        made = BrowserEnv(workspace=folder, network=[web.place])
+        made.init()
+    with made:
         yield made
 
 
@@ -48,35 +57,37 @@ def test_it_is_opened_by_its_first_action(web: Web, tmp_path: Path) -> None:
         env.navigate(url)
 
 
-@pytest.mark.parametrize("given", ["page", "context", "browser"])
-def test_objects_of_the_caller_are_used_and_not_closed(
-    web: Web, tmp_path: Path, given: str
-) -> None:
+def test_objects_of_the_caller_are_used_and_not_closed(web: Web, tmp_path: Path) -> None:
     url = web.page("/given", "<h1>Given</h1><button onclick='alert(1)'>ask</button>", "Given")
 
-    async def use() -> None:
+    async def use(browser: PlaywrightBrowser, given: str) -> None:
+        context = await browser.new_context()
+        page = await context.new_page()
+        objects: dict[str, Any] = {"page": page, "context": context, "browser": browser}
+        env = BrowserEnv(**{given: objects[given]}, workspace=str(tmp_path / given))
+        seen = await env.async_navigate(url)
+        assert (seen.error, seen.title) == ("", "Given")
+        assert seen.content.startswith("# Given")
+        assert seen.screenshot
+        assert len((await env.async_click("button")).dialogs) == 1
+        if given != "browser":
+            assert env.page is page
+        await env.async_close()
+        assert browser.is_connected()
+        assert browser.contexts == [context]
+        assert await page.evaluate("1 + 1") == 2
+        await context.close()
+
+    async def use_each() -> None:
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(
                 executable_path=installation.browser(None), args=["--no-sandbox"]
             )
-            context = await browser.new_context()
-            page = await context.new_page()
-            objects: dict[str, Any] = {"page": page, "context": context, "browser": browser}
-            env = BrowserEnv(**{given: objects[given]}, workspace=str(tmp_path / "w"))
-            seen = await env.async_navigate(url)
-            assert (seen.error, seen.title) == ("", "Given")
-            assert seen.content.startswith("# Given")
-            assert seen.screenshot
-            assert len((await env.async_click("button")).dialogs) == 1
-            if given != "browser":
-                assert env.page is page
-            await env.async_close()
-            assert browser.is_connected()
-            assert len(browser.contexts) == 1
-            assert await page.evaluate("1 + 1") == 2
+            for given in ("page", "context", "browser"):
+                await use(browser, given)
             await browser.close()
 
-    asyncio.run(use())
+    asyncio.run(use_each())
 
 
 def test_arguments_are_checked() -> None:

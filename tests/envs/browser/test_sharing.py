@@ -25,9 +25,10 @@ from tests.envs.opening import request_for
 
 @pytest.fixture(scope="module")
 def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentManager]:
+    others = {*sharing._groups}
     with EnvironmentManager(tmp_path_factory.mktemp("sharing") / "environments") as manager:
         yield manager
-    assert not sharing._groups
+    assert {*sharing._groups} == others
 
 
 @pytest.fixture(scope="module")
