@@ -166,7 +166,7 @@ def _command_at(words: list[str], start: int = 0) -> int | None:
     for at, word in enumerate(words):
         if skip:
             skip = False
-        elif word in {"--store", "--engine", "--durability", "--log-level"}:
+        elif word in {"--store", "--durability", "--log-level"}:
             skip = True
         elif at >= start and not word.startswith("-"):
             return at

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
+from flowengine.argument_checks import check_keywords
 from flowengine.engines.actors import Actor
 from flowengine.engines.reading import Reader
 from flowengine.engines.results import Decision
 from flowengine.engines.running.driving import Driving
 from flowengine.errors import NotAllowed
-from flowengine.keywords import check_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
+
+PARTS = ("form", "edit", "comment", "attach", "images", "value", "grant", "by", "resume")
+"""The keys of `flowengine.engines.infos.Answering`, which the command line does not load."""
 
 
 class Decider(Reader):
@@ -195,10 +198,9 @@ class Decider(Reader):
         return Actor(by, self._via, self.user)
 
     def _record_decision(self, wait: str, choice: str, answer: Answering) -> tuple[Decision, bool]:
-        from flowengine.engines.infos import Answering
         from flowengine.engines.people.answering import record_decision
 
-        check_keywords("a decision", answer, Answering.__annotations__)
+        check_keywords("a decision", answer, PARTS)
 
         return record_decision(self._host, wait, choice, answer, self._who(answer.get("by")))
 

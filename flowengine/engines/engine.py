@@ -26,6 +26,7 @@ from flowengine.engines.results import (
     Sent,
 )
 from flowengine.engines.seam import RandomIds, SystemClock
+from flowengine.errors import UsageError
 from flowengine.settings import current_user, load_settings
 from flowengine.store_folder import project_folder
 
@@ -85,6 +86,8 @@ class Engine(Operator):
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
+        if workdir is not None and not os.path.isdir(workdir):
+            raise UsageError(f"workdir: there is no folder {os.fspath(workdir)}")
         settings = load_settings(project_folder())
         opened = open_store(store, durability or settings.durability or "power")
         host = Host(

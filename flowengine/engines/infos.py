@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Evidence
 
-Status = Literal["running", "interrupted", "waiting", "stalled", "succeeded", "failed", "cancelled"]
+Status = Literal[
+    "recorded", "running", "interrupted", "waiting", "stalled", "succeeded", "failed", "cancelled"
+]
 """Status of an execution; `succeeded`, `failed` and `cancelled` are final. `interrupted`: it has
-work to do, but no process is running it, for example because its process died; `resume` continues
-it."""
+work to do, but no process is running it, for example because its process died. `recorded`: nothing
+of it has begun. `resume` continues both."""
 
 
 class FoundInfo(TypedDict):

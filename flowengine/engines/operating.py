@@ -7,8 +7,9 @@ from contextlib import suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from flowengine.argument_checks import milliseconds
 from flowengine.engines.deciding import Decider
-from flowengine.errors import Conflict
+from flowengine.errors import Conflict, UsageError
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
@@ -191,19 +192,25 @@ class Operator(Decider):
                 await self._driving.drive_async(execution)
         return upgrading.infos
 
-    def prune(self, *, older: float = 0.0, status: Iterable[str] = ()) -> Pruned:
+    def prune(self, *, older: float | str = 0.0, status: Iterable[str] = ()) -> Pruned:
         """Delete executions that have ended, with everything that only they refer to.
 
         Args:
-            older: Only those that ended at least this many seconds ago.
+            older: Only those that ended at least this long ago: seconds, or a duration such as
+                `30d`.
             status: Only those with one of these statuses; empty: all.
 
         Returns:
             How much was deleted.
+
+        Raises:
+            UsageError: `older` is no duration, or a status is not one of an ended execution.
         """
         from flowengine.journal.records import ENDED
 
-        before = self._host.clock.now() - int(older * 1000)
+        before = self._host.clock.now() - milliseconds("older", older)
+        if isinstance(status, str):
+            raise UsageError(f"status is {status!r}, not a list", hint=f"write [{status!r}]")
         return self._host.store.prune(before, tuple(status) or ENDED)
 
     # Inside

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.argument_checks import check_one_of
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.inspection import updates
 from flowengine.engines.inspection.updates import Subscription
 from flowengine.journal.records import ExecutionFilter
+
+STATUSES = (
+    *("recorded", "running", "interrupted", "waiting"),
+    *("stalled", "succeeded", "failed", "cancelled"),
+)
+"""Those that an execution can have: `flowengine.engines.infos.Status`."""
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
@@ -47,12 +54,11 @@ class Reader:
         Returns:
             As returned by `run`.
         """
-        from flowengine.engines.inspection.interrupted import is_interrupted
+        from flowengine.engines.inspection.interrupted import left
 
         found = result_of(self._read(execution))
-        if found.ended or not is_interrupted(self._host, self.store.execution(found.execution)):
-            return found
-        return found._replace(status="interrupted")
+        status = left(self._host, self.store.execution(found.execution))
+        return found if found.ended or status is None else found._replace(status=status)
 
     def show(
         self, execution: str, *, step: str | None = None, plumbing: bool = False
@@ -98,6 +104,7 @@ class Reader:
         """
         from flowengine.engines.inspection.interrupted import page
 
+        check_one_of("status", status, STATUSES)
         wanted = ExecutionFilter(flow, status, labels or {}, since)
         return page(self._host, wanted, after, limit)
 
@@ -144,6 +151,7 @@ class Reader:
         """
         from flowengine.engines.people.waits import page_of_waits
 
+        check_one_of("status", status, ("pending", "closed", "all"))
         return page_of_waits(
             self._host,
             limit,

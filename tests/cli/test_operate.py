@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flowengine import Engine
 from tests.cli.conftest import CommandLine, steady
 
 READY = """\
@@ -520,3 +521,23 @@ def test_what_was_interrupted_is_listed_with_the_command_that_resumes_it(
     assert "flowengine resume it" in flowengine("why", "it").out
     assert flowengine("list", "--status", "running").out == ""
     flowengine("cancel", "it", "--now")
+
+
+def test_an_execution_that_was_only_recorded_says_so_until_a_process_begins_it(
+    flowengine: CommandLine, hello: Path
+) -> None:
+    with Engine() as engine:
+        id = engine.start(hello)
+        assert engine.result(id).status == "recorded"
+        assert [one["status"] for one in engine.executions(status="recorded").items] == ["recorded"]
+        assert engine.executions(status="running").items == []
+        assert engine.executions(status="interrupted").items == []
+    listed = flowengine("list")
+    assert "  recorded  " in listed.out
+    command = listed.err.removeprefix("recorded; to begin it: flowengine ").strip().split()
+    shown = flowengine("show", id)
+    assert "status      recorded\n" in shown.out
+    assert flowengine("--json", "show", id).json()["command"] == f"flowengine {' '.join(command)}"
+
+    assert "Hello" in flowengine(*command).out
+    assert flowengine("--json", "show", id).json()["status"] == "succeeded"

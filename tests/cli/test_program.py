@@ -84,7 +84,7 @@ def test_the_page_of_the_docs_is_what_help_says(monkeypatch: pytest.MonkeyPatch)
         ),
         (["--colour"], "error: unknown argument --colour\n"),
         (["run", "a.yaml", "--as", "ann"], "--as ann\n  see: flowengine run --help\n"),
-        (["run", "a", "--engine", "temporal"], "invalid choice: 'temporal'"),
+        (["run", "a", "--durability", "high"], "invalid choice: 'high'"),
         (["list", "--since", "soon"], "'soon' is not a valid time; write how long ago, such as 1d"),
         (["list", "-n", "0"], "'0' is not a whole number of 1 or more"),
     ],

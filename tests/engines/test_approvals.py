@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from flowengine.engines.deciding import PARTS
 from flowengine.engines.engine import Engine
-from flowengine.engines.infos import WaitInfo
+from flowengine.engines.infos import Answering, WaitInfo
 from flowengine.errors import Conflict, InputError, NotAllowed, NotFound
 from tests.engines import world
 
@@ -413,7 +414,13 @@ def test_an_unknown_keyword_of_a_decision_is_an_error_and_decides_nothing(
     engine: Engine, tmp_path: Path, keyword: str, near: str | None
 ) -> None:
     wait = ask(engine, tmp_path)["id"]
-    told = f"a decision has no '{keyword}'; " + (f"did you mean '{near}'" if near else "it has ")
+    told = f"a decision has no '{keyword}'; " + (
+        f"did you mean '{near}'" if near else "it is one of"
+    )
     with pytest.raises(TypeError, match=re.escape(told)):
         engine.approve(wait, form=FORM, **{keyword: "x"})  # type: ignore[arg-type]
     assert engine.wait(wait)["status"] == "pending"
+
+
+def test_all_parts_of_a_decision_are_known() -> None:
+    assert set(PARTS) == Answering.__annotations__.keys()

@@ -276,7 +276,7 @@ def test_why_of_what_has_ended_stalled_or_was_only_recorded(engine: Engine, tmp_
     engine.approve(wait.waits[0]["id"], resume=False)
     assert "a decision by user:me was recorded" in engine.why("open")[0]["what"]
 
-    assert engine.result(engine.start(world.make(tmp_path / "c", flows.CHAIN))).status == "running"
+    assert engine.result(engine.start(world.make(tmp_path / "c", flows.CHAIN))).status == "recorded"
 
 
 def test_prune_removes_what_ended_with_its_files_and_nothing_else(

@@ -37,6 +37,8 @@ def run(arguments: Namespace) -> int:
     try:
         session = Session(arguments)
     except NoStore as error:
+        if arguments.store:  # somebody expects one there
+            raise
         out_json([]) if arguments.json else err(error.message)
         return 0
     with session:

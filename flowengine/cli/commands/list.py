@@ -19,7 +19,16 @@ from flowengine.cli.terminal.output import (
 from flowengine.cli.terminal.result_stream import results
 
 HELP = "list executions, newest first"
-STATUSES = ["running", "interrupted", "waiting", "stalled", "succeeded", "failed", "cancelled"]
+STATUSES = [
+    "recorded",
+    "running",
+    "interrupted",
+    "waiting",
+    "stalled",
+    "succeeded",
+    "failed",
+    "cancelled",
+]
 MOST = 5
 """Commands that are suggested below the list."""
 EXAMPLE = """\
@@ -54,6 +63,8 @@ def run(arguments: Namespace) -> int:
     try:
         session = Session(arguments)
     except NoStore as error:
+        if arguments.store:  # somebody expects one there
+            raise
         out_json([]) if arguments.json else err(error.message)
         return 0
     with session:
@@ -87,12 +98,13 @@ def run(arguments: Namespace) -> int:
         out(head)
         for line, row in zip(lines, rows, strict=True):
             out(line.replace(row[2], _painted(row[2]), 1))
-        commands = [one["command"] for one in page.items if "command" in one]
-        for command in commands[:MOST]:
-            err(f"interrupted; to resume it: {command}")
-        if len(commands) > MOST:
-            more = session.command("list", "--status", "interrupted")
-            err(f"and {len(commands) - MOST} more: {more}")
+        left = [one for one in page.items if "command" in one]
+        for one in left[:MOST]:
+            what = "resume" if one["status"] == "interrupted" else "begin"
+            err(f"{one['status']}; to {what} it: {one['command']}")
+        if len(left) > MOST:
+            more = session.command("list", "--status", left[MOST]["status"])
+            err(f"and {len(left) - MOST} more: {more}")
         if page.next is not None:
             err(f"there are more: -n {2 * arguments.limit}")
     return 0

@@ -82,12 +82,6 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
         "or the nearest one above",
     )
     group.add_argument(
-        "--engine",
-        choices=["local"],
-        default=default or "local",
-        help="the engine that drives executions",
-    )
-    group.add_argument(
         "--durability",
         choices=["power", "process", "none"],
         default=default,

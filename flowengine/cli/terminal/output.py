@@ -35,6 +35,7 @@ STATUS_COLOURS = {
     "waiting": "yellow",
     "stalled": "red",
     "interrupted": "red",
+    "recorded": "yellow",
     "uncertain": "red",
 }
 _PEN = f"<{os.urandom(8).hex()}>"

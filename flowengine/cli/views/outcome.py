@@ -27,6 +27,7 @@ EXIT_CODES = {
     "cancelled": 6,
     "running": 4,
     "interrupted": 4,
+    "recorded": 4,
 }
 
 

@@ -1,7 +1,7 @@
-"""Executions that have work to do while nobody does it: their process died, or left them.
+"""Executions that have work to do while no process does it: it died, left them, or never began.
 
 A store cannot tell by itself: what it has written last is `running`, and stays so when the process
-is gone; a decision that was recorded is taken when somebody drives the execution again.
+is gone; a decision that was recorded is taken when a process drives the execution again.
 """
 
 from __future__ import annotations
@@ -20,24 +20,33 @@ if TYPE_CHECKING:
     from flowengine.journal.records import ExecutionFilter, ExecutionRecord, Message
 
 _PAGE = 200
-_STATUS: Literal["interrupted"] = "interrupted"
+_LEFT = ("interrupted", "recorded")
 
 
-def is_interrupted(host: Host, record: ExecutionRecord, inbox: list[Message] | None = None) -> bool:
-    """Return whether an execution would go on if somebody resumed it.
+def left(
+    host: Host, record: ExecutionRecord, inbox: list[Message] | None = None
+) -> Literal["interrupted", "recorded"] | None:
+    """Return the status of an execution that would go on if it were resumed; None: it would not.
 
     Args:
         record: The execution.
         inbox: What was sent to it and not taken; None: it is looked up.
+
+    Returns:
+        `recorded` if nothing of it has begun, else `interrupted`.
     """
     if record.status in ENDED:
-        return False
-    if record.status == "running":  # one that was only recorded has not begun
-        moves = bool(host.store.events(record.id, limit=1))
+        return None
+    has_begun = True
+    if record.status == "running":
+        has_begun = bool(host.store.events(record.id, limit=1))
     else:
         sent = host.store.inbox(record.id) if inbox is None else inbox
-        moves = any(unpack_message(message)["type"] != "warning" for message in sent)
-    return moves and host.keeper.holder(record.id) is None
+        if all(unpack_message(message)["type"] == "warning" for message in sent):
+            return None
+    if host.keeper.holder(record.id) is not None:
+        return None
+    return "interrupted" if has_begun else "recorded"
 
 
 def standing_view(
@@ -45,8 +54,9 @@ def standing_view(
 ) -> ExecutionInfo:
     """Return an execution as lists give it, as it stands now."""
     view = execution_view(record)
-    if is_interrupted(host, record, inbox):
-        view["status"] = _STATUS
+    status = left(host, record, inbox)
+    if status is not None:
+        view["status"] = status
         view["command"] = f"flowengine resume {host.store.short_execution(record.id)}"
     return view
 
@@ -55,15 +65,15 @@ def page(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> 
     """Return a page of executions, newest first, each as it stands now.
 
     Args:
-        wanted: Which; `status` may be `interrupted`.
+        wanted: Which; `status` may be one of those of executions that no process drives.
         after: `next` of the page before.
         limit: Size of the page.
     """
     inboxes: dict[str, list[Message]] = {}
     for message in host.store.arrived(0):
         inboxes.setdefault(message.execution, []).append(message)
-    if wanted.status == _STATUS:
-        return _interrupted(host, wanted, inboxes, after, limit)
+    if wanted.status in _LEFT:
+        return _page_of_left(host, wanted, inboxes, after, limit)
     items: list[ExecutionInfo] = []
     while True:
         found = host.store.executions(wanted, after, limit - len(items))
@@ -74,21 +84,21 @@ def page(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> 
         after = found.next
 
 
-def _interrupted(
+def _page_of_left(
     host: Host,
     wanted: ExecutionFilter,
     inboxes: dict[str, list[Message]],
     after: str | None,
     limit: int,
 ) -> ExecutionPage:
-    """Return those that are interrupted: they run without a process, or were sent something."""
+    """Return those that no process drives: they run without one, or were sent something."""
     found = [*_all(host, wanted._replace(status="running"))]
-    for status in ("waiting", "stalled") if inboxes else ():
+    for status in ("waiting", "stalled") if inboxes and wanted.status == "interrupted" else ():
         there = _all(host, wanted._replace(status=status))
         found += [one for one in there if one.id in inboxes]
     found.sort(key=lambda one: (one.created_at, one.id), reverse=True)
     views = [standing_view(host, one, inboxes.get(one.id, [])) for one in found]
-    views = [one for one in views if one["status"] == _STATUS]
+    views = [one for one in views if one["status"] == wanted.status]
     ids = [one["execution"] for one in views]
     start = ids.index(after) + 1 if after in ids else 0
     rest = views[start:]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.running.flow_grants import as_kernel_has_it
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.encoding import pack
+from flowengine.journal.refusals import no_grant
 from flowengine.journal.short_ids import the_one
 from flowengine.kernel.notation.grants import FLOW
 from flowengine.kernel.notation.ids import wait_id
@@ -181,7 +182,10 @@ def revoke(host: Host, id: str, who: Actor) -> GrantInfo:
     if of_flows:
         full = the_one(id, of_flows, "grant", host.store.location)
         return _of_flow(host, host.store.revoke(full, who.fields()["by"]))
-    wait = host.store.wait(host.store.find_wait(id))
+    try:
+        wait = host.store.wait(host.store.find_wait(id))
+    except NotFound:
+        raise no_grant(id) from None
     grant = _one(host, wait.execution, wait.id)
     if grant["status"] == "revoked":
         raise Conflict(f"the grant {wait.id} was revoked by {grant['revoked_by']}")

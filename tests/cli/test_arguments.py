@@ -1,0 +1,58 @@
+"""Arguments that mean nothing are errors, in Python as on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flowengine import Engine
+from flowengine.errors import UsageError
+from tests.cli.conftest import CommandLine
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda e: e.executions(status="succeded"), "did you mean 'succeeded'"),
+        (lambda e: e.waits(status="bogus"), "it is one of: pending, closed, all"),
+        (lambda e: e.prune(older="30 days"), "give seconds, or a duration such as 30d"),
+        (lambda e: e.prune(older=None), "give seconds, or a duration such as 30d"),
+        (lambda e: e.prune(status="failed"), "write ['failed']"),
+    ],
+)
+def test_an_argument_that_means_nothing_is_an_error(
+    tmp_path: Path, call: Callable[[Engine], object], told: str
+) -> None:
+    with Engine(tmp_path / "store") as engine, pytest.raises(UsageError) as caught:
+        call(engine)
+    assert caught.value.hint is not None
+    assert told in caught.value.hint
+
+
+def test_a_duration_is_taken_in_words_and_in_seconds(tmp_path: Path) -> None:
+    with Engine(tmp_path / "store") as engine:
+        assert engine.prune(older="30d") == engine.prune(older=2_592_000.0)
+
+
+def test_a_working_folder_that_is_not_there_stops_the_run_before_its_first_step(
+    flowengine: CommandLine, hello: Path, tmp_path: Path
+) -> None:
+    refused = flowengine("run", hello, "--workdir", "/nope", code=2)
+    assert "workdir: there is no folder /nope" in refused.err
+    assert not (tmp_path / ".flowengine").exists()
+
+
+@pytest.mark.parametrize("command", [["list"], ["approvals", "list"]])
+def test_a_named_store_that_is_not_there_is_an_error_and_an_absent_default_is_empty(
+    flowengine: CommandLine, command: list[str]
+) -> None:
+    refused = flowengine("--store", "/proc/x", *command, code=9)
+    assert "there is no store at /proc/x" in refused.err
+    assert "there is no store at" in flowengine(*command).err
+
+
+def test_a_grant_that_is_not_there_is_called_a_grant(flowengine: CommandLine, hello: Path) -> None:
+    flowengine("run", hello)
+    assert "there is no grant zzz" in flowengine("grants", "revoke", "zzz", code=9).err
