@@ -12,8 +12,8 @@ from flowengine.engines.engine import Engine
 from flowengine.errors import NotFound
 from tests.engines import child, flows, world
 
-KILLS = 4
-"""Kills of a flow while it is at work, in each of ten blocks; there are seven flows."""
+KILLS = 6
+"""Kills of a flow while it is at work, in each of five blocks; there are seven flows."""
 
 
 def prepared(folder: Path, name: str) -> Path:
@@ -35,7 +35,7 @@ def progress(file: Path, id: str) -> str:
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(5))
 @pytest.mark.parametrize("name", flows.ALL)
 def test_killed_at_random_moments_it_ends_as_if_undisturbed(
     name: str, block: int, tmp_path: Path
