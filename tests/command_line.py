@@ -31,6 +31,9 @@ from flowengine.sdk.background import background
 PROGRAM = str(Path(sys.executable).with_name("flowengine"))
 """The installed program, where a process of its own is the point."""
 
+MARK = "FLOWENGINE_PROCESS"
+"""By which an engine's process knows what it has started. It gets it once."""
+
 
 class Done(NamedTuple):
     """A command line that ended."""
@@ -75,7 +78,7 @@ def python(*words: str | Path, env: Mapping[str, str] | None = None) -> Done:
 
 
 def _apart(call: Callable[[], int], typed: str | None, env: Mapping[str, str] | None) -> Done:
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
     with ExitStack() as stack:
         if typed is not None:
             stdin = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
@@ -84,8 +87,8 @@ def _apart(call: Callable[[], int], typed: str | None, env: Mapping[str, str] | 
             stack.enter_context(patch.object(sys, "stdin", stdin))
         stack.enter_context(redirect_stdout(out))
         stack.enter_context(redirect_stderr(err))
-        stack.enter_context(nothing_left())
         stack.enter_context(patch.dict(os.environ, env or {}))
+        stack.enter_context(nothing_left())
         stack.enter_context(_own_modules())
         code = call()
     return Done(code, *(_written(stream) for stream in (out, err)))
@@ -159,12 +162,14 @@ def nothing_left() -> Iterator[None]:
         yield
     finally:
         _at_work.release()
-    assert _settings() == settings
-    end = time.monotonic() + 60
+    if _held() - held:
+        gc.collect()
+    end = time.monotonic() + 300
     while left := _held() - held:
         assert time.monotonic() < end, f"left behind: {sorted(left)}"
-        gc.collect()
         time.sleep(0.01)
+    changed = {name for name, _ in settings.items() ^ _settings().items()}
+    assert not changed, f"changed: {sorted(changed)}"
 
 
 def _held() -> set[str]:
@@ -198,11 +203,14 @@ def _of_call(thread: threading.Thread) -> bool:
 
 def _settings() -> dict[str, Any]:
     """Return what a command could change of this process."""
+    variables = {f"variable {name}": value for name, value in os.environ.items()}
+    variables.pop(f"variable {MARK}", None)
+    handlers = {f"handler of {one}": signal.getsignal(one) for one in signal.valid_signals()}
     return {
-        "environment": dict(os.environ),
-        "signal handlers": {one: signal.getsignal(one) for one in signal.valid_signals()},
+        **variables,
+        **handlers,
         "folder": os.getcwd() if os.path.exists(".") else None,
-        "path": [*sys.path],
+        "path": tuple(sys.path),
         "streams": (sys.stdin, sys.stdout, sys.stderr),
         "running event loop": asyncio._get_running_loop(),
     }

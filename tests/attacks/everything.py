@@ -78,11 +78,12 @@ for line in sys.stdin:
 """By hand: to import the protocol's library takes longer than all the rest, each time."""
 
 
-def make(folder: Path, *, ahead: bool = False) -> Path:
+def make(folder: Path, *, hold: bool = False, ahead: bool = False) -> Path:
     """Write the flow and what it needs.
 
     Args:
         folder: Where; it is made.
+        hold: Whether it never ends, once everything is open.
         ahead: Whether all is opened in the background while the steps begin.
 
     Returns:
@@ -94,6 +95,8 @@ def make(folder: Path, *, ahead: bool = False) -> Path:
     file = folder / "everything.yaml"
     text = re.sub(r"^(  \w+: {kind: .*)}$", r"\1, eager: background}", FLOW, flags=re.M)
     flow = text if ahead else FLOW
+    if hold:
+        flow = flow.replace("sleep 0.5", "sleep 7000")
     file.write_text(flow.replace("STRAY", STRAY).replace("PYTHON", sys.executable))
     return file
 

@@ -1,10 +1,12 @@
-"""Ends the engine at random moments while everything is open, and counts what is left.
+"""Ends the engine at a moment while everything is open, and counts what is left.
 
-    python -m tests.attacks.killed FOLDER SEED SIGNALS ENDS [FIRST]
+    python -m tests.attacks.killed FOLDER '{"sign": "KILL", "opened": 10}'
 
-SIGNALS is KILL, TERM or INT, or several with commas, in turn. A line of JSON an end. This
-process takes in orphans (PR_SET_CHILD_SUBREAPER): whatever descends from an engine, and however
-often it changed session and parent, is found below it.
+`opened` is how many environments have been opened by then, `after` how many seconds later it
+is (0), `hold` whether the steps never end, `ahead` whether everything is opened in the background,
+`resume` whether the execution goes on afterwards instead of being reaped. Prints a line of JSON.
+This process takes in orphans (PR_SET_CHILD_SUBREAPER): whatever descends from an engine, and
+however often it changed session and parent, is found below it.
 """
 
 from __future__ import annotations
@@ -12,16 +14,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from flowengine.execution_environment import EnvironmentManager  # noqa: F401 - fails early
-from flowengine_envs.docker import image
-from flowengine_envs.docker.daemon import connect
 from flowengine_envs.sandboxes import cgroups
 from tests.attacks import everything
 from tests.own_environments import environments_for
@@ -29,47 +27,44 @@ from tests.own_environments import environments_for
 LATEST = 10.0
 """Seconds within which nothing may be left (E86).
 
-Where the machine is so busy that a whole run takes longer than that, it is as long as that run."""
+Where the machine is so busy that an engine takes long to open its first environment, more."""
 _SUBREAPER = 36
 
 
-def main(folder: Path, seed: str, names: str, ends: int, first: int = 0) -> None:
-    """End it so many times, and tell of each."""
+def main(
+    place: Path,
+    *,
+    sign: str,
+    opened: int,
+    after: float = 0,
+    hold: bool = False,
+    ahead: bool = False,
+    resume: bool = False,
+) -> None:
+    """End it, and tell what is left."""
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    image.build(connect())  # unless it is there: that is not to be a part of how long a run takes
-    length = _calm(folder / "calm")
-    for number in range(first, first + ends):
-        draw = random.Random(f"{seed}{number}")
-        name = names.split(",")[number % len(names.split(","))]
-        place = folder / f"{name.lower()}{number}"
-        after = draw.uniform(0, 1.05) * length
-        sign = signal.Signals[f"SIG{name}"]
-        # One in three opens all in the background: it is ended while more is on its way at once.
-        ahead = number % 3 == 1
-        told = {"number": number, **_end(place, after, sign, max(LATEST, length), ahead=ahead)}
-        # One in six goes on with the execution instead: it has to end, and leave nothing either.
-        told |= _after(place, max(LATEST, length), resume=number % 6 == 2)
-        sys.stdout.write(f"{json.dumps(told)}\n")
-        sys.stdout.flush()
-
-
-def _calm(place: Path) -> float:
-    """Return how long it takes undisturbed, from the first thing that is opened."""
-    engine = _start(place)
-    began = _until_opening(place, engine)
-    engine.wait()
-    length = time.monotonic() - began
-    assert engine.returncode == 0, (place / "said").read_text()
-    left = _left_in_time(place, max(LATEST, length))
-    assert left == {}, left
-    return length
+    began = time.monotonic()
+    engine = _start(place, hold=hold, ahead=ahead)
+    while not _entries(place) and engine.poll() is None:
+        time.sleep(0.002)
+    latest = max(LATEST, 20 * (time.monotonic() - began))
+    told = _end(place, engine, opened, after, signal.Signals[f"SIG{sign}"], latest)
+    told |= _after(place, latest, resume=resume)
+    sys.stdout.write(f"{json.dumps(told)}\n")
 
 
 def _end(
-    place: Path, after: float, sign: signal.Signals, latest: float, *, ahead: bool
+    place: Path,
+    engine: subprocess.Popen[bytes],
+    opened: int,
+    after: float,
+    sign: signal.Signals,
+    latest: float,
 ) -> dict[str, object]:
-    engine = _start(place, ahead=ahead)
-    _until_opening(place, engine)
+    seen: set[Path] = set()
+    while len(seen) < opened and engine.poll() is None:
+        seen |= {*_entries(place)}
+        time.sleep(0.002)
     open_ = 0
     try:
         engine.wait(after)
@@ -77,7 +72,7 @@ def _end(
         open_ = len(_entries(place))
         engine.send_signal(sign)
         engine.wait()
-    told = {"after": round(after, 2), "code": engine.returncode, "open": open_}
+    told = {"code": engine.returncode, "open": open_}
     told["listed"] = _listed(place) == {path.stem for path in _entries(place)}
     if sign != signal.SIGKILL:
         # Nobody reaps meanwhile; what lost its supervisor a moment ago ends by itself.
@@ -86,8 +81,8 @@ def _end(
     return told
 
 
-def _start(place: Path, *, ahead: bool = False) -> subprocess.Popen[bytes]:
-    everything.make(place, ahead=ahead)
+def _start(place: Path, *, hold: bool, ahead: bool) -> subprocess.Popen[bytes]:
+    everything.make(place, hold=hold, ahead=ahead)
     (place / "tmp").mkdir()
     with (place / "said").open("wb") as said:
         return subprocess.Popen(
@@ -98,12 +93,6 @@ def _start(place: Path, *, ahead: bool = False) -> subprocess.Popen[bytes]:
             stdout=said,
             stderr=said,
         )
-
-
-def _until_opening(place: Path, engine: subprocess.Popen[bytes]) -> float:
-    while not _environments(place).exists() and engine.poll() is None:
-        time.sleep(0.002)
-    return time.monotonic()
 
 
 def _environments(place: Path) -> Path:
@@ -137,7 +126,8 @@ def _after(place: Path, latest: float, *, resume: bool) -> dict[str, object]:
     }
     if done.returncode:
         told["said"] = done.stderr[-2000:]
-    _clear(place)
+    if left:
+        _clear(place)
     return told
 
 
@@ -210,7 +200,7 @@ def _is_one(path: Path, ids: set[str]) -> bool:
 
 
 def _clear(place: Path) -> None:
-    """Take away what should not be there, so that the next kill is counted by itself."""
+    """Take away what should not be there."""
     for name in everything.containers(_id(place)):
         subprocess.run(["docker", "rm", "-f", name], capture_output=True, check=False)
     for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
@@ -244,4 +234,4 @@ def _id(place: Path) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve(), sys.argv[2], sys.argv[3], *map(int, sys.argv[4:]))
+    main(Path(sys.argv[1]).resolve(), **json.loads(sys.argv[2]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -10,35 +11,76 @@ from typing import Any
 
 import pytest
 
+from flowengine_envs.docker import image
+from flowengine_envs.docker.daemon import connect
+from tests.attacks import everything
+
 ROOT = Path(__file__).parents[2]
-KILLS = 12
-ENDS = 6
+ALL = everything.FLOW.count("{kind: ") - 1
+"""How many environments it opens and writes down: all but the file with the database."""
 
 
-def ended(folder: Path, signals: str, times: int) -> list[dict[str, Any]]:
-    """End an engine so many times while everything is open, and return what was seen."""
-    argv = [sys.executable, "-m", "tests.attacks.killed", str(folder), "one", signals, str(times)]
+@pytest.fixture(scope="module", autouse=True)
+def _image() -> None:
+    """Build the image of the sandboxes, unless it is there: that is no part of an engine's end."""
+    image.build(connect())
+
+
+def ended(folder: Path, **how: object) -> dict[str, Any]:
+    """End an engine in some way of `killed`, and return what was seen."""
+    argv = [sys.executable, "-m", "tests.attacks.killed", str(folder / "place"), json.dumps(how)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(told) == times
-    for each in told:
-        assert each["left"] == {}, each
-        assert "said" not in each, each["said"]  # neither `envs reap` nor the execution failed
-        assert each["listed"], each  # until then, `envs list` tells of all that is there
-    assert any(each["open"] for each in told)  # some were ended with environments open
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert told["left"] == {}, told
+    assert "said" not in told, told["said"]  # neither `envs reap` nor the execution failed
+    assert told["listed"], told  # until then, `envs list` tells of all that is there
     return told
 
 
-@pytest.mark.timeout(1200)
+def moment(number: int) -> dict[str, Any]:
+    """Return a moment of a run.
+
+    One in three opens all in the background: it is ended while more is on its way at once.
+    """
+    draw = random.Random(f"one{number}")
+    opened = draw.randint(1, ALL)
+    after = draw.uniform(0, 2 if opened == ALL else 0.5)
+    return {"opened": opened, "after": after, "ahead": number % 3 == 1}
+
+
 def test_killed_with_everything_open_nothing_is_left(tmp_path: Path) -> None:
-    ended(tmp_path, "KILL", KILLS)
+    told = ended(tmp_path, sign="KILL", opened=ALL, hold=True)
+
+    assert told["open"] == ALL
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.endurance
+@pytest.mark.parametrize("number", range(10))
+def test_killed_at_any_moment_nothing_is_left(number: int, tmp_path: Path) -> None:
+    """One in five goes on with the execution: it has to end, and leave nothing either."""
+    ended(tmp_path, sign="KILL", **moment(number), resume=number % 5 == 2)
+
+
+def left_nothing(told: dict[str, Any]) -> None:
+    assert told["left without reaping"] == {}, told
+    assert told["code"] in {0, 130}, told
+    if told["code"]:
+        assert "to resume: flowengine resume" in told["told"]
+
+
 def test_told_to_end_it_leaves_nothing_at_all_and_can_be_resumed(tmp_path: Path) -> None:
-    for each in ended(tmp_path, "INT,TERM", ENDS):
-        assert each["left without reaping"] == {}, each
-        assert each["code"] in {0, 130}, each
-        if each["code"]:
-            assert "to resume: flowengine resume" in each["told"]
+    told = ended(tmp_path, sign="TERM", opened=ALL, hold=True)
+
+    left_nothing(told)
+    assert (told["open"], told["code"]) == (ALL, 130)
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("number", range(10))
+def test_told_to_end_at_any_moment_it_leaves_nothing_at_all(number: int, tmp_path: Path) -> None:
+    """The last one is not told: it ends by itself."""
+    moments = moment(number) if number < 9 else {"opened": ALL + 1}
+    left_nothing(
+        ended(tmp_path, sign=("INT", "TERM")[number % 2], **moments, resume=number % 5 == 2)
+    )

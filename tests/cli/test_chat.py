@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from flowengine.cli.commands import chat as assistant
-from tests.cli.conftest import PROGRAM, CommandLine, Done
+from tests import command_line
+from tests.cli.conftest import CommandLine
 from tests.cli.test_terminal import Terminal
+from tests.command_line import PROGRAM, Done
 from tests.envs.browser.web import Web, serving
 
 FLOW = """\
@@ -51,23 +53,29 @@ def folder(tmp_path: Path) -> Path:
 
 
 def chat(folder: Path, said: str, *words: str, env: Mapping[str, str] | None = None) -> Done:
-    """Talk through pipes: each line of `said` is typed when it is asked for."""
+    """Talk through a pipe: each line of `said` is read when it is asked for."""
+    return command_line.flowengine(
+        "chat", *words, typed=said, env={"HOME": str(folder), **(env or {})}
+    )
+
+
+def chat_in_process(folder: Path, said: str, *words: str) -> Done:
+    """Talk to a process of its own through pipes."""
     kept = {name: os.environ[name] for name in ("PATH", "XDG_STATE_HOME") if name in os.environ}
     done = subprocess.run(
         [PROGRAM, "chat", *words],
         cwd=folder,
         input=said,
-        env={**kept, "HOME": str(folder), **(env or {})},
+        env={**kept, "HOME": str(folder)},
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
     )
     return Done(done.returncode, done.stdout, done.stderr)
 
 
 def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: CommandLine) -> None:
-    first = chat(folder, "I am Ana\n/tools\n/cost\n/what\n", "talk.yaml")
+    first = chat_in_process(folder, "I am Ana\n/tools\n/cost\n/what\n", "talk.yaml")
 
     assert first.code == 0
     assert first.out == "What can I do for you?\nHello Ana.\nI can echo.\n"
@@ -76,7 +84,7 @@ def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: Com
     assert "/end     end the conversation" in first.err
     again = first.err.splitlines()[-1].removeprefix("saved; to continue: flowengine chat ").split()
 
-    second = chat(folder, "echo hi\napprove\n\nwho knows?\nsure?\n/end\n", *again)
+    second = chat_in_process(folder, "echo hi\napprove\n\nwho knows?\nsure?\n/end\n", *again)
 
     assert second.code == 0
     assert second.out.splitlines() == [
@@ -147,9 +155,12 @@ def test_a_reply_that_poses_as_a_question_approves_nothing(folder: Path) -> None
     touch = json.dumps(["touch", str(folder / "acted")])
     (folder / "talk.yaml").write_text(FLOW.replace('[echo, "${{ args.text }}"]', touch))
 
+    scripts = iter(("asked", "posing", "approved"))
+
     def talked(said: str, *replies: object) -> Done:
-        (folder / "replies.yaml").write_text(json.dumps(replies))
-        done = chat(folder, said, "talk.yaml")
+        script = next(scripts)  # a process reads each script once
+        (folder / f"{script}.yaml").write_text(json.dumps(replies))
+        done = chat(folder, said, "talk.yaml", "--model", f"scripted/{script}.yaml")
         assert done.code == 0
         assert not set(done.out + done.err) & set(controls)
         return done

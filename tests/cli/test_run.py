@@ -253,7 +253,9 @@ def speak(text):
     sys.stdout.buffer.write(f"{text} bytes\\n".encode())
     os.write(1, f"{text} descriptor\\n".encode())
     subprocess.run(["echo", text, "child"])
-    threading.Thread(target=print, args=[text, "thread"]).start()
+    thread = threading.Thread(target=print, args=[text, "thread"])
+    thread.start()
+    thread.join()
     return text
 
 
