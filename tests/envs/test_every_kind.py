@@ -260,7 +260,7 @@ def test_it_lives_as_long_as_its_scope(stage: Stage) -> None:
     """E15, E16."""
     for scope, runs, opened, left in (
         ("step", 1, 2, 0),
-        ("execution", 2, 2, 0),
+        ("execution", 1, 1, 0),
         ("session", 2, 1, 1),
     ):
         words = {"key": "one"} if scope == "session" else {}

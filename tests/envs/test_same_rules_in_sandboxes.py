@@ -88,6 +88,7 @@ def test_time_is_bounded_and_all_that_was_started_ends(kind: tuple[str, Any]) ->
     assert nap not in str(resource.run(look))
 
 
+@pytest.mark.wherever
 def test_output_is_bounded(kind: tuple[str, Any]) -> None:
     name, resource = kind
 
