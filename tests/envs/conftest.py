@@ -47,15 +47,16 @@ def sandbox(request: pytest.FixtureRequest) -> type[Sandbox]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    marker = "wherever: what it shows takes the same path in every sandbox, so one is enough"
+    marker = "wherever(*parameters): takes the same path for all values, by default all sandboxes"
     config.addinivalue_line("markers", marker)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what `left_out.toml` names: no skip, since nothing is missing on the machine.
 
-    Of a test that is marked `wherever`, each case runs in one sandbox. Its cases are dealt to all
-    sandboxes, and the next slice, as of the tests that try much, begins with the next sandbox.
+    Of a test that is marked `wherever`, each case runs in one sandbox, or with one value of the
+    parameters that the marker names. Its cases are dealt to all of them, and the next slice, as of
+    the tests that try much, begins with the next one.
     """
     left = {item for item in items if _is_left_out(item)}
     if config.option.slice != "all":
@@ -69,13 +70,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _elsewhere(
     config: pytest.Config, items: list[pytest.Item], left: set[pytest.Item]
 ) -> Iterator[pytest.Item]:
-    """Yield the cases of tests marked `wherever` whose turn is in another sandbox."""
-    tests: dict[str, dict[str, list[pytest.Item]]] = {}
+    """Yield the cases of tests marked `wherever` whose turn is elsewhere."""
+    tests: dict[str, dict[object, list[pytest.Item]]] = {}
     for item in items:
-        if item not in left and item.get_closest_marker("wherever"):
-            test, _, words = item.nodeid.partition("[")
-            case = words.replace(_sandbox_of(item), "", 1)
-            tests.setdefault(test, {}).setdefault(case, []).append(item)
+        marker = item.get_closest_marker("wherever")
+        if marker and item not in left:
+            assert isinstance(item, pytest.Function)
+            names = marker.args or ("sandbox",)
+            values = item.callspec.params.items()
+            case = tuple((name, id(value)) for name, value in values if name not in names)
+            cases = tests.setdefault(item.nodeid.partition("[")[0], {})
+            cases.setdefault(case, []).append(item)
     for test, cases in tests.items():
         first = crc32(test.encode()) + int(config.option.slice)
         for number, places in enumerate(cases.values(), start=first):

@@ -168,7 +168,7 @@ def test_more_output_than_is_kept_costs_the_engine_nothing(
 def test_output_without_end_ends_with_its_command(
     sandbox: type[Sandbox], tmp_path: Path, bash: Bash, before: int
 ) -> None:
-    seconds = enough(lambda: bash.run("yes | head -c 1M; yes | head -c 1M >&2"))
+    seconds = enough(lambda: bash.run("yes | head -c 1M; yes | head -c 1M >&2"), least=0.3)
     both = bash.run("yes out & yes err >&2", timeout=seconds)
     assert both.timed_out
     for text in (both.stdout, both.stderr):
@@ -176,7 +176,8 @@ def test_output_without_end_ends_with_its_command(
         assert "bytes left out" in text
 
     with opened(ShellProvider(), sandbox, tmp_path, limits={"output": "100kB"}) as shell:
-        shown = shell.run("yes", timeout=enough(lambda: shell.run("yes | head -n 100000")))
+        seconds = enough(lambda: shell.run("yes | head -n 100000"), least=0.3)
+        shown = shell.run("yes", timeout=seconds)
 
         assert shown.status == "timeout"
         assert len(shown.raw) < 101_000
