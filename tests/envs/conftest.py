@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -45,19 +46,54 @@ def sandbox(request: pytest.FixtureRequest) -> type[Sandbox]:
     return SANDBOXES[request.param]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    marker = "wherever(*parameters): takes the same path for all values, by default all sandboxes"
+    config.addinivalue_line("markers", marker)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what `left_out.toml` names: no skip, since nothing is missing on the machine."""
-    left = [item for item in items if _is_left_out(item)]
+    """Leave out what `left_out.toml` names: no skip, since nothing is missing on the machine.
+
+    Of a test that is marked `wherever`, each case runs in one sandbox, or with one value of the
+    parameters that the marker names. Its cases are dealt to all of them, and the next slice, as of
+    the tests that try much, begins with the next one.
+    """
+    left = {item for item in items if _is_left_out(item)}
+    if config.option.slice != "all":
+        asked = set(config.args)
+        left |= {each for each in _elsewhere(config, items, left) if each.nodeid not in asked}
     if left:
-        config.hook.pytest_deselected(items=left)
+        config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
 
 
-def _is_left_out(item: pytest.Item) -> bool:
-    name = getattr(item, "originalname", None)
+def _elsewhere(
+    config: pytest.Config, items: list[pytest.Item], left: set[pytest.Item]
+) -> Iterator[pytest.Item]:
+    """Yield the cases of tests marked `wherever` whose turn is elsewhere."""
+    tests: dict[str, dict[object, list[pytest.Item]]] = {}
+    for item in items:
+        marker = item.get_closest_marker("wherever")
+        if marker and item not in left:
+            assert isinstance(item, pytest.Function)
+            names = marker.args or ("sandbox",)
+            values = item.callspec.params.items()
+            case = tuple((name, id(value)) for name, value in values if name not in names)
+            cases = tests.setdefault(item.nodeid.partition("[")[0], {})
+            cases.setdefault(case, []).append(item)
+    for test, cases in tests.items():
+        first = crc32(test.encode()) + int(config.option.slice)
+        for number, places in enumerate(cases.values(), start=first):
+            yield from (each for each in places if each is not places[number % len(places)])
+
+
+def _sandbox_of(item: pytest.Item) -> str:
     callspec = getattr(item, "callspec", None)
-    where = callspec.params.get("sandbox") if callspec else None
-    return name in LEFT_OUT.get(str(where), {})
+    return str(callspec.params.get("sandbox")) if callspec else ""
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    return getattr(item, "originalname", None) in LEFT_OUT.get(_sandbox_of(item), {})
 
 
 @pytest.fixture

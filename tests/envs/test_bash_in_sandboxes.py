@@ -15,6 +15,7 @@ from tests.envs.enough import enough
 from tests.envs.opening import opened, processes_of, request_for
 
 
+@pytest.mark.wherever
 def test_words_reach_the_program_as_they_are(bash: Bash) -> None:
     result = bash.run(["printf", "%s|", "a b", "", "$HOME", "'\"", "-x", "né\n"])
 
@@ -32,6 +33,7 @@ def test_a_text_is_read_by_bash(bash: Bash) -> None:
     assert bash.run("true", stdin=b"x" * 3_000_000).exit_code == 0
 
 
+@pytest.mark.wherever
 def test_a_program_that_is_not_there_is_what_shells_say(bash: Bash) -> None:
     (bash.workspace / "plain").write_text("x")
 
@@ -40,12 +42,14 @@ def test_a_program_that_is_not_there_is_what_shells_say(bash: Bash) -> None:
     assert "No such file" in bash.run(["no-such-program"]).stderr
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("bad", [[], "a\0b", ["a", "b\0"], [1], {}])
 def test_what_is_no_command_is_refused(bash: Bash, bad: object) -> None:
     with pytest.raises(ValidationError, match="environment 'box'"):
         bash.run(bad)  # type: ignore[arg-type]
 
 
+@pytest.mark.wherever
 def test_cwd_and_variables_are_of_one_call(bash: Bash) -> None:
     bash.run("mkdir -p deep/er")
 
@@ -82,6 +86,7 @@ def test_time_is_bounded_and_the_tree_is_killed(bash: Bash) -> None:
     assert nap not in bash.run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").stdout
 
 
+@pytest.mark.wherever
 def test_what_a_command_leaves_running_ends_with_it(bash: Bash) -> None:
     result = bash.run("(setsid sleep 1088 &); sleep 1088 & disown; echo $!")
 
@@ -102,6 +107,7 @@ def test_output_is_bounded_whatever_comes(bash: Bash) -> None:
     bash.remove(result.stdout_file)
 
 
+@pytest.mark.wherever
 def test_calls_at_the_same_time_do_not_mix_and_one_can_be_cancelled(bash: Bash) -> None:
     async def many() -> list[str]:
         begun = asyncio.Event()
@@ -131,6 +137,7 @@ def test_a_file_of_the_host_cannot_be_read(bash: Bash, tmp_path: Path) -> None:
     assert "root:" not in result.stdout
 
 
+@pytest.mark.wherever
 def test_the_time_of_all_calls_together_is_bounded(sandbox: type[Sandbox], tmp_path: Path) -> None:
     with opened(BashProvider(), sandbox, tmp_path, limits={"total_time": 0.3}) as bash:
         assert bash.run("sleep 1000", timeout=20).timed_out
@@ -142,6 +149,7 @@ def test_the_time_of_all_calls_together_is_bounded(sandbox: type[Sandbox], tmp_p
 # The policy
 
 
+@pytest.mark.wherever
 def test_only_allowed_commands_run(sandbox: type[Sandbox], tmp_path: Path) -> None:
     policy = {"allow": ["ls", "git log", "touch"]}
     with opened(BashProvider(), sandbox, tmp_path, policy=policy) as bash:
@@ -156,6 +164,7 @@ def test_only_allowed_commands_run(sandbox: type[Sandbox], tmp_path: Path) -> No
     assert not (tmp_path / "marker").exists()
 
 
+@pytest.mark.wherever
 def test_cwd_stays_below_the_root(sandbox: type[Sandbox], tmp_path: Path) -> None:
     policy = {"root": "sub", "confine": "cwd"}
     (tmp_path / "sub" / "deep").mkdir(parents=True)
@@ -168,6 +177,7 @@ def test_cwd_stays_below_the_root(sandbox: type[Sandbox], tmp_path: Path) -> Non
         assert bash.confined == "cwd"
 
 
+@pytest.mark.wherever
 def test_a_root_that_cannot_be_held_is_refused(sandbox: type[Sandbox], tmp_path: Path) -> None:
     request = request_for(BashProvider(), sandbox, tmp_path, policy={"root": "sub"})
 

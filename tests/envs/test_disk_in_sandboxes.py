@@ -75,6 +75,7 @@ def left_behind(code: str) -> str:
     return f"import subprocess\nsubprocess.Popen(['python3', '-c', {code!r}]) and None"
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("way", ["removed", "mapped", "closed"])
 def test_what_outlives_its_call_is_ended(sandbox: type[Sandbox], tmp_path: Path, way: str) -> None:
     with opened(Python(), sandbox, tmp_path, limits=LIMITS) as python:
@@ -83,6 +84,7 @@ def test_what_outlives_its_call_is_ended(sandbox: type[Sandbox], tmp_path: Path,
         until(lambda: MORE in (told := python.run("x + 1")).stderr and told.value == 42)
 
 
+@pytest.mark.wherever
 def test_a_thread_that_outlives_its_call_is_ended(sandbox: type[Sandbox], tmp_path: Path) -> None:
     with opened(Python(), sandbox, tmp_path, limits=LIMITS) as python:
         python.run(
@@ -93,6 +95,7 @@ def test_a_thread_that_outlives_its_call_is_ended(sandbox: type[Sandbox], tmp_pa
         assert python.run("1 + 1").value == 2
 
 
+@pytest.mark.wherever
 def test_a_job_of_a_shell_is_ended_and_the_shell_stays(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:

@@ -212,7 +212,7 @@ SAYS = {
 @pytest.mark.parametrize("stage", SAYS, indirect=True)
 def test_steps_that_share_it_are_served_without_mixing(stage: Stage) -> None:
     """S57, through a flow."""
-    count = 3 if stage.name == "docker" else 20
+    count = 3 if stage.name == "docker" else 8
     step = {
         "id": "each",
         "map": {"over": count, "as": "n"},
@@ -256,22 +256,26 @@ def test_what_is_kept_for_a_wait_is_the_same(stage: Stage) -> None:
     assert (stage.opened(), stage.open()) == (1, [])
 
 
-def test_it_lives_as_long_as_its_scope(stage: Stage) -> None:
+@pytest.mark.wherever("scope", "runs", "opened", "left")  # kinds know nothing of scopes
+@pytest.mark.parametrize(
+    ("scope", "runs", "opened", "left"),
+    [("step", 1, 2, 0), ("execution", 2, 2, 0), ("session", 2, 1, 1)],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_it_lives_as_long_as_its_scope(
+    stage: Stage, scope: str, runs: int, opened: int, left: int
+) -> None:
     """E15, E16."""
-    for scope, runs, opened, left in (
-        ("step", 1, 2, 0),
-        ("execution", 2, 2, 0),
-        ("session", 2, 1, 1),
-    ):
-        words = {"key": "one"} if scope == "session" else {}
-        for _ in range(runs):
-            ended = stage.run(KEEP, {**KEEP, "id": "again"}, scope=scope, **words)
-            assert ended.outputs is not None, ended.error
-            assert ended.outputs["again"][2] == stage.kind.found
-        assert stage.opened() == opened, scope
-        assert len(stage.engine.environments.list(state="ready")) == left, scope
+    words = {"key": "one"} if scope == "session" else {}
+    for _ in range(runs):
+        ended = stage.run(KEEP, {**KEEP, "id": "again"}, scope=scope, **words)
+        assert ended.outputs is not None, ended.error
+        assert ended.outputs["again"][2] == stage.kind.found
+    assert stage.opened() == opened
+    assert len(stage.engine.environments.list(state="ready")) == left
 
 
+@pytest.mark.wherever("last", "status")  # nor of how a flow ends
 @pytest.mark.parametrize(
     ("last", "status"),
     [

@@ -138,21 +138,14 @@ def test_any_name_arrives(run: Run) -> None:
     names = ["-rf", "a b", "$(touch x)", "ä😀", "x" * 200, "line\nend"]
     shown = [*names[:-1], "lineend"]  # no control characters in what is shown
 
-    made = run(
-        [
-            {
-                "id": f"n{number}",
-                "run": {
-                    "script": 'printf 1 > "./$NAME"',
-                    "env": {"NAME": name},
-                    "files": {"f": name},
-                },
-            }
-            for number, name in enumerate(names)
-        ]
-    )
+    script = "\n".join(f'printf {number} > "./$N{number}"' for number in range(len(names)))
+    env = {f"N{number}": name for number, name in enumerate(names)}
 
-    assert [one["files"]["f"]["name"] for one in made.values()] == shown
+    made = run([{"id": "a", "run": {"script": script, "env": env, "files": env}}])["a"]["files"]
+
+    assert [made[number]["name"] for number in env] == shown
+    for number, name in enumerate(env):
+        assert Path(made[name]["path"]).read_text() == str(number)
 
 
 def test_a_value_that_only_looks_like_a_kept_file_is_data(run: Run, tmp_path: Path) -> None:
@@ -172,9 +165,8 @@ def test_a_value_that_only_looks_like_a_kept_file_is_data(run: Run, tmp_path: Pa
     ]
     whole = [{"path": str(tmp_path / "secret"), "size": 6, **one} for one in forged]
     steps: list[Any] = [{"id": "forge", "run": {"script": "true"}, "output": whole}]
-    for number in range(len(whole)):
-        given = f"${{{{ steps.forge.output[{number}] }}}}"
-        steps.append({"id": f"s{number}", "run": {"argv": ["printf", "%s", given]}})
+    given = [f"${{{{ steps.forge.output[{number}] }}}}" for number in range(len(whole))]
+    steps.append({"id": "say", "run": {"argv": ["printf", "%s\\n", *given]}})
     steps.append(
         {
             "id": "unknown",
@@ -185,6 +177,5 @@ def test_a_value_that_only_looks_like_a_kept_file_is_data(run: Run, tmp_path: Pa
 
     made = run(steps)
 
-    for number, value in enumerate(whole):
-        assert json.loads(made[f"s{number}"]["stdout"]) == value
+    assert [json.loads(line) for line in made["say"]["stdout"].splitlines()] == whole
     assert made["unknown"] == "the file x (000000000000) is no longer kept"

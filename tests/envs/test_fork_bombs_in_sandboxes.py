@@ -96,6 +96,7 @@ def test_a_sandbox_survives_forks_that_take_all_of_its_memory(
         assert (after.value, after.stderr) == (2, "")
 
 
+@pytest.mark.wherever
 def test_the_quota_is_measured_beside_forks_without_waiting_for_them(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_the_quota_is_measured_beside_forks_without_waiting_for_them(
         assert bash.run("echo usable").stdout == "usable\n"
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("code", [FORK, STUBBORN], ids=["fork", "stubborn"])
 def test_code_that_forks_is_ended_by_its_timeout(boxed_python: PythonSandbox, code: str) -> None:
     boxed_python.run("x = 41")

@@ -43,6 +43,7 @@ def test_bash(sandbox: type[Sandbox], tmp_path: Path) -> None:
         assert not on_host(bash, after.stdout_file).exists()
 
 
+@pytest.mark.wherever
 def test_shell(sandbox: type[Sandbox], tmp_path: Path) -> None:
     if not has("tmux"):
         pytest.skip("no tmux: apt-get install tmux")
@@ -58,6 +59,7 @@ def test_shell(sandbox: type[Sandbox], tmp_path: Path) -> None:
         assert b"git clean" in shell.get(f"{shell.records}/clean.log")
 
 
+@pytest.mark.wherever
 def test_python(sandbox: type[Sandbox], tmp_path: Path) -> None:
     with opened(Python(), sandbox, tmp_path, **LARGE) as python:
 
@@ -76,6 +78,7 @@ def test_python(sandbox: type[Sandbox], tmp_path: Path) -> None:
         assert len(python.get(result.stdout_file)) == 100_001
 
 
+@pytest.mark.wherever
 def test_node(sandbox: type[Sandbox], tmp_path: Path) -> None:
     if not has("node"):
         pytest.skip("no Node.js: apt-get install nodejs")

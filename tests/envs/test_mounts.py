@@ -81,6 +81,7 @@ def test_a_copy_is_changed_inside_and_the_original_when_it_is_written_back(
         assert each.lstat().st_uid == os.getuid()
 
 
+@pytest.mark.wherever("narrowed")  # both come to a sandbox as the same word
 @pytest.mark.parametrize("narrowed", [{"config": {"mode": "ro"}}, {"policy": {"writable": []}}])
 def test_a_folder_that_is_only_read_is_only_read_inside(
     manager: EnvironmentManager, original: Path, box: dict[str, Any], narrowed: dict[str, Any]
@@ -91,9 +92,8 @@ def test_a_folder_that_is_only_read_is_only_read_inside(
     repo = manager.declare(spec)["id"]
     inside = manager.ensure({**box, "mounts": {"/src": repo}}).resource
 
-    assert sh(inside, "cat /src/a.txt").stdout == "a"
-    for command in ("echo b > /src/a.txt", "touch /src/new", "rm /src/a.txt"):
-        assert sh(inside, command).exit_code != 0, command
+    tries = ("cat /src/a.txt", "(echo b > /src/a.txt)", "touch /src/new", "rm /src/a.txt")
+    assert sh(inside, "; ".join(f"{each} || echo no" for each in tries)).stdout == "ano\nno\nno\n"
     assert (original / "a.txt").read_text() == "a"
 
 

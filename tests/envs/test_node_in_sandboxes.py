@@ -20,6 +20,7 @@ def test_what_is_returned_is_the_value(node: Node) -> None:
     assert node.run("1").value is None
 
 
+@pytest.mark.wherever
 def test_values_come_and_go_as_data(node: Node) -> None:
     given = {"text": "'`${x}", "bytes": b"\x00\xff", "$x": [None, 1.5, {"$bytes": 1}], "n": True}
 
@@ -30,6 +31,7 @@ def test_values_come_and_go_as_data(node: Node) -> None:
     assert node.run("return new Map([[1, 2]])").text == "Map(1) { 1 => 2 }"
 
 
+@pytest.mark.wherever
 def test_common_js_and_modules(node: Node) -> None:
     node.put("helper.mjs", b"export const value = 5;\n")
     node.put("helper.cjs", b"module.exports = 6;\n")
@@ -51,6 +53,7 @@ def test_common_js_and_modules(node: Node) -> None:
     assert [entry.path for entry in node.list()] == ["helper.cjs", "helper.mjs"]
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("module", [False, True])
 @pytest.mark.parametrize(
     ("code", "told", "line"),
@@ -76,6 +79,7 @@ def test_an_error_has_its_name_message_and_line(
     assert "flowengine" not in result.stderr
 
 
+@pytest.mark.wherever
 def test_an_end_of_the_process_is_an_error_result(node: Node) -> None:
     exited = node.run("console.log('a'); process.exit(3)")
     endless = node.run("console.log('b'); while (true) {}", timeout=6)
@@ -104,6 +108,7 @@ def test_too_much_memory_is_an_error_result(node: Node, code: str) -> None:
     assert node.run("return 1").value == 1
 
 
+@pytest.mark.wherever
 def test_bad_arguments_are_refused(node: Node) -> None:
     with pytest.raises(ValidationError, match="code must be text"):
         node.run(None)  # type: ignore[arg-type]
@@ -125,6 +130,7 @@ def test_the_environment_of_the_host_stays_outside(
     assert "SECRET_TOKEN" not in node.run("return process.env").value
 
 
+@pytest.mark.wherever
 def test_a_node_that_is_missing_or_too_old_is_told(sandbox: type[Sandbox], tmp_path: Path) -> None:
     asked = [
         ({"min_version": "99.1"}, r"is version \d+\.\d+\.\d+, required is 99\.1 or newer"),

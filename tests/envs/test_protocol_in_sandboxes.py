@@ -41,6 +41,7 @@ def when_free(python: PythonSandbox) -> object:
             time.sleep(0.02)
 
 
+@pytest.mark.wherever
 def test_a_ping_is_answered_during_an_endless_loop_and_the_call_can_be_cancelled(
     python: PythonSandbox,
 ) -> None:
@@ -58,6 +59,7 @@ def test_a_ping_is_answered_during_an_endless_loop_and_the_call_can_be_cancelled
     assert python.run("x + 1").value == 42
 
 
+@pytest.mark.wherever
 def test_a_long_silent_call_is_not_lost_however_late_the_engine_looks(
     sandbox: type[Sandbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +82,7 @@ def test_a_long_silent_call_is_not_lost_however_late_the_engine_looks(
     assert looks >= 4 * channel.PINGS
 
 
+@pytest.mark.wherever
 def test_an_answer_that_comes_too_late_is_nobody_elses(python: PythonSandbox) -> None:
     async def late() -> object:
         call = await begun(python, "import time\ntime.sleep(30)\n'late'")
@@ -90,6 +93,7 @@ def test_an_answer_that_comes_too_late_is_nobody_elses(python: PythonSandbox) ->
     assert asyncio.run(late()) == "mine"
 
 
+@pytest.mark.wherever
 def test_a_call_is_refused_while_another_runs_where_the_spec_says_so(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -111,6 +115,7 @@ def many(python: PythonSandbox) -> None:
         python.run("1")
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("request_", ["nonsense", "hello", "run", "worker", "python", "put", "get"])
 def test_a_request_that_is_none_costs_itself_alone(python: PythonSandbox, request_: str) -> None:
     python.run("x = 41")
@@ -124,6 +129,7 @@ def test_a_request_that_is_none_costs_itself_alone(python: PythonSandbox, reques
     assert python.run("x + 1").value == 42
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize(
     "data",
     [

@@ -30,6 +30,7 @@ def test_output_errors_and_result_come_back(python: PythonSandbox) -> None:
     assert python.run("x = 1").text == ""
 
 
+@pytest.mark.wherever
 def test_names_last_and_an_old_result_does_not(python: PythonSandbox) -> None:
     python.run("x = 41; _result = 'old'")
 
@@ -37,6 +38,7 @@ def test_names_last_and_an_old_result_does_not(python: PythonSandbox) -> None:
     assert python.run("x = 2").value is None
 
 
+@pytest.mark.wherever
 def test_names_are_of_one_handle(
     python: PythonSandbox, sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -48,11 +50,13 @@ def test_names_are_of_one_handle(
     assert python.run("mine").value == 41
 
 
+@pytest.mark.wherever
 def test_the_named_result_wins_over_the_last_expression(python: PythonSandbox) -> None:
     assert python.run("1 + 1").text == "2"
     assert python.run("_result = 5\n1 + 1").value == 5
 
 
+@pytest.mark.wherever
 def test_inputs_arrive_as_data(python: PythonSandbox) -> None:
     given = {"n": 2, "text": "'); boom", "bytes": b"\x00\xff", "$x": [None, {"$bytes": 1}]}
 
@@ -60,6 +64,7 @@ def test_inputs_arrive_as_data(python: PythonSandbox) -> None:
     assert python.run("inputs").value == {}
 
 
+@pytest.mark.wherever
 def test_what_is_no_plain_data_comes_as_text(python: PythonSandbox) -> None:
     for code, text in [
         ("object", "<class 'object'>"),
@@ -75,12 +80,14 @@ def test_what_is_no_plain_data_comes_as_text(python: PythonSandbox) -> None:
     assert "characters left out" in large.text
 
 
+@pytest.mark.wherever
 def test_await_may_stand_outside_of_functions(python: PythonSandbox) -> None:
     python.run("import asyncio\nq = asyncio.Queue()\nawait q.put(7)")
 
     assert python.run("await q.get()").value == 7
 
 
+@pytest.mark.wherever
 def test_an_error_is_a_result_with_its_own_lines_only(python: PythonSandbox) -> None:
     result = python.run("def f(n):\n    return 1 / n\n\nf(0)")
 
@@ -92,6 +99,7 @@ def test_an_error_is_a_result_with_its_own_lines_only(python: PythonSandbox) -> 
     assert "supervisor" not in result.stderr
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("code", ["def f(:", "x = 1\ny = = 2", "a\0b", "\ud800", "  x = 1"])
 def test_code_that_is_none_is_an_error_with_its_line(python: PythonSandbox, code: str) -> None:
     python.run("kept = 'kept'")
@@ -108,6 +116,7 @@ def test_code_that_is_none_is_an_error_with_its_line(python: PythonSandbox, code
     assert python.run("kept").value == "kept"
 
 
+@pytest.mark.wherever
 def test_bad_arguments_are_refused_and_harm_nothing(python: PythonSandbox) -> None:
     python.run("kept = 'kept'")
 
@@ -129,6 +138,7 @@ def test_bad_arguments_are_refused_and_harm_nothing(python: PythonSandbox) -> No
 # Output
 
 
+@pytest.mark.wherever
 def test_output_of_children_and_of_c_code_is_captured_in_order(python: PythonSandbox) -> None:
     code = (
         "import os, ctypes\nprint('a')\nos.system('echo b; echo e >&2')\nos.write(1, b'c')\n"
@@ -140,6 +150,7 @@ def test_output_of_children_and_of_c_code_is_captured_in_order(python: PythonSan
     assert (result.stdout, result.stderr) == ("a\nb\ncd", "e\n")
 
 
+@pytest.mark.wherever
 def test_odd_output_survives(python: PythonSandbox) -> None:
     assert python.run("print('\\ud800')").stdout == "\\ud800\n"
     assert python.run("print('a\\0b', end='')").stdout == "a\0b"
@@ -150,6 +161,7 @@ def test_odd_output_survives(python: PythonSandbox) -> None:
     assert python.run("print('€' * 9000, end='')").stdout == "€" * 9000
 
 
+@pytest.mark.wherever
 def test_output_is_cut_and_all_of_it_is_in_a_file(python: PythonSandbox) -> None:
     result = python.run("for n in range(1000): print(('%07d ' % n) * 6250)")  # 50 MB
 
@@ -163,6 +175,7 @@ def test_output_is_cut_and_all_of_it_is_in_a_file(python: PythonSandbox) -> None
     python.remove(result.stdout_file)
 
 
+@pytest.mark.wherever
 def test_output_comes_while_the_code_runs(python: PythonSandbox) -> None:
     heard: list[tuple[str, str]] = []
 
@@ -178,6 +191,7 @@ def test_output_comes_while_the_code_runs(python: PythonSandbox) -> None:
     assert "".join(text for _, text in heard) == result.stdout == "1\n2\n"
 
 
+@pytest.mark.wherever
 def test_what_a_thread_or_child_prints_later_belongs_to_its_own_call(python: PythonSandbox) -> None:
     code = (
         "import threading, subprocess, os, time\ngo = 'go-' + str(time.monotonic_ns())\n"
@@ -200,6 +214,7 @@ def test_what_a_thread_or_child_prints_later_belongs_to_its_own_call(python: Pyt
     assert second.call not in python.late
 
 
+@pytest.mark.wherever
 def test_reading_input_ends_at_once(python: PythonSandbox) -> None:
     result = python.run("input('name? ')")
 
@@ -210,6 +225,7 @@ def test_reading_input_ends_at_once(python: PythonSandbox) -> None:
 # Ends
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize(
     ("code", "error"),
     [
@@ -230,6 +246,7 @@ def test_code_that_ends_the_interpreter_ends_only_the_call(
     assert python.run("kept").value == 1
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize(
     ("code", "told"),
     [
@@ -255,6 +272,7 @@ def test_a_crash_loses_the_names_and_nothing_else(
     assert following.namespace == before + 1
 
 
+@pytest.mark.wherever
 def test_a_fork_of_the_code_answers_nothing(python: PythonSandbox) -> None:
     result = python.run("import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('out')")
 
@@ -262,6 +280,7 @@ def test_a_fork_of_the_code_answers_nothing(python: PythonSandbox) -> None:
     assert python.run("1").value == 1
 
 
+@pytest.mark.wherever
 def test_restart_drops_the_names(python: PythonSandbox) -> None:
     python.run("kept = 1")
     python.restart()
@@ -282,6 +301,7 @@ def test_a_timeout_is_real_and_keeps_the_names(python: PythonSandbox) -> None:
     assert python.run("x").value == 1
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize(
     "code",
     [
@@ -302,6 +322,7 @@ def test_whatever_it_waits_for_is_interrupted(python: PythonSandbox, code: str) 
     assert python.run("kept").value == 1
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize(
     "code",
     [
@@ -348,6 +369,7 @@ def test_what_a_call_that_was_ended_had_started_is_ended_too(python: PythonSandb
     python.run("old.kill(); old.wait()")
 
 
+@pytest.mark.wherever
 def test_a_thread_that_cannot_be_ended_is_named(python: PythonSandbox) -> None:
     code = (
         "import threading, ctypes\n"
@@ -363,6 +385,7 @@ def test_a_thread_that_cannot_be_ended_is_named(python: PythonSandbox) -> None:
     python.restart()
 
 
+@pytest.mark.wherever
 def test_cancelling_the_caller_ends_the_call(python: PythonSandbox) -> None:
     async def cancelled() -> None:
         begun = asyncio.Event()
@@ -387,6 +410,7 @@ def test_cancelling_the_caller_ends_the_call(python: PythonSandbox) -> None:
 # Sharing
 
 
+@pytest.mark.wherever
 def test_calls_at_the_same_time_are_served_in_turn_and_never_mixed(python: PythonSandbox) -> None:
     async def many() -> list[str]:
         calls = [python.async_run(f"print({n}); print({n})") for n in range(20)]
@@ -395,6 +419,7 @@ def test_calls_at_the_same_time_are_served_in_turn_and_never_mixed(python: Pytho
     assert asyncio.run(many()) == [f"{n}\n{n}\n" for n in range(20)]
 
 
+@pytest.mark.wherever
 def test_threads_and_loops_may_share_it(python: PythonSandbox) -> None:
     results: dict[int, object] = {}
 
@@ -410,6 +435,7 @@ def test_threads_and_loops_may_share_it(python: PythonSandbox) -> None:
     assert results == {n: n * 2 for n in range(8)}
 
 
+@pytest.mark.wherever
 def test_a_listener_that_fails_harms_no_call(python: PythonSandbox) -> None:
     def fail(stream: str, text: str) -> None:
         raise RuntimeError("listener")
@@ -419,6 +445,7 @@ def test_a_listener_that_fails_harms_no_call(python: PythonSandbox) -> None:
     assert (result.stdout, result.value) == ("1\n2\n", 3)
 
 
+@pytest.mark.wherever
 def test_blocking_inside_a_loop_is_refused_with_the_other_name(python: PythonSandbox) -> None:
     async def block() -> None:
         python.run("1")
@@ -440,6 +467,7 @@ def test_a_package_of_the_workspace_can_be_installed_and_lasts(python: PythonSan
     assert python.run("import tiny; tiny.NUMBER").value == 7
 
 
+@pytest.mark.wherever
 def test_files_that_a_call_has_made_are_told(python: PythonSandbox) -> None:
     time.sleep(0.02)  # file systems tell times apart by hundredths of a second
     result = python.run(
@@ -449,6 +477,7 @@ def test_files_that_a_call_has_made_are_told(python: PythonSandbox) -> None:
     assert result.files == ["out/a.txt"]
 
 
+@pytest.mark.wherever
 def test_modules_of_the_workspace_can_be_imported(python: PythonSandbox) -> None:
     python.put("helper_of_mine.py", b"VALUE = 5")
 
@@ -580,6 +609,7 @@ def test_killing_everything_in_reach_is_at_most_a_loss(
         assert python.run("1 + 1").value == 2
 
 
+@pytest.mark.wherever
 def test_use_after_the_end_is_refused_by_name(sandbox: type[Sandbox], tmp_path: Path) -> None:
     provider = Python()
     resource = open_resource(provider, sandbox, tmp_path)
@@ -633,6 +663,7 @@ def eventually(condition: object, seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.wherever
 def test_an_interpreter_that_ends_between_calls_says_so(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def test_output_and_exit_code_come_back(shell: Shell) -> None:
     assert 0 < result.duration < 30
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize(
     "text",
     [
@@ -96,6 +97,7 @@ def test_commands_arrive_byte_for_byte(shell: Shell, text: str) -> None:
     assert not Path("pwned").exists()
 
 
+@pytest.mark.wherever
 def test_several_lines_are_one_command(shell: Shell) -> None:
     text = "cat <<'END'\nit's \"quoted\" $HOME\n\n\ttab\nEND\n# a comment"
 
@@ -105,6 +107,7 @@ def test_several_lines_are_one_command(shell: Shell) -> None:
     assert shell.run("").exit_code == 0
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("text", ['echo "abc', "if true; then", "(", "cat <<END\nabc", "fi", "a |"])
 def test_unfinished_syntax_is_told_at_once(shell: Shell, text: str) -> None:
     result = shell.run(text)
@@ -151,6 +154,7 @@ def test_the_end_of_the_shell_is_told(
     assert not following.shell_restarted
 
 
+@pytest.mark.wherever
 def test_codes_of_pipes_and_signals(shell: Shell) -> None:
     assert shell.run("false").exit_code == 1
     assert shell.run("(exit 3)").exit_code == 3
@@ -199,6 +203,7 @@ def test_hostile_settings_change_no_code(shell: Shell, hostile: str) -> None:
     assert ".gate" not in first.output + second.output + third.output
 
 
+@pytest.mark.wherever
 def test_a_shell_that_ends_at_errors_is_told_of(shell: Shell) -> None:
     shell.run("set -euxo pipefail")
 
@@ -219,6 +224,7 @@ sys.exit(subprocess.run(["bash", "--norc", "-i"]).returncode)
 }
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize(
     "wrapper",
     [
@@ -244,6 +250,7 @@ def test_a_nested_shell_at_its_prompt_is_idle(shell: Shell, wrapper: str) -> Non
     assert shell.run("echo $$").output == before
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize(
     "command",
     [
@@ -266,6 +273,7 @@ def test_work_is_running_whatever_its_name(shell: Shell, command: str) -> None:
     assert ended(shell).exit_code == 130
 
 
+@pytest.mark.wherever
 def test_background_jobs_do_not_keep_it_busy(shell: Shell) -> None:
     result = shell.run("sleep 100 &")
     assert (result.status, result.exit_code) == ("done", 0)
@@ -277,6 +285,7 @@ def test_background_jobs_do_not_keep_it_busy(shell: Shell) -> None:
     shell.run("kill %1")
 
 
+@pytest.mark.wherever
 def test_late_output_is_told_apart(shell: Shell) -> None:
     shell.run("(while ! [ -e go ]; do sleep 0.02; done; echo late; touch gone) &")
     (shell.workspace / "go").touch()
@@ -288,6 +297,7 @@ def test_late_output_is_told_apart(shell: Shell) -> None:
     assert "late\n" in result.background
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize(
     ("command", "kind", "prompt"),
     [
@@ -313,6 +323,7 @@ def test_waiting_for_input_is_recognised(
     ended(shell)
 
 
+@pytest.mark.wherever
 def test_input_is_sent(shell: Shell) -> None:
     shell.run("read -p 'name? ' x")
     with pytest.raises(EnvironmentBusy, match=r"command [0-9]+ runs"):
@@ -327,6 +338,7 @@ def test_input_is_sent(shell: Shell) -> None:
     assert ended(shell).exit_code == 130
 
 
+@pytest.mark.wherever
 def test_a_conversation_with_a_program(shell: Shell) -> None:
     result = shell.run("python3 -q -i -c ''", wait=10)
     assert result.status == "waiting_for_input"
@@ -356,6 +368,7 @@ def test_a_timeout_ends_the_command_and_keeps_the_shell(shell: Shell) -> None:
     assert shell.run("pwd; echo $X").output == "/\n1\n"
 
 
+@pytest.mark.wherever
 def test_cancelling_the_caller_ends_the_command(shell: Shell) -> None:
     shell.run("cd /")
 
@@ -376,6 +389,7 @@ def test_cancelling_the_caller_ends_the_command(shell: Shell) -> None:
     assert shell.run("pwd").output == "/\n"
 
 
+@pytest.mark.wherever
 def test_output_is_complete_and_not_wrapped(shell: Shell) -> None:
     lines = shell.run("seq 100000").output.split("\n")
     assert lines == [*map(str, range(1, 100_001)), ""]
@@ -383,6 +397,7 @@ def test_output_is_complete_and_not_wrapped(shell: Shell) -> None:
     assert shell.run("printf 'a  \\n\\n\\nb   '").output == "a  \n\n\nb   "
 
 
+@pytest.mark.wherever
 def test_progress_and_colours_are_left_out_of_the_text(shell: Shell) -> None:
     result = shell.run(
         "printf '\\033[31mred\\033[0m\\033]0;t\\007\\n10%%\\r20%%\\r100%%\\nab\\bc\\n'"
@@ -392,6 +407,7 @@ def test_progress_and_colours_are_left_out_of_the_text(shell: Shell) -> None:
     assert b"\x1b[31mred\x1b[0m" in result.raw
 
 
+@pytest.mark.wherever
 def test_records_hold_raw_and_clean(shell: Shell) -> None:
     result = shell.run("printf '\\033[31mred\\033[0m\\n'; (exit 3)")
 
@@ -426,6 +442,7 @@ def test_records_are_bounded(sandbox: type[Sandbox], tmp_path: Path) -> None:
             assert before.stat().st_size == 16 * 1024 * 1024
 
 
+@pytest.mark.wherever
 def test_a_full_screen_program(shell: Shell) -> None:
     shell.put("full.py", FULL.encode())
 
@@ -500,6 +517,7 @@ def watching(shell: Shell) -> Iterator[Callable[[bytes], bytes]]:
         os.close(fd)
 
 
+@pytest.mark.wherever
 def test_watching_changes_nothing(shell: Shell) -> None:
     with watching(shell) as read_until:
         shell.run("echo wat''ched")
@@ -548,6 +566,7 @@ def test_who_watches_gets_text_and_colours_and_no_other_control(shell: Shell) ->
     assert b"\xe2\x80\xae" not in drawn
 
 
+@pytest.mark.wherever
 def test_watching_ends_with_the_shell_and_with_a_key(shell: Shell) -> None:
     other: Shell = shell.another()
     command = other.attach_command()
@@ -567,6 +586,7 @@ def test_watching_ends_with_the_shell_and_with_a_key(shell: Shell) -> None:
         other.attach_command()
 
 
+@pytest.mark.wherever
 def test_activate_holds_in_every_new_shell(sandbox: type[Sandbox], tmp_path: Path) -> None:
     subprocess.run(["python3", "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     with opened(
@@ -578,6 +598,7 @@ def test_activate_holds_in_every_new_shell(sandbox: type[Sandbox], tmp_path: Pat
         assert shell.run("echo $VIRTUAL_ENV; echo $PATH").output.count("/env") == 2
 
 
+@pytest.mark.wherever
 def test_activate_may_begin_a_shell_of_its_own(sandbox: type[Sandbox], tmp_path: Path) -> None:
     pixi = tmp_path / "pixi"
     pixi.write_text("#!/bin/sh\nINNER=1 bash --norc -i\n")
@@ -589,6 +610,7 @@ def test_activate_may_begin_a_shell_of_its_own(sandbox: type[Sandbox], tmp_path:
         assert shell.run("echo $INNER").output == "1\n"
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("command", ["echo no such thing; false", "echo no such thing; sleep 60"])
 def test_an_activate_that_fails_is_told(
     sandbox: type[Sandbox], tmp_path: Path, command: str
@@ -613,6 +635,7 @@ def test_the_end_of_the_terminal_is_a_loss(sandbox: type[Sandbox], tmp_path: Pat
             shell.run("echo on")
 
 
+@pytest.mark.wherever
 def test_two_shells_know_nothing_of_each_other(sandbox: type[Sandbox], tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
@@ -629,6 +652,7 @@ def test_two_shells_know_nothing_of_each_other(sandbox: type[Sandbox], tmp_path:
         assert two.run("pwd").cwd == two.sandbox.workdir
 
 
+@pytest.mark.wherever
 def test_shells_in_one_sandbox_run_at_once_and_know_nothing_of_each_other(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -655,6 +679,7 @@ def test_shells_in_one_sandbox_run_at_once_and_know_nothing_of_each_other(
         assert one.run("echo $X").output == "1\n"
 
 
+@pytest.mark.wherever
 def test_the_end_of_a_command_or_shell_leaves_the_other_shells(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -697,6 +722,7 @@ def test_the_end_of_a_command_or_shell_leaves_the_other_shells(
         assert one.run("echo on").output == "on\n"
 
 
+@pytest.mark.wherever
 def test_another_shell_that_does_not_start_leaves_nothing(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -749,12 +775,14 @@ def commands_with(mark: str) -> int:
     return found
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("bad", [1, None, "a\0b", "x" * 5_000_000])
 def test_what_is_no_command_is_refused(shell: Shell, bad: Any) -> None:
     with pytest.raises(ValidationError, match="environment 'box'"):
         shell.run(bad)
 
 
+@pytest.mark.wherever
 def test_keys_that_are_not_there_are_refused(shell: Shell) -> None:
     with pytest.raises(ValidationError, match="no key"):
         shell.keys("Banana")

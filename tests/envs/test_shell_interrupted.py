@@ -26,6 +26,7 @@ def ended(shell: Shell) -> ShellResult:
     return result
 
 
+@pytest.mark.wherever
 def test_an_interrupt_before_the_command_begins_is_remembered(shell: Shell) -> None:
     for _ in range(5):
         assert shell.run("sleep 1000", wait=0).busy
@@ -37,6 +38,7 @@ def test_an_interrupt_before_the_command_begins_is_remembered(shell: Shell) -> N
         assert result.signal == 2
 
 
+@pytest.mark.wherever
 def test_a_call_withdrawn_before_the_command_begins_ends_it(shell: Shell) -> None:
     async def withdrawn() -> None:
         task = asyncio.ensure_future(shell.async_run("sleep 1000"))
@@ -52,6 +54,7 @@ def test_a_call_withdrawn_before_the_command_begins_ends_it(shell: Shell) -> Non
         assert ended(shell).status == "cancelled"
 
 
+@pytest.mark.wherever
 def test_an_interrupt_while_a_command_starts_that_is_a_shell_itself(shell: Shell) -> None:
     """A copy of the shell swallows it, as one may that was just forked; then it becomes `bash`."""
     shell.run(f"(trap 'echo heard' INT; echo there; {UNTIL_GO}; exec bash -c 'sleep 1000; true')",
@@ -77,6 +80,7 @@ def until(shell: Shell, end: str) -> None:
 UNTIL_GO = "until [ -e go ]; do :; done"
 
 
+@pytest.mark.wherever
 def test_an_interrupt_while_the_shell_reads_a_long_command(shell: Shell) -> None:
     shell.run(f"{LONG}sleep 1000", wait=0)
     for _ in range(4):
@@ -86,6 +90,7 @@ def test_an_interrupt_while_the_shell_reads_a_long_command(shell: Shell) -> None
     assert ended(shell).exit_code == 130
 
 
+@pytest.mark.wherever
 def test_input_before_the_command_begins_is_for_the_command(shell: Shell) -> None:
     for _ in range(3):
         shell.run("read x; echo got-$x", wait=0)
@@ -94,6 +99,7 @@ def test_input_before_the_command_begins_is_for_the_command(shell: Shell) -> Non
         assert ended(shell).output == "Bob\ngot-Bob\n"
 
 
+@pytest.mark.wherever
 def test_what_stands_at_the_prompt_is_no_part_of_the_next_command(shell: Shell) -> None:
     shell.send("sleep 1000; echo ")
 
@@ -101,6 +107,7 @@ def test_what_stands_at_the_prompt_is_no_part_of_the_next_command(shell: Shell) 
     assert ended(shell).exit_code == 0
 
 
+@pytest.mark.wherever
 def test_keys_after_a_command_do_not_silence_the_next(shell: Shell) -> None:
     """Ctrl-C may come while the shell tells how the command before has ended."""
     for _ in range(5):

@@ -17,6 +17,7 @@ from tests.envs.opening import opened
 from tests.envs.test_shell_in_sandboxes import live, runs
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -40,6 +41,7 @@ def test_a_shell_without_its_source_builtin_takes_the_next_command(
         assert shell.run("echo inner").output == "inner\n"
 
 
+@pytest.mark.wherever
 def test_a_shell_that_can_take_no_command_is_replaced(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -53,6 +55,7 @@ def test_a_shell_that_can_take_no_command_is_replaced(
         assert result.shell_restarted
 
 
+@pytest.mark.wherever
 def test_a_shell_that_has_ended_by_itself_is_replaced(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -70,6 +73,7 @@ def test_a_shell_that_has_ended_by_itself_is_replaced(
         assert shell.run("stty size").output == "50 200\n"
 
 
+@pytest.mark.wherever
 def test_a_call_that_was_cancelled_is_not_in_the_way_of_the_next(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -92,6 +96,7 @@ def test_a_call_that_was_cancelled_is_not_in_the_way_of_the_next(
         assert asyncio.run(cancelled()) == "/\n"
 
 
+@pytest.mark.wherever
 def test_a_call_of_python_that_was_cancelled_is_not_in_the_way_of_the_next(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -118,6 +123,7 @@ def test_a_call_of_python_that_was_cancelled_is_not_in_the_way_of_the_next(
         assert asyncio.run(cancelled()) == 42
 
 
+@pytest.mark.wherever
 def test_what_is_left_out_of_output_is_counted(sandbox: type[Sandbox], tmp_path: Path) -> None:
     with opened(ShellProvider(), sandbox, tmp_path, limits={"output": "100kB"}) as shell:
         for size in (100_000, 100_001, 140_000, 150_000, 160_000, 420_000):
@@ -129,6 +135,7 @@ def test_what_is_left_out_of_output_is_counted(sandbox: type[Sandbox], tmp_path:
             )
 
 
+@pytest.mark.wherever
 def test_the_size_of_the_terminal_can_be_set(shell: Shell) -> None:
     assert shell.run("stty size").output == "50 200\n"
     try:
@@ -153,6 +160,7 @@ def test_the_size_of_the_terminal_can_be_set(shell: Shell) -> None:
         shell.resize(200, 50)
 
 
+@pytest.mark.wherever
 def test_git_leaves_what_is_ours_alone_and_cleaning_up_does_no_harm(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
@@ -170,6 +178,7 @@ def test_git_leaves_what_is_ours_alone_and_cleaning_up_does_no_harm(
         assert b"[$X]" in shell.get(f"{shell.records}/raw.log")
 
 
+@pytest.mark.wherever
 def test_a_shell_whose_folder_was_removed_goes_on(sandbox: type[Sandbox], tmp_path: Path) -> None:
     with opened(ShellProvider(), sandbox, tmp_path) as shell:
         other = shell.another()
@@ -195,6 +204,7 @@ def test_a_shell_whose_folder_was_removed_goes_on(sandbox: type[Sandbox], tmp_pa
 FORGED = "ready.99999 ready.1 ready.x ready. exit.x exit. {0..60}.x {0..60}. $'\\377.\\377'"
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("make", ["touch", "mkdir", "mkfifo"])
 def test_files_that_programs_make_up_end_neither_the_shell_nor_its_sandbox(
     sandbox: type[Sandbox], tmp_path: Path, make: str
@@ -207,6 +217,7 @@ def test_files_that_programs_make_up_end_neither_the_shell_nor_its_sandbox(
             assert shell.run(f"echo $X; rm -rf {place}", wait=60).output == "1\n", forged
 
 
+@pytest.mark.wherever
 def test_lines_are_told_as_they_come(sandbox: type[Sandbox], tmp_path: Path) -> None:
     config = {"env": {"TOKEN": Secret("hunter-2-very", revealed=True)}}
     told: list[tuple[str, str]] = []

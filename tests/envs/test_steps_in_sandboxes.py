@@ -62,6 +62,7 @@ def run(provider: Provider[Any], resource: Any, context: Context, **given: Any) 
     return background().run(ran())
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize(
     ("provider", "code", "failing"),
     [
@@ -103,6 +104,7 @@ def test_code_gets_inputs_and_gives_a_value_and_files(
         run(provider, None, context, argv=["x"])
 
 
+@pytest.mark.wherever
 def test_a_command_gets_files_and_gives_json_and_globs(
     sandbox: type[Sandbox], tmp_path: Path, context: Context
 ) -> None:
@@ -141,6 +143,7 @@ def test_a_command_gets_files_and_gives_json_and_globs(
     assert "in put.txt" in stdin["stdout"]
 
 
+@pytest.mark.wherever
 def test_steps_in_a_shell_keep_directory_and_variables(
     sandbox: type[Sandbox], tmp_path: Path, context: Context
 ) -> None:
@@ -168,6 +171,7 @@ def test_steps_in_a_shell_keep_directory_and_variables(
     assert Path(kept["files"]["r"]["path"]).read_text() == "hi\n"
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("provider", [BashProvider(), ShellProvider()], ids=["bash", "shell"])
 def test_a_command_that_takes_longer_than_it_asked_for_is_stopped(
     sandbox: type[Sandbox], tmp_path: Path, context: Context, provider: Provider[Any]

@@ -33,6 +33,7 @@ def waiting(shell: Shell, result: ShellResult | None = None) -> str:
     return "\n".join(line.rstrip() for line in shell.screen().split("\n"))
 
 
+@pytest.mark.wherever
 def test_arrow_keys_arrive(terminal: Shell) -> None:
     read = "for i in 1 2 3 4; do read -rsn3 key; printf '%q ' \"$key\"; done"
 
@@ -42,6 +43,7 @@ def test_arrow_keys_arrive(terminal: Shell) -> None:
     assert terminal.wait(60).output == r"$'\E[A' $'\E[B' $'\E[C' $'\E[D' "
 
 
+@pytest.mark.wherever
 def test_a_pager_is_led_by_keys(terminal: Shell) -> None:
     screen = waiting(terminal, terminal.run("echo before; less numbers; echo after", wait=20))
     assert screen.startswith("1\n2\n3\n")
@@ -58,6 +60,7 @@ def test_a_pager_is_led_by_keys(terminal: Shell) -> None:
     assert (result.status, result.output) == ("done", "before\nafter\n")
 
 
+@pytest.mark.wherever
 def test_a_prompt_of_python_waits_for_keys_and_gets_no_enter(terminal: Shell) -> None:
     result = terminal.run("python3 -q", wait=20)
 
@@ -71,6 +74,7 @@ def test_a_prompt_of_python_waits_for_keys_and_gets_no_enter(terminal: Shell) ->
     assert terminal.wait(60).status == "done"
 
 
+@pytest.mark.wherever
 def test_silent_work_is_shown_as_a_tree(terminal: Shell) -> None:
     result = terminal.run("sh -c 'sleep 31; :'; python3 -c 'while True: pass'", wait=1)
 
@@ -83,6 +87,7 @@ def test_silent_work_is_shown_as_a_tree(terminal: Shell) -> None:
     terminal.wait(60)
 
 
+@pytest.mark.wherever
 def test_an_editor_writes_what_was_typed(terminal: Shell) -> None:
     waiting(terminal, terminal.run("vi -u NONE note", wait=20))
 
@@ -98,6 +103,7 @@ def test_an_editor_writes_what_was_typed(terminal: Shell) -> None:
     assert terminal.get("note") == b"first\nsecond\n"
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("broken", ["echo not today; false", "echo not today; sleep 60"])
 def test_an_activate_that_fails_in_a_later_shell_is_told_and_tried_again(
     sandbox: type[Sandbox], tmp_path: Path, broken: str
@@ -115,6 +121,7 @@ def test_an_activate_that_fails_in_a_later_shell_is_told_and_tried_again(
         assert shell.run("echo [$ACTIVE]").output == "[yes]\n"
 
 
+@pytest.mark.wherever
 def test_the_shell_of_the_user_does_not_matter(sandbox: type[Sandbox], tmp_path: Path) -> None:
     config = {"env": {"SHELL": "/usr/sbin/nologin"}}
     with opened(ShellProvider(), sandbox, tmp_path, config=config) as shell:
@@ -143,16 +150,16 @@ def before() -> int:
     return _memory("VmRSS")
 
 
-def test_a_gigabyte_of_output_costs_the_engine_nothing(
+def test_more_output_than_is_kept_costs_the_engine_nothing(
     sandbox: type[Sandbox], tmp_path: Path, before: int
 ) -> None:
     with opened(BashProvider(), sandbox, tmp_path, limits={"output": "100kB"}) as bash:
-        result = bash.run("head -c 1000000000 /dev/zero | tr '\\0' x; echo the end", timeout=60)
+        result = bash.run("head -c 300000000 /dev/zero | tr '\\0' x; echo the end", timeout=60)
 
         assert result.exit_code == 0
         assert result.stdout.startswith("xxx")
         assert result.stdout.endswith("xxxthe end\n")
-        assert f"{1_000_000_008 - 100_000} bytes left out" in result.stdout
+        assert f"{300_000_008 - 100_000} bytes left out" in result.stdout
         assert growth(before) < 64 * MIB
         assert result.stdout_file is not None
         assert on_host(bash, result.stdout_file).stat().st_size == 256 * MIB
@@ -161,7 +168,7 @@ def test_a_gigabyte_of_output_costs_the_engine_nothing(
 def test_output_without_end_ends_with_its_command(
     sandbox: type[Sandbox], tmp_path: Path, bash: Bash, before: int
 ) -> None:
-    seconds = enough(lambda: bash.run("yes | head -c 1M; yes | head -c 1M >&2"))
+    seconds = enough(lambda: bash.run("yes | head -c 1M; yes | head -c 1M >&2"), least=0.3)
     both = bash.run("yes out & yes err >&2", timeout=seconds)
     assert both.timed_out
     for text in (both.stdout, both.stderr):
@@ -169,7 +176,8 @@ def test_output_without_end_ends_with_its_command(
         assert "bytes left out" in text
 
     with opened(ShellProvider(), sandbox, tmp_path, limits={"output": "100kB"}) as shell:
-        shown = shell.run("yes", timeout=enough(lambda: shell.run("yes | head -n 100000")))
+        seconds = enough(lambda: shell.run("yes | head -n 100000"), least=0.3)
+        shown = shell.run("yes", timeout=seconds)
 
         assert shown.status == "timeout"
         assert len(shown.raw) < 101_000

@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests.forked_program import PROGRAM, Forks, run_program
+
+__all__ = ["EXAMPLES", "PROGRAM", "Shell"]
+
 EXAMPLES: Path = Path(__file__).parents[2] / "examples"
-PROGRAM = Path(sys.executable).with_name("flowengine")
+Run = Callable[[Sequence[str], Path, Mapping[str, str]], "CompletedProcess[str]"]
+"""Runs a command line in a folder, with these variables."""
 
 
 class Done(NamedTuple):
@@ -29,25 +33,17 @@ class Done(NamedTuple):
 class Shell:
     """A user in a folder: runs `flowengine` in fresh processes, one after the other."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, run: Run = run_program) -> None:
         self.folder = folder
         self.env = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+        self._run = run
 
     def __call__(
         self, *arguments: str | Path, code: int = 0, env: Mapping[str, str] | None = None
     ) -> Done:
         """Run a command, which must end with this code; nothing is on its standard input."""
-        command = [str(PROGRAM), *map(str, arguments)]
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.env | dict(env or {}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        words = [*map(str, arguments)]
+        done = self._run(words, self.folder, self.env | dict(env or {}))
         assert done.returncode == code, f"{arguments}\n{done.stdout}\n{done.stderr}"
         return Done(done.returncode, done.stdout, done.stderr)
 
@@ -59,9 +55,15 @@ class Shell:
         }
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    with Forks() as forks:
+        yield forks
+
+
 @pytest.fixture
-def flowengine(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
+def flowengine(tmp_path: Path, forks: Forks) -> Shell:
+    return Shell(tmp_path, forks.run)
 
 
 @pytest.fixture

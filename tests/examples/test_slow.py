@@ -43,7 +43,7 @@ def until_done(flowengine: Shell, count: int) -> None:
 
         def reached() -> bool:
             time.sleep(0.05)
-            if not engine.executions():
+            if not engine.executions().items:
                 return False
             steps = engine.show("slow1")["steps"]
             statuses = [step["status"] for step in steps if is_part(step["address"])]

@@ -79,7 +79,7 @@ def test_one_that_fails_ends_nothing_else(
     function: str, type: str, told: str, folder: Path
 ) -> None:
     with EnvironmentManager(folder / "store") as manager:
-        limits = {"time": 2 if function == "endless" else 60}
+        limits = {"time": 0.5 if function == "endless" else 60}
         reader = manager.ensure(spec(function, limits=limits)).resource
         for _ in range(2):
             with pytest.raises(StepError, match=told) as caught:

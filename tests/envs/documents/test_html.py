@@ -141,14 +141,16 @@ def test_a_title_and_a_declared_encoding() -> None:
     assert (document.title, document.markdown) == ("港口 规则", "船")
 
 
-def test_a_page_of_a_million_links_is_cut_in_time() -> None:
+def test_a_page_of_very_many_links_is_cut_in_time() -> None:
     """Under the limits that the kind `documents` sets; its processor time is what counts."""
-    links = "".join(f'<p><a href="/page/{number}">link {number}</a></p>' for number in range(10**6))
+    links = "".join(
+        f'<p><a href="/page/{number}">link {number}</a></p>' for number in range(250_000)
+    )
     began = time.process_time()
     document = convert(
         f"<body>{links}</body>".encode(), "a.html", limits=Limits(characters=2_000_000)
     )
 
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 5
     assert (len(document.markdown), document.truncated) == (2_000_000, True)
     assert document.markdown.startswith("[link 0](/page/0)\n\n[link 1](/page/1)")

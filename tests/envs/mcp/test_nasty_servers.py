@@ -54,7 +54,7 @@ def test_what_does_not_start_is_told_within_the_deadline_and_leaves_nothing(
     import mcp  # noqa: F401 - takes seconds on a busy machine, and is no part of the start
 
     with EnvironmentManager(
-        tmp_path / "environments", bounds=Bounds(start=8 if "in time" in told else 60)
+        tmp_path / "environments", bounds=Bounds(start=4 if "in time" in told else 60)
     ) as manager:
         begin = time.monotonic()
         spec = {"kind": "mcp", "scope": "session", "folder": str(tmp_path), "config": config}
@@ -110,12 +110,14 @@ def test_a_call_without_an_answer_is_given_up_and_the_session_goes_on(nasty: Ope
     assert session.call_tool("count", timeout=60).text == "3"
 
 
-def test_a_stopped_server_is_not_healthy(nasty: Open, manager: EnvironmentManager) -> None:
-    first = nasty()
-    for pid in processes(manager):
-        os.kill(pid, signal.SIGSTOP)
+def test_a_stopped_server_is_not_healthy(tmp_path: Path) -> None:
+    spec = {"kind": "mcp", "scope": "session", "config": {"command": NASTY}}
+    with EnvironmentManager(tmp_path / "other", bounds=Bounds(check=0.5)) as manager:
+        first = manager.ensure(spec).resource
+        for pid in processes(manager):
+            os.kill(pid, signal.SIGSTOP)
 
-    assert nasty() is not first
+        assert manager.ensure(spec).resource is not first
 
 
 # The end (E54)

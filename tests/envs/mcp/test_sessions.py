@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,19 @@ EVERYTHING = (
 )
 
 
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """A session with a server that is started once: loading its library takes a second."""
+    spec = {"kind": "mcp", "scope": "session", "config": {"command": [*SDK, "stdio"]}}
+    with EnvironmentManager(tmp_path_factory.mktemp("started") / "environments") as manager:
+        yield manager.ensure(spec).resource
+
+
 @pytest.fixture(params=["stdio", "http"])
 def session(request: pytest.FixtureRequest, opened: Open) -> Session:
     if request.param == "stdio":
-        return opened(command=[*SDK, "stdio"])
+        started: Session = request.getfixturevalue("started")
+        return started
     return opened(url=request.getfixturevalue("address"), headers={"x-tenant": "a"})
 
 

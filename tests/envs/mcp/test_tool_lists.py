@@ -101,7 +101,7 @@ def test_tools_of_several_servers_have_names_of_their_own(
 def test_if_one_of_several_does_not_start_the_others_are_ended(
     manager: EnvironmentManager, opened: Open
 ) -> None:
-    servers = {"good": {"command": SDK}, "bad": {"command": [*NASTY, "old"]}}
+    servers = {"good": {"command": NASTY}, "bad": {"command": [*NASTY, "old"]}}
 
     with pytest.raises(EnvironmentStartFailed, match="server 'bad'"):
         opened(servers=servers)
@@ -127,7 +127,7 @@ def test_one_that_does_not_start_is_told_of_while_another_still_starts(
 def test_when_one_of_several_is_gone_all_are_opened_anew(
     manager: EnvironmentManager, opened: Open
 ) -> None:
-    servers = {"good": {"command": SDK}, "mortal": {"command": NASTY}}
+    servers = {"good": {"command": NASTY}, "mortal": {"command": NASTY}}
     first = opened(servers=servers)
     with pytest.raises(Exception, match="the server is gone"):
         first.call_tool("mortal.die")
