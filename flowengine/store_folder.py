@@ -30,6 +30,10 @@ DATABASE = "flowengine.db"
 APPLICATION_ID = 0x666C6F77
 """`flow` in ASCII: distinguishes a store's database from other SQLite files."""
 
+in_use: dict[tuple[int, int], str] = {}
+"""The databases that this process has open: device and number → path. Nothing else of the process
+may open one of them, or the files beside it: closing that would end the locks of SQLite."""
+
 _ID = "id"
 STORED = (_ID, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", "artifacts")
 """What a store is read from."""

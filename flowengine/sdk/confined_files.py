@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
-from flowengine.sdk.engine_files import is_own_folder, is_own_name, is_own_path, is_store
+from flowengine.sdk.engine_files import is_in_use, is_own_folder, is_own_name, is_own_path, is_store
 from flowengine.sdk.errors import NotAFile, PathEscape, StepError, ToolError, ValidationError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -79,6 +79,9 @@ class Below:
             ToolError: There is no such file, or it is too large.
         """
         with self._walk(path) as place, _said(path):
+            info = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+            if info.st_nlink > 1 and is_in_use(info):
+                raise self._own(path)
             file = os.open(
                 place.name,
                 os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,

@@ -14,7 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from flowengine.configuration_folders import MACHINE_FOLDER, user_folder
-from flowengine.store_folder import APPLICATION_ID, DATABASE, DEFAULT, STORED, state_folder
+from flowengine.store_folder import (
+    APPLICATION_ID,
+    DATABASE,
+    DEFAULT,
+    STORED,
+    in_use,
+    state_folder,
+)
 
 _HEADER = b"SQLite format 3\0"
 _ID_AT = 68
@@ -52,12 +59,31 @@ def _is_own_entry(name: str, folder: int) -> bool:
             return is_own_folder(found)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink == 1:
             return False  # only a hard link gives a database another name
+        if is_in_use(found):
+            return True
         with open(
             name, "rb", opener=lambda path, flags: os.open(path, flags, dir_fd=folder)
         ) as file:
             return is_store(file.read(100))
     except OSError:
         return False
+
+
+def is_in_use(found: os.stat_result) -> bool:
+    """Return whether a file belongs to a database that this process has open.
+
+    It must not be opened to find out: see `flowengine.store_folder.in_use`.
+    """
+    identity = (found.st_dev, found.st_ino)
+    if identity in in_use:
+        return True
+    for path in [*in_use.values()]:
+        for ending in ("-wal", "-shm"):
+            with suppress(OSError):
+                beside = os.stat(path + ending)
+                if (beside.st_dev, beside.st_ino) == identity:
+                    return True
+    return False
 
 
 def is_own_path(path: str) -> bool:
@@ -77,6 +103,8 @@ def is_own_file(path: str) -> bool:
     if is_own_path(path) or os.path.basename(path).casefold().startswith(DATABASE):
         return True
     try:
+        if is_in_use(os.stat(path)):
+            return True
         with open(path, "rb") as file:
             return is_store(file.read(100))
     except OSError:

@@ -15,6 +15,8 @@ import pytest
 from flowengine import Engine
 from flowengine.engines.results import Result
 from flowengine.sdk import Refused
+from flowengine.sdk.confined_files import Below
+from flowengine.sdk.engine_files import own_names
 from flowengine_envs.mounts import check
 
 STORE = ".flowengine/flowengine.db"
@@ -101,6 +103,22 @@ def test_a_hard_link_is_neither_read_nor_written_through(project: Path) -> None:
     assert run("{id: a, call: std.write_file, with: {path: hard, text: x}}").status == "succeeded"
     assert is_whole()
     assert Path("hard").read_text() == "x"
+
+
+def test_looking_at_a_link_to_the_store_in_use_leaves_its_locks(project: Path) -> None:
+    """To close any descriptor of it would end all locks that this process has on it."""
+    run("{id: a, output: 1}")
+    with Engine() as engine:
+        locks = [line for line in Path("/proc/locks").read_text().splitlines() if "POSIX" in line]
+        mine = [line for line in locks if f" {os.getpid()} " in line]
+        for number, ending in enumerate(("", "-wal", "-shm")):
+            os.link(f"{STORE}{ending}", f"hard{number}")
+            with pytest.raises(Refused, match="belongs to the engine"):
+                Below(".", outside=Refused).read(f"hard{number}", 10_000_000)
+        assert own_names(".", os.listdir(".")) >= {"hard0", "hard1", "hard2", ".flowengine"}
+        locks = [line for line in Path("/proc/locks").read_text().splitlines() if "POSIX" in line]
+        assert [line for line in locks if f" {os.getpid()} " in line] == mine != []
+        assert engine.executions().items
 
 
 def test_a_store_of_any_name_and_place_is_left_alone(project: Path) -> None:

@@ -13,6 +13,8 @@ from _thread import RLock
 from collections.abc import Callable
 from typing import ClassVar
 
+from flowengine.store_folder import in_use
+
 
 class OpenFile:
     """A use of a file, which stays open until its last use is released.
@@ -37,6 +39,7 @@ class OpenFile:
                 found = os.fstat(descriptor)  # it may have been replaced in between
                 self._open.setdefault((found.st_dev, found.st_ino), [0]).append(descriptor)
             self._identity = (found.st_dev, found.st_ino)
+            in_use[self._identity] = os.path.abspath(path)
             self._entry = self._open[self._identity]
             self._entry[0] += 1
             self._is_used = True
@@ -50,6 +53,7 @@ class OpenFile:
             self._entry[0] -= 1
             if not self._entry[0]:
                 del self._open[self._identity]
+                del in_use[self._identity]
                 for descriptor in self._entry[1:]:
                     close(descriptor)
 
