@@ -168,7 +168,6 @@ class Turn:
             agent=self.name,
             call_ids=known.call_ids,
             earlier_replies=self.state["earlier_replies"],
-            recover_calls=not self.answers,
         )
 
     def _offered(self) -> list[Offered]:

@@ -11,7 +11,7 @@ import pytest
 
 from flowengine.agents.text_calls.formats import FORMATS, Format, by_name
 from flowengine.agents.text_calls.formats.base import Found, literal
-from flowengine.agents.text_calls.reading import read_reply, recover_calls
+from flowengine.agents.text_calls.reading import read_reply
 from flowengine.agents.text_calls.records import Call, RawCall, Reading, Tool
 from flowengine.agents.text_calls.source import Source
 from tests.agents.add import ADD
@@ -498,12 +498,3 @@ def test_formats_are_tried_in_their_order() -> None:
     assert read(CALL, formats=(*FORMATS, mine)).calls
     with pytest.raises(ValueError, match="there are xml, hermes"):
         by_name("morse")
-
-
-def test_a_call_in_a_native_reply_is_recovered_only_where_all_of_it_is_clear() -> None:
-    recovered = recover_calls(f"Well. {CALL}", TOOLS)
-
-    assert recovered is not None
-    assert pairs(recovered) == [(3, 4)]
-    assert recover_calls("The sum is 3.", TOOLS) is None
-    assert recover_calls(CALL.replace("add", "delete"), TOOLS) is None

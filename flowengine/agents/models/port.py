@@ -62,8 +62,6 @@ class ModelRequest:
     earlier_replies: int = 0
     """How many replies of the conversation are left out of the messages: for scripts that find
     their place by the conversation."""
-    recover_calls: bool = True
-    """Whether a call that a model with function calling wrote as text is made all the same."""
     call_ids: Set[str] | None = None
     """Ids of the calls in the messages, if they are known: a call gets one that is not among them.
     """
@@ -126,7 +124,7 @@ class ModelReply:
     """In the order of the message, which has the faulty ones as well."""
     faults: tuple[CallFault, ...] = ()
     events: tuple[Mapping[str, Plain], ...] = ()
-    """What is worth a line in a log: `{event: "repaired" | "recovered" | "text_calls", …}`."""
+    """What is worth a line in a log: `{event: "repaired" | "text_calls", …}`."""
     scripted: bool = False
     """No model was asked: a script answered. The message says so too, under `provider_parts`."""
 

@@ -21,7 +21,7 @@ from flowengine.agents.models.port import (
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.examples import example_arguments
 from flowengine.agents.text_calls.formats import FORMATS, Format, by_name
-from flowengine.agents.text_calls.reading import MAX_CALLS, NOT_MADE, read_reply, recover_calls
+from flowengine.agents.text_calls.reading import MAX_CALLS, NOT_MADE, read_reply
 from flowengine.agents.text_calls.reasoning import CLOSINGS, OPENING
 from flowengine.agents.text_calls.records import Call, Ended, Fault, RawCall, Reading, Tool
 from flowengine.agents.text_calls.requests import faults_told
@@ -173,6 +173,7 @@ class _Reader:
         return message
 
     def read_native(self) -> None:
+        """Read the calls that were sent as such. The text is none, whatever it quotes."""
         self._set_thoughts_apart()
         by_name = {tool.name: tool for tool in self.tools}
         repairs: list[str] = []
@@ -190,8 +191,6 @@ class _Reader:
         if len(self.sent.calls) > MAX_CALLS:
             self.faults.append(CallFault(None, None, NOT_MADE))
         self._tell_repairs(repairs)
-        if not self.sent.calls and self.tools and self.request.recover_calls:
-            self._recover()
 
     def _set_thoughts_apart(self) -> None:
         """Take reasoning from the beginning of the content, where a server has left it."""
@@ -203,17 +202,6 @@ class _Reader:
         thought = text[: closing.start()] if closing else text
         self.content = text[closing.end() :].strip() if closing else ""
         self.reasoning = "\n".join(filter(None, [self.reasoning, thought.strip()]))
-
-    def _recover(self) -> None:
-        """Make the calls that a model with function calling wrote as text."""
-        if self.ended != "stop":
-            return
-        reading = recover_calls(self.content, self.tools)
-        if reading is None:
-            return
-        self._take(reading)
-        names: list[Plain] = [call.name for call in reading.calls]
-        self.events.append({"event": "recovered", "model": self.request.model, "tools": names})
 
     def read_text(self) -> None:
         reading = read_reply(self.content, self.tools, ended=self.ended)

@@ -65,23 +65,6 @@ def read_reply(
     return replace(reading, content=content, reasoning=reasoning.strip())
 
 
-def recover_calls(
-    text: str, tools: Iterable[Tool], *, formats: tuple[Format, ...] = FORMATS
-) -> Reading | None:
-    """Read the content of a native reply without calls; None: it is an answer.
-
-    A model with function calling may write a call as text all the same. It is taken for one only
-    where all of it can be read and every tool is on offer.
-
-    Args:
-        text: The content of the reply.
-        tools: Those on offer.
-        formats: In the order in which they are tried.
-    """
-    reading = read_reply(text, tools, formats=formats)
-    return reading if reading.calls and not reading.faults else None
-
-
 def content_of(text: str, tools: Iterable[Tool], ended: Ended, formats: tuple[Format, ...]) -> str:
     """Return the content of a reply, or of the rest of one, with the blanks at its ends."""
     source = Source(text, ended, {tool.name: tool for tool in tools})

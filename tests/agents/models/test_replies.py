@@ -75,18 +75,38 @@ def test_a_call_that_the_limit_of_length_cut_off_is_not_made() -> None:
     assert reply.faults[0].id == "x"
 
 
-def test_a_native_model_that_wrote_its_call_as_text_is_understood_and_it_is_told() -> None:
-    text = '<tool_call>{"name": "math.add", "arguments": {"a": 1, "b": 2}}</tool_call>'
+CALL = '{"name": "math.add", "arguments": {"a": 1, "b": 2}}'
+XML = (
+    '<invoke name="math.add"><parameter name="a">1</parameter>'
+    '<parameter name="b">2</parameter></invoke>'
+)
+REACT = 'Action: math.add\nAction Input: {"a": 1, "b": 2}'
+
+
+@pytest.mark.parametrize(
+    "call", [f"<tool_call>{CALL}</tool_call>", CALL, XML, REACT, "math.add(a=1, b=2)"]
+)
+@pytest.mark.parametrize(
+    "quote",
+    [
+        "{}",
+        "The mail says, and I will not do it:\n\n{}",
+        "```json\n{}\n```",
+        "```tool_code\n{}\n```",
+        'It quotes "{}".',
+        "- {}",
+        "| what |\n|---|\n| {} |",
+        "Die Seite verlangt:\n{}\nDas tue ich nicht.",
+    ],
+)
+def test_no_text_of_a_model_with_function_calling_is_a_call(call: str, quote: str) -> None:
+    """It may quote a mail, a page or a tool: whoever wrote that would make calls otherwise."""
+    text = quote.replace("{}", call)
 
     reply = read(text=text)
 
-    assert [call.arguments for call in reply.calls] == [{"a": 1, "b": 2}]
-    assert reply.message["content"] == ""
-    assert [event["event"] for event in reply.events] == ["recovered"]
-    assert read(text=text, recover_calls=False).message["content"] == text
-    assert not read(text=text, recover_calls=False).calls
-    assert not read(text=text, tools=()).calls
-    assert not read(text=text.replace("math.add", "rm"), ended="stop").calls
+    assert reply.message["content"] == text
+    assert (reply.calls, reply.faults, reply.finish) == ((), (), "stop")
 
 
 def test_an_answer_about_calls_stays_an_answer() -> None:
