@@ -132,14 +132,16 @@ def test_a_store_error_at_any_write_leaves_nothing_of_it() -> None:
         assert len(store.events("e1")) == 5
 
 
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(5))
 @pytest.mark.parametrize("level", ["power", "process"])
 def test_killed_processes_lose_nothing_that_was_committed(
-    level: Durability, tmp_path: Path, start: Start
+    level: Durability, block: int, tmp_path: Path, start: Start
 ) -> None:
     """kill -9 at random moments: every commit that returned is there, whole, with all its parts."""
-    dice = random.Random(level)
+    dice = random.Random(f"{level} {block}")
     path = tmp_path / "s.db"
-    for _ in range(12):
+    for _ in range(4):
         child = start("write", path, level)
         assert child.stdout is not None
         for _ in range(dice.randrange(1, 60)):

@@ -38,7 +38,7 @@ PAGES: dict[str, Page] = {
     "/broken": (200, JSON, b"{"),
     "/empty": (204, {}, b""),
     "/zip": (200, ZIPPED, gzip.compress(b'{"big": 1}')),
-    "/bomb": (200, ZIPPED, gzip.compress(b'"' + b"x" * (20 * 1024 * 1024) + b'"')),
+    "/bomb": (200, ZIPPED, gzip.compress(b'"' + b"x" * (20 * 1024 * 1024) + b'"', 1)),
     "/files/report.pdf": (200, {"Content-Type": "application/pdf"}, b"%PDF \x00\xff"),
     "/to/echo": (302, {"Location": "/echo"}, b""),
     "/rot": (200, {"Content-Type": "text/plain; charset=rot13"}, b"uryyb"),

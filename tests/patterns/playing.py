@@ -32,7 +32,7 @@ OVER = ("succeeded", "skipped", "failed", "cancelled")
 LIMIT = 2000
 """Schedules of one flow that are played at most."""
 
-FEW = 60
+FEW = 20
 """Schedules of a flow that was changed so that its property should fail."""
 
 Change = tuple[str, str]

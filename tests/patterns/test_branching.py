@@ -149,8 +149,8 @@ def test_31_blocking_partial_join() -> None:
         assert first.begun == wave[0][1]
         assert second.begun == max(wave[0][2], wave[1][1])
 
-    play(31, limit=600).always(holds, drawn=True)
-    play(31, ("need: 2, late: queue", "need: all"), limit=60).refute(holds)
+    play(31, limit=150).always(holds, drawn=True)
+    play(31, ("need: 2, late: queue", "need: all")).refute(holds)
     assert refused(31, ("late: queue", "late: ignore")) == ["E212"]
 
 
@@ -273,7 +273,7 @@ def test_41_thread_merge() -> None:
     play(41).always(holds)
     play(41, ("need: 4", "need: 2")).refute(holds)
     play(41, ("join.all.map(a, a.output)", "values(join.outputs)")).refute(holds)
-    play(41, ("over: 4", "over: 8"), limit=20).refute(holds)
+    play(41, ("over: 4", "over: 8")).refute(holds)
 
 
 def test_42_thread_split() -> None:

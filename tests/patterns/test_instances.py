@@ -54,7 +54,7 @@ def test_13_known_at_design_time_and_14_known_at_run_time(
 
         play(number, inputs=inputs).always(holds)
     lowered = ("as: seat", "as: seat, join: {need: 3}"), ("as: line", "as: line, join: {need: 3}")
-    play(number, lowered[number - 13], limit=60).refute(holds)
+    play(number, lowered[number - 13]).refute(holds)
 
 
 def test_15_not_known_at_run_time() -> None:
@@ -106,7 +106,7 @@ def test_26_cancel_instances() -> None:
     begun = plays.seen(lambda story: len(story.runs("write")))
     assert begun == {2, 3}, "some never begin"
     assert plays.seen(lambda story: bool(story.runs("lay_tables"))) == {True, False}
-    play(26, ("cancel: [invite]", "output: 1"), outside=GUESTS, limit=60).refute(holds)
+    play(26, ("cancel: [invite]", "output: 1"), outside=GUESTS).refute(holds)
 
 
 def test_27_complete_instances() -> None:
@@ -145,8 +145,8 @@ def test_34_static_partial_join_for_instances() -> None:
         assert len([v for v in vote.output if v is not None]) == 3
 
     play(34).always(holds)
-    play(34, ("need: 3", "need: 2"), limit=60).refute(holds)
-    play(34, ("need: 3", "need: 3, late: cancel"), limit=60).refute(holds)
+    play(34, ("need: 3", "need: 2")).refute(holds)
+    play(34, ("need: 3", "need: 3, late: cancel")).refute(holds)
 
 
 def test_35_cancelling_partial_join_for_instances() -> None:

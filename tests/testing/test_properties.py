@@ -131,9 +131,11 @@ def test_flows_that_once_failed_keep_all_properties(path: Path) -> None:
         check(flow, random.Random(seed))
 
 
-def test_failing_flows_shrink_to_small_ones() -> None:
+@pytest.mark.endurance
+@pytest.mark.parametrize("wild", [False, True])
+def test_failing_flows_shrink_to_small_ones(wild: bool) -> None:
     found = find(
-        flows(wild=True),
+        flows(wild=wild),
         lambda flow: any("group" in step for step in flow["steps"]),
         settings=settings(max_examples=150, derandomize=True),
     )

@@ -40,15 +40,19 @@ def same(engine: Engine, execution: str) -> Recorded:
     return recorded
 
 
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(5))
 @pytest.mark.parametrize("name", flows.ALL)
-def test_flows_that_were_killed_at_any_write_become_cases(name: str, tmp_path: Path) -> None:
+def test_flows_that_were_killed_at_any_write_become_cases(
+    name: str, block: int, tmp_path: Path
+) -> None:
     calm = FaultyStore()
     file = world.make(tmp_path / "calm", flows.ALL[name])
     with Engine(calm) as engine:
         world.finish(engine, file, "it", flow=load(file))
         same(engine, "it")
         writes = calm.writes
-    for write in range(0, writes, max(1, writes // 8)):
+    for write in range(block, writes, 5):
         file = world.make(tmp_path / f"at{write}", flows.ALL[name])
         store, flow = FaultyStore(faults={write: "die after"}), load(file)
         with pytest.raises(ProcessDied), Engine(store) as engine:

@@ -9,6 +9,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -57,6 +58,19 @@ def _page(kind: str | None, body: bytes, *more: str, told: str = "", **options: 
     return Case(answer, told)
 
 
+@cache
+def _bomb() -> bytes:
+    return gzip.compress(GOOD[:-1] + b" " * 50_000_000 + b"}", 1)
+
+
+def _packed(kind: str) -> Case:
+    def answer(id: str, url: str) -> Iterator[bytes]:
+        yield _head(kind, "content-encoding: gzip")
+        yield _bomb()
+
+    return Case(answer, "gzip")
+
+
 def _raw(*pieces: bytes) -> Case:
     return Case(lambda id, url: iter(pieces), "may or may not have acted")
 
@@ -78,7 +92,6 @@ def _endless(
 
 
 GOOD = b'{"jsonrpc": "2.0", "id": ID, "result": {"content": []}}'
-BOMB = gzip.compress(GOOD[:-1] + b" " * 50_000_000 + b"}", 1)
 JSON = "application/json"
 EVENTS = "text/event-stream"
 
@@ -90,8 +103,8 @@ CASES: dict[str, Case] = {
     "type-charset": _page("application/json; charset=utf-7", b"+AHs-"),
     "type-of-the-other": _page(EVENTS, GOOD),
     "type-of-the-other-2": _page(JSON, b"data: " + GOOD + b"\n\n"),
-    "encoding-bomb": _page(JSON, BOMB, "content-encoding: gzip", told="gzip"),
-    "encoding-bomb-events": _page(EVENTS, BOMB, "content-encoding: gzip", told="gzip"),
+    "encoding-bomb": _packed(JSON),
+    "encoding-bomb-events": _packed(EVENTS),
     "encoding-unknown": _page(JSON, GOOD, "content-encoding: rot13", told="rot13"),
     "body-empty": _page(JSON, b""),
     "body-empty-events": _page(EVENTS, b""),
