@@ -10,6 +10,7 @@ import asyncio
 import gc
 import io
 import json
+import linecache
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -68,7 +70,7 @@ def flowengine(
 def python(*words: str | Path, env: Mapping[str, str] | None = None) -> Done:
     """Run a Python program in this process: a file, or `-c` and its text.
 
-    One that ends without cleaning up needs a process.
+    One that ends without cleaning up needs a process. What it raises is reported as by Python.
 
     Args:
         words: The words after `python`.
@@ -117,6 +119,11 @@ def _run_program(words: list[str]) -> int:
             exec(compile(text, name, "exec"), program.__dict__)
         except SystemExit as error:
             return error.code if isinstance(error.code, int) else int(error.code is not None)
+        except Exception:
+            traceback.print_exc()
+            return 1
+        finally:
+            linecache.clearcache()  # other programs have the same name
     return 0
 
 
