@@ -33,8 +33,8 @@ from flowengine.sdk.background import background
 PROGRAM = str(Path(sys.executable).with_name("flowengine"))
 """The installed program, where a process of its own is the point."""
 
-MARK = "FLOWENGINE_PROCESS"
-"""By which an engine's process knows what it has started. It gets it once."""
+ONCE = ("FLOWENGINE_PROCESS", "TIKTOKEN_CACHE_DIR")
+"""Variables that an engine, and the library of models, set once in a process."""
 
 
 class Done(NamedTuple):
@@ -210,8 +210,7 @@ def _of_call(thread: threading.Thread) -> bool:
 
 def _settings() -> dict[str, Any]:
     """Return what a command could change of this process."""
-    variables = {f"variable {name}": value for name, value in os.environ.items()}
-    variables.pop(f"variable {MARK}", None)
+    variables = {f"variable {name}": one for name, one in os.environ.items() if name not in ONCE}
     handlers = {f"handler of {one}": signal.getsignal(one) for one in signal.valid_signals()}
     return {
         **variables,
