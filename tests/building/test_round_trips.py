@@ -67,6 +67,7 @@ def check(text: str, folder: Path, wanted: str) -> None:
     assert built.to_python() == program
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.stem))
 def test_examples(path: Path) -> None:
     assert compile_file(path).hash == Flow.from_yaml(path).compile().hash
