@@ -10,6 +10,7 @@ import asyncio
 import gc
 import io
 import json
+import linecache
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -31,8 +33,8 @@ from flowengine.sdk.background import background
 PROGRAM = str(Path(sys.executable).with_name("flowengine"))
 """The installed program, where a process of its own is the point."""
 
-MARK = "FLOWENGINE_PROCESS"
-"""By which an engine's process knows what it has started. It gets it once."""
+ONCE = ("FLOWENGINE_PROCESS", "TIKTOKEN_CACHE_DIR")
+"""Variables that an engine, and the library of models, set once in a process."""
 
 
 class Done(NamedTuple):
@@ -68,7 +70,7 @@ def flowengine(
 def python(*words: str | Path, env: Mapping[str, str] | None = None) -> Done:
     """Run a Python program in this process: a file, or `-c` and its text.
 
-    One that ends without cleaning up needs a process.
+    One that ends without cleaning up needs a process. What it raises is reported as by Python.
 
     Args:
         words: The words after `python`.
@@ -117,6 +119,11 @@ def _run_program(words: list[str]) -> int:
             exec(compile(text, name, "exec"), program.__dict__)
         except SystemExit as error:
             return error.code if isinstance(error.code, int) else int(error.code is not None)
+        except Exception:
+            traceback.print_exc()
+            return 1
+        finally:
+            linecache.clearcache()  # other programs have the same name
     return 0
 
 
@@ -203,8 +210,7 @@ def _of_call(thread: threading.Thread) -> bool:
 
 def _settings() -> dict[str, Any]:
     """Return what a command could change of this process."""
-    variables = {f"variable {name}": value for name, value in os.environ.items()}
-    variables.pop(f"variable {MARK}", None)
+    variables = {f"variable {name}": one for name, one in os.environ.items() if name not in ONCE}
     handlers = {f"handler of {one}": signal.getsignal(one) for one in signal.valid_signals()}
     return {
         **variables,

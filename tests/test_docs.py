@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from flowengine.flow.compile import compile_text
 from flowengine.flow.models.not_yet import NOT_YET
 from scripts import states
+from tests.command_line import python
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -122,14 +124,9 @@ def test_the_programs_of_the_python_page_print_what_it_says(tmp_path: Path) -> N
     programs = told.findall(page)
 
     for program, expected in programs:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.stdout, done.stderr) == (expected, ""), program
+        with chdir(tmp_path):
+            done = python("-c", program)
+        assert (done.out, done.err) == (expected, ""), program
 
     assert len(programs) == page.count("```python")
 

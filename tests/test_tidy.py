@@ -23,6 +23,7 @@ HOSTS = re.compile(
 MARKERS = re.compile(
     r"\b(TO" + "DO|FIX" + "ME|XX" + "X|HA" + r"CK)\b|break" + r"point\(\)|pdb\.set" + "_trace"
 )
+BLANKS = re.compile(r"[^\S\n](?=\n|\Z)")
 
 
 def files() -> list[Path]:
@@ -41,12 +42,12 @@ FILES = [path for path in files() if path.is_file() or path.is_symlink()]
 TEXTS = [path for path in FILES if path.suffix not in BINARY and not path.is_symlink()]
 
 
-def lines() -> Iterator[tuple[Path, int, str]]:
-    """Yield every line of every text file, with its number."""
+def found(pattern: re.Pattern[str]) -> Iterator[str]:
+    """Yield the place of every line of a text file in which there is a pattern."""
     for path in TEXTS:
         text = path.read_text(encoding="utf-8")
-        for number, line in enumerate(text.splitlines(), start=1):
-            yield path, number, line
+        for number in sorted({text.count("\n", 0, m.start()) + 1 for m in pattern.finditer(text)}):
+            yield place(path, number)
 
 
 def place(path: Path, number: int) -> str:
@@ -64,54 +65,54 @@ def place(path: Path, number: int) -> str:
 def test_no_line_says_what_belongs_elsewhere(
     what: str, pattern: re.Pattern[str], instead: str
 ) -> None:
-    found = [
-        f"{place(path, number)}: {what}: {instead}"
-        for path, number, line in lines()
-        if pattern.search(line)
-    ]
-
-    assert found == []
+    assert [f"{one}: {what}: {instead}" for one in found(pattern)] == []
 
 
 def test_text_files_end_with_one_newline_and_no_line_ends_with_blanks() -> None:
-    found = [
-        f"{place(path, number)}: blanks at the end: remove them"
-        for path, number, line in lines()
-        if line != line.rstrip()
-    ]
+    wrong = [f"{one}: blanks at the end: remove them" for one in found(BLANKS)]
     for path in TEXTS:
         text = path.read_text(encoding="utf-8")
         if text and (not text.endswith("\n") or text.endswith("\n\n")):
-            found.append(f"{path.relative_to(ROOT)}: end it with one newline")
+            wrong.append(f"{path.relative_to(ROOT)}: end it with one newline")
 
-    assert found == []
+    assert wrong == []
+
+
+def functions(text: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the functions of a module. No expression is searched: that takes most of the time."""
+    if text.count("\n") <= LONGEST_FUNCTION:
+        return
+    blocks: list[ast.AST] = [ast.parse(text)]
+    for block in blocks:
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            blocks += getattr(block, part, ())
+        if isinstance(block, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield block
 
 
 def test_functions_fit_a_screen() -> None:
-    found = []
+    wrong = []
     for path in TEXTS:
         if path.suffix != ".py":
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
+        for node in functions(path.read_text(encoding="utf-8")):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > LONGEST_FUNCTION:
                 at = place(path, node.lineno)
-                found.append(f"{at}: {node.name} has {length} lines: split it")
+                wrong.append(f"{at}: {node.name} has {length} lines: split it")
 
-    assert found == []
+    assert wrong == []
 
 
 def test_no_file_is_empty_large_or_a_link() -> None:
-    found = []
+    wrong = []
     for path in FILES:
         name = path.relative_to(ROOT)
         if path.is_symlink():
-            found.append(f"{name}: a link: not every system unpacks it")
+            wrong.append(f"{name}: a link: not every system unpacks it")
         elif path.stat().st_size == 0 and path.name != "py.typed":
-            found.append(f"{name}: empty: remove it, or say in a docstring what it is for")
+            wrong.append(f"{name}: empty: remove it, or say in a docstring what it is for")
         elif path.stat().st_size > LARGEST_FILE:
-            found.append(f"{name}: {path.stat().st_size} bytes: make it smaller")
+            wrong.append(f"{name}: {path.stat().st_size} bytes: make it smaller")
 
-    assert found == []
+    assert wrong == []

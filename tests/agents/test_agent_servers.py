@@ -470,8 +470,12 @@ def test_rules_of_the_host_see_the_tool_that_is_called(
     assert called(tmp_path) == ['get_issue {"n": 1}', 'get_user {"n": 1}']
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("fault", ["die before", "die after"])
-def test_a_crash_at_every_write_offers_and_calls_the_same(tmp_path: Path, fault: Fault) -> None:
+@pytest.mark.parametrize("part", range(5))
+def test_a_crash_at_every_write_offers_and_calls_the_same(
+    tmp_path: Path, part: int, fault: Fault
+) -> None:
     """What was offered before the crash is offered after it; what had ended is not called again."""
     script = [
         {"calls": [call("github.get_user", "c1", n=1)]},
@@ -479,7 +483,7 @@ def test_a_crash_at_every_write_offers_and_calls_the_same(tmp_path: Path, fault:
         {"text": "so"},
     ]
     more = ", effect: idempotent"
-    for write in range(20):
+    for write in range(part, 20, 5):
         folder = tmp_path / f"at{write}"
         folder.mkdir()
         case = served(folder, "['github.get_*']", script, more=more, by_turn=True)
@@ -498,4 +502,4 @@ def test_a_crash_at_every_write_offers_and_calls_the_same(tmp_path: Path, fault:
         assert {tuple(case.offered(at)) for at in range(len(case.model.requests))} == {
             ("github.get_issue", "github.get_user")
         }
-    assert write > 3
+    assert write > part

@@ -104,12 +104,14 @@ def provider() -> Iterator[Provider]:
     unregister(NAME)
 
 
+@pytest.mark.endurance
+@pytest.mark.parametrize("part", range(10))
 def test_the_total_is_never_below_the_bill(
-    compiled: flowengine.LoadedFlow, provider: Provider
+    compiled: flowengine.LoadedFlow, provider: Provider, part: int
 ) -> None:
     """1,000 schedules with crashes, refusals, and replies that break off."""
     ends = dict.fromkeys(("budget", "other"), 0)
-    for seed in range(1000):
+    for seed in range(part, 1000, 10):
         schedule = Schedule(compiled, provider, seed)
         schedule.play()
         budget = schedule.played.state["budget"]
@@ -120,7 +122,7 @@ def test_the_total_is_never_below_the_bill(
             assert total <= bill + schedule.unheard[meter] + 50, seed
             assert total <= budget["limits"][meter] + schedule.most[meter], seed
         ends["budget" if "BudgetExceeded" in str(schedule.played.error) else "other"] += 1
-    assert min(ends.values()) > 50, ends
+    assert min(ends.values()) > 5, ends
 
 
 class Schedule:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from base64 import b64encode
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from flowengine.agents.models.conversations import answers_first
 from flowengine.errors import InputError
 from tests.agents.flows import HEAD, Case, call, flow
+from tests.command_line import flowengine
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"1" * 20
 GIF = b"GIF89a" + b"2" * 20
@@ -77,11 +77,9 @@ def test_they_are_given_on_the_command_line(tmp_path: Path) -> None:
         waits = engine.run(one.path).waits
     for verb, wait in zip(("approve", "reject"), waits, strict=True):
         words = [verb, wait["id"], "--image", "one.png", "--no-resume"]
-        command = [sys.executable, "-m", "flowengine", "--store", "store.db", *words]
-        done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert done.returncode == 0, done.stderr
+        with chdir(tmp_path):
+            done = flowengine("--store", "store.db", *words)
+        assert done.code == 0, done.err
     with one.engine_open() as engine:
         engine.resume(waits[0]["execution"])
     assert [shown for _, shown in images(one.sent(1))] == [[url("png", PNG)]] * 2

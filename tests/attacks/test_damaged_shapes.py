@@ -37,7 +37,7 @@ outputs: {seen: "${{ state.seen }}"}
 SMALL = "flowengine: 1\nid: {0}\nsteps:\n  - {{id: a, {1}}}\noutputs: {{x: 1}}\n"
 WRONG: tuple[Any, ...] = (None, True, -1, 2**63, 1.5, "x", b"x", [], [[]], {}, {"x": {}}, {1: 2})
 GONE = object()
-TRIES = 10
+TRIES = 5
 """How many changes are tried in each table."""
 ANSWERED = {0, 1, 3, 4, 5, 6, 7, 8, 9}
 """Exit codes of commands that found an answer; 10 is that of a damaged store."""
@@ -187,11 +187,14 @@ def tried(capture: pytest.CaptureFixture[str]) -> Iterator[str]:
             yield f"{words}: ended with {code}: {told}"
 
 
+@pytest.mark.endurance
+@pytest.mark.parametrize("part", range(10))
 @pytest.mark.parametrize("table", TABLES)
 def test_records_of_the_wrong_shape_are_damage(
     made: Path,
     tmp_path: Path,
     table: str,
+    part: int,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -204,7 +207,8 @@ def test_records_of_the_wrong_shape_are_damage(
         for other in (*WRONG, GONE)
     ]
     wrong = []
-    for kept, place, other in random.Random(table).sample(changes, min(len(changes), TRIES)):
+    tries = random.Random(table).sample(changes, min(len(changes), 10 * TRIES))
+    for kept, place, other in tries[part::10]:
         folder = copied(made, tmp_path / "changed")
         monkeypatch.chdir(folder)
         write(store, kept, changed(kept.value, place, other))

@@ -20,6 +20,7 @@ from flowengine.execution_environment.registry.signatures import is_signed
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.process_identity import this_process
 from flowengine.store_folder import claim, environments_of, find_store, known
+from tests.command_line import PROGRAM, flowengine
 
 FLOW = """\
 flowengine: 1
@@ -50,11 +51,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     sys.modules.pop("steps", None)
     return folder
-
-
-def flowengine(*words: str) -> subprocess.CompletedProcess[str]:
-    program = Path(sys.executable).with_name("flowengine")
-    return subprocess.run([program, *words], capture_output=True, text=True, check=False)
 
 
 def plant(environments: Path, precious: Path, spec: str, owner_id: str) -> None:
@@ -162,13 +158,13 @@ def test_an_entry_holds_under_its_own_name_only(project: Path) -> None:
 def as_made(project: Path) -> None:
     """A store that somebody else has made."""
     store = project / ".flowengine"
-    assert flowengine("run", "flow.yaml").returncode == 0
+    assert flowengine("run", "flow.yaml").code == 0
     stolen = (store / "id").read_text().strip()
     (store / "id").write_text(stolen[::-1])
 
 
 def without_id(project: Path) -> None:
-    assert flowengine("run", "flow.yaml").returncode == 0
+    assert flowengine("run", "flow.yaml").code == 0
     (project / ".flowengine" / "id").unlink()
 
 
@@ -177,12 +173,12 @@ def as_link(project: Path) -> None:
 
 
 def with_link(project: Path) -> None:
-    assert flowengine("run", "flow.yaml").returncode == 0
+    assert flowengine("run", "flow.yaml").code == 0
     (project / ".flowengine" / "artifacts").symlink_to(project.parent / "precious")
 
 
 def open_to_all(project: Path) -> None:
-    assert flowengine("run", "flow.yaml").returncode == 0
+    assert flowengine("run", "flow.yaml").code == 0
     (project / ".flowengine").chmod(0o777)
 
 
@@ -205,10 +201,10 @@ def test_a_store_that_is_not_ours_is_refused(
 
     done = flowengine("run", "flow.yaml")
 
-    assert done.returncode == 10, done.stderr
-    assert f"{project}/.flowengine was not used: " in done.stderr
-    assert "--store" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.code == 10, done.err
+    assert f"{project}/.flowengine was not used: " in done.err
+    assert "--store" in done.err
+    assert "Traceback" not in done.err
     with pytest.raises(StoreError):
         Engine()
     with pytest.raises(StoreError):
@@ -217,38 +213,37 @@ def test_a_store_that_is_not_ours_is_refused(
 
 
 def test_naming_a_store_once_makes_it_ours(project: Path) -> None:
-    assert flowengine("run", "flow.yaml").returncode == 0
+    assert flowengine("run", "flow.yaml").code == 0
     moved = project.rename(project.parent / "moved")
     os.chdir(moved)
-    assert flowengine("list").returncode == 10
+    assert flowengine("list").code == 10
 
-    assert flowengine("--store", ".flowengine", "list").returncode == 0
+    assert flowengine("--store", ".flowengine", "list").code == 0
 
-    assert len(flowengine("list").stdout.splitlines()) == 2
+    assert len(flowengine("list").out.splitlines()) == 2
 
 
 def test_a_folder_without_a_store_is_taken(project: Path) -> None:
-    assert flowengine("init").returncode == 0
+    assert flowengine("init").code == 0
     (project / ".flowengine").chmod(0o775)  # as some systems make folders
 
-    assert flowengine("run", "flow.yaml").returncode == 0
+    assert flowengine("run", "flow.yaml").code == 0
 
     assert (project / ".flowengine").stat().st_mode & 0o777 == 0o700
     assert known(str(project / ".flowengine")) is not None
 
 
 def test_stores_that_are_made_at_once_are_one(project: Path) -> None:
-    program = Path(sys.executable).with_name("flowengine")
     runs = [
         subprocess.Popen(
-            [program, "run", "flow.yaml"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            [PROGRAM, "run", "flow.yaml"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        for _ in range(6)
+        for _ in range(4)
     ]
     said = [run.communicate()[0].decode() for run in runs]
 
-    assert [run.returncode for run in runs] == [0] * 6, said
-    assert len(flowengine("list").stdout.splitlines()) == 7
+    assert [run.returncode for run in runs] == [0] * 4, said
+    assert len(flowengine("list").out.splitlines()) == 5
 
 
 def test_where_nothing_can_be_kept_only_a_named_store_is_used(
@@ -260,13 +255,13 @@ def test_where_nothing_can_be_kept_only_a_named_store_is_used(
 
     refused = flowengine("run", "flow.yaml")
 
-    assert refused.returncode == 10
-    assert "XDG_STATE_HOME" in refused.stderr
-    assert flowengine("check", "flow.yaml").returncode == 0
+    assert refused.code == 10
+    assert "XDG_STATE_HOME" in refused.err
+    assert flowengine("check", "flow.yaml").code == 0
     (project / "plain.yaml").write_text(
         "flowengine: 1\nid: plain\nsteps: [{id: a, output: 1}]\noutputs: {a: 1}\n"
     )
-    assert flowengine("--store", "here", "run", "plain.yaml").returncode == 0
+    assert flowengine("--store", "here", "run", "plain.yaml").code == 0
     assert find_store() == (str(project / ".flowengine"), False)
 
 

@@ -5,25 +5,24 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-import subprocess
-import sys
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowengine import Flow, FlowFileError, cel
+from tests import command_line
 from tests.building import work
 
 
 def told(program: str, folder: Path) -> str:
     """Run a program that compiles a flow, and return the report."""
     (folder / "app.py").write_text(f"from flowengine import *\n{program}\nflow.compile()\n")
-    done = subprocess.run(
-        [sys.executable, "app.py"], cwd=folder, capture_output=True, text=True, check=False
-    )
-    report = done.stderr.split("FlowFileError: ")
-    assert len(report) == 2, done.stderr
+    with chdir(folder):
+        done = command_line.python("app.py")
+    report = done.err.split("FlowFileError: ")
+    assert len(report) == 2, done.err
     return report[1]
 
 

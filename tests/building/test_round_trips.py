@@ -67,6 +67,7 @@ def check(text: str, folder: Path, wanted: str) -> None:
     assert built.to_python() == program
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.stem))
 def test_examples(path: Path) -> None:
     assert compile_file(path).hash == Flow.from_yaml(path).compile().hash
@@ -96,10 +97,12 @@ def flows_in_the_tests() -> list[str]:
     return texts
 
 
-def test_flows_of_the_docs_and_of_the_tests(tmp_path: Path) -> None:
+@pytest.mark.endurance
+@pytest.mark.parametrize("part", range(10))
+def test_flows_of_the_docs_and_of_the_tests(part: int, tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(TOOLS)
     checked = 0
-    for text in [*flows_in_the_docs(), *flows_in_the_tests()]:
+    for text in [*flows_in_the_docs(), *flows_in_the_tests()][part::10]:
         try:
             wanted = compile_text(text, folder=tmp_path).hash
         except FlowFileError:
@@ -107,7 +110,7 @@ def test_flows_of_the_docs_and_of_the_tests(tmp_path: Path) -> None:
         check(text, tmp_path, wanted)
         checked += 1
 
-    assert checked > 150
+    assert checked > 15
 
 
 @pytest.fixture(scope="module")
@@ -118,12 +121,13 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@settings(max_examples=60)
+@pytest.mark.endurance
+@pytest.mark.parametrize("part", range(10))
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), wild=st.booleans())
-def test_random_flows(tools: Path, seed: int, wild: bool) -> None:
-    text = to_yaml(
-        {"flowengine": 1, "id": "flow", **Author(seed, wild=wild, library="lib.yaml").flow()}
-    )
+def test_random_flows(tools: Path, part: int, seed: int, wild: bool) -> None:
+    author = Author(10 * seed + part, wild=wild, library="lib.yaml")
+    text = to_yaml({"flowengine": 1, "id": "flow", **author.flow()})
     try:
         wanted = compile_text(text, folder=tools).hash
     except FlowFileError:

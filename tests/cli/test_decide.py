@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import CommandLine, Done, steady
+from tests.cli.conftest import CommandLine, steady
+from tests.command_line import Done
 
 APPROVE = ["--form", "cost_center=4711"]
 

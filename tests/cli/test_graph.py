@@ -232,6 +232,7 @@ def test_dot_has_the_same_boxes_and_arrows(flowengine: CommandLine, every: Path)
     assert text.count("{") == text.count("}")
 
 
+@pytest.mark.endurance
 @pytest.mark.parametrize("flow", FLOWS, ids=[path.stem for path in FLOWS])
 def test_svg_holds_every_step_of_the_examples(flowengine: CommandLine, flow: Path) -> None:
     text = flowengine("graph", flow, "--format", "svg").out

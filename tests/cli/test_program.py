@@ -16,7 +16,8 @@ from flowengine.cli.parsing.command_table import COMMANDS, load
 from flowengine.cli.parsing.parser import add_common, parser_of
 from flowengine.cli.reference import MARK, reference
 from flowengine.cli.tab_completion import whole_parser
-from tests.cli.conftest import PROGRAM, CommandLine
+from tests.cli.conftest import CommandLine
+from tests.command_line import PROGRAM
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from flowengine.settings import current_user
-from tests.cli.conftest import PROGRAM, CommandLine, steady
+from tests.cli.conftest import CommandLine, steady
+from tests.command_line import PROGRAM
 from tests.engines.world import until
 
 TAKE = (

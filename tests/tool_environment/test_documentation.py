@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
+
+from tests import command_line
 
 PAGE = Path(__file__).parents[2] / "docs" / "tool-environment.md"
 
@@ -18,15 +21,9 @@ def test_the_programs_of_the_page_run_and_print_what_it_says(tmp_path: Path) -> 
 
     assert len(programs) == 4
     for program, expected in programs:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert (done.stdout, done.stderr) == (expected, "")
+        with chdir(tmp_path):
+            done = command_line.python("-c", program)
+        assert (done.out, done.err) == (expected, "")
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

@@ -72,8 +72,7 @@ def run(arguments: Namespace) -> int:
         raise UsageError(f"'{name}' takes no argument '{unknown}'", hint=f"arguments: {known}")
     inputs = read.inputs(declared.inputs, arguments.input)
     owner = f"shell-{os.urandom(4).hex()}"
-    _end_in_order()
-    with Session(arguments, make=arguments.file) as session:
+    with _ended_in_order(), Session(arguments, make=arguments.file) as session:
         manager = session.engine.environments
         spec = declared.spec(name, args, inputs, owner, manager)
         if "approval" in spec:  # asked here and now: there is no execution that could be resumed
@@ -119,9 +118,17 @@ def _check_terminal(name: str) -> None:
         )
 
 
-def _end_in_order() -> None:
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
     """Close what is open when a signal ends this process or its terminal is closed."""
     import signal
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    before = {
+        number: signal.signal(number, lambda number, _: sys.exit(128 + number))
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

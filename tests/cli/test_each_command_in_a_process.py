@@ -1,0 +1,87 @@
+"""Each command once in a process of its own; most other tests call them in theirs."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowengine.cli.parsing.command_table import COMMANDS
+from tests.cli.conftest import HELLO, REFUND
+from tests.command_line import PROGRAM, flowengine
+
+ENDS = {
+    "run": ("hello.yaml", 0),
+    "chat": ("hello.yaml", 3),
+    "resume": ("EXECUTION", 4),
+    "signal": ("EXECUTION paid", 3),
+    "cancel": ("EXECUTION", 0),
+    "retry": ("done", 7),
+    "fork": ("done --at greet", 0),
+    "upgrade": ("hello.yaml", 0),
+    "approvals list": ("", 0),
+    "approvals show": ("WAIT", 0),
+    "approvals approve": ("WAIT --form cost_center=4711", 0),
+    "approvals reject": ("WAIT --comment no", 0),
+    "approvals decide": ("WAIT --choice later", 0),
+    "approvals claim": ("WAIT", 7),
+    "approvals release": ("WAIT", 7),
+    "approvals delegate": ("WAIT --to user:ben", 0),
+    "grants list": ("", 0),
+    "grants revoke": ("none", 9),
+    "approve": ("WAIT --form cost_center=4711", 0),
+    "reject": ("WAIT --comment no", 0),
+    "list": ("", 0),
+    "show": ("done", 0),
+    "why": ("done", 0),
+    "events": ("done", 0),
+    "diff": ("done done", 0),
+    "graph": ("hello.yaml", 0),
+    "envs list": ("", 0),
+    "envs show": ("none", 9),
+    "envs shell": ("hello.yaml", 2),
+    "envs release": ("none", 9),
+    "envs reap": ("", 0),
+    "envs doctor": ("", 0),
+    "init": ("", 0),
+    "check": ("hello.yaml", 0),
+    "test": ("hello.yaml", 9),
+    "schema": ("", 0),
+    "prune": ("--older 1d", 0),
+    "completion": ("bash", 0),
+}
+"""How each is called here, and the exit code."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a store in which something has ended."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "hello.yaml").write_text(HELLO)
+    (folder / "refund.yaml").write_text(REFUND)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert flowengine("run", "hello.yaml", "--id", "done").code == 0
+        yield folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_it_runs(command: str, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(made)
+    more, code = ENDS[command]
+    if "EXECUTION" in more or "WAIT" in more:
+        run = flowengine("--json", "run", "refund.yaml", "-i", "amount=1").json()
+        more = more.replace("EXECUTION", run["execution"]).replace("WAIT", run["waits"][0]["id"])
+
+    done = subprocess.run(
+        [PROGRAM, *command.split(), *more.split()],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
