@@ -198,6 +198,7 @@ def test_nothing_else_is_reached(box: Any, outside: Outside) -> None:
     assert "reached" not in said
 
 
+@pytest.mark.wherever("case")
 def test_bytes_arrive_as_they_are_and_each_side_ends_its_own(box: Any) -> None:
     """The answer comes after the end of what was asked, and all of it is there."""
     code = (
@@ -209,6 +210,7 @@ def test_bytes_arrive_as_they_are_and_each_side_ends_its_own(box: Any) -> None:
     assert python(box, code).split() == ["True", str(320 * len(BLOCK))]
 
 
+@pytest.mark.wherever("case")
 def test_more_connections_than_are_led_out_at_once(box: Any) -> None:
     code = (
         "from concurrent.futures import ThreadPoolExecutor\n"
@@ -230,6 +232,7 @@ def test_a_place_that_does_not_answer(box: Any, caplog: pytest.LogCaptureFixture
     assert "policy.network: localhost:7443 cannot be reached: Connection refused" in caplog.text
 
 
+@pytest.mark.wherever("case")
 def test_what_is_not_taken_is_not_fetched_and_pings_are_answered(
     case: Case, outside: Outside, tmp_path: Path
 ) -> None:
@@ -331,6 +334,7 @@ def test_connections_end_with_the_sandbox_and_nothing_is_left(
         assert connect().api.containers(all=True, filters={"label": [label]}) == []
 
 
+@pytest.mark.wherever("case")
 def test_tls_is_between_the_program_and_the_place(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

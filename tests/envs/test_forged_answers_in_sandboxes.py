@@ -57,6 +57,7 @@ FORGED: dict[str, str] = {
 }
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_forged_answer_ends_its_call_at_once(python: PythonSandbox, forged: str) -> None:
     python.run("x = 41")

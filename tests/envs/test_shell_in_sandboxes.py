@@ -191,6 +191,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.wherever
 @pytest.mark.parametrize("hostile", [*HOSTILE, "\n".join(HOSTILE)], ids=range(len(HOSTILE) + 1))
 def test_hostile_settings_change_no_code(shell: Shell, hostile: str) -> None:
     assert shell.run(hostile, wait=10).status == "done"

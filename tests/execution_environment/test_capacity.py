@@ -287,14 +287,14 @@ def test_while_its_execution_waits_it_is_given_back_or_kept(
     assert manager.ensure(kept).generation == 2
 
 
-def test_hundreds_of_waiting_executions_hold_nothing(make: Make, toy: Toy) -> None:
+def test_a_hundred_waiting_executions_hold_nothing(make: Make, toy: Toy) -> None:
     before = threading.active_count()  # other tests may have left idle ones
     manager = make(capacity=Capacity(whole=1))
-    for number in range(200):
+    for number in range(100):
         spec = {"kind": "toy", "owner_id": str(number)}
         manager.ensure(spec)
         manager.suspend_scope("execution", str(number))
 
     assert manager.list(state="ready") == []
-    assert (toy.opens, toy.releases) == (200, 200)
+    assert (toy.opens, toy.releases) == (100, 100)
     assert threading.active_count() < before + 50

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -299,20 +300,26 @@ def test_a_pid_that_a_stranger_has_now_is_not_killed(
         stranger.wait()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 1}', b"\xff\x00", b"null"])
+DAMAGED = [b"{", b"", b"[]", b'{"format": 1}', b"\xff\x00", b"null"]
+
+
 def test_a_damaged_entry_is_put_aside_and_its_processes_are_found_by_their_mark(
-    kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path, content: bytes
+    kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
 ) -> None:
     kill("ready")
     of_manager(tmp_path)
     entry = next((tmp_path / "environments" / "entries").glob("*.json"))
-    entry.write_bytes(content)
+    entry.write_bytes(DAMAGED[0])
+    for content in DAMAGED[1:]:  # of environments that left nothing else
+        entry.with_name(f"{uuid.uuid4().hex}.json").write_bytes(content)
 
     found = make().reap()
 
     assert of_manager(tmp_path) == []
-    assert [each["what"] for each in found] == ["damaged entry", "processes", "workspace"]
-    assert Path(found[0]["path"]).read_bytes() == content
+    kinds = [each["what"] for each in found]
+    assert kinds == ["damaged entry"] * len(DAMAGED) + ["processes", "workspace"]
+    put_aside = [Path(each["path"]).read_bytes() for each in found[: len(DAMAGED)]]
+    assert sorted(put_aside) == sorted(DAMAGED)
 
 
 def test_an_entry_of_a_newer_release_is_left_to_it(

@@ -19,6 +19,7 @@ from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.metachain import MetaChain
 from flowengine.sdk import EnvironmentClosed, EnvironmentUnavailable, ValidationError
 from flowengine_envs.browser import installation, sharing
+from flowengine_envs.browser.chromium import _ARGUMENTS
 from flowengine_envs.browser.env import BrowserEnv, click, fill, read_on, visit_url
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
@@ -81,7 +82,7 @@ def test_objects_of_the_caller_are_used_and_not_closed(web: Web, tmp_path: Path)
     async def use_each() -> None:
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(
-                executable_path=installation.browser(None), args=["--no-sandbox"]
+                executable_path=installation.browser(None), args=["--no-sandbox", *_ARGUMENTS]
             )
             for given in ("page", "context", "browser"):
                 await use(browser, given)

@@ -182,7 +182,7 @@ def workers(reader: Documents) -> list[int]:
 
 def test_no_process_is_left(reader: Documents) -> None:
     with ThreadPoolExecutor(1) as pool:
-        endless = pool.submit(reader.read, many_paragraphs(), "a.docx", timeout=5)
+        endless = pool.submit(reader.read, many_paragraphs(), "a.docx", timeout=2)
         until(lambda: workers(reader))
         with pytest.raises(LimitExceeded):
             endless.result()
