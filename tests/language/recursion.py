@@ -1,0 +1,354 @@
+"""Random flow files of one token, and what they must do: an oracle that reads only their text.
+
+`draw_file` draws the data of a flow file. `Recursion` plays it as the plain recursion that it is:
+a group is a loop over its steps, an error an exception, `finally` is `finally`, what has to be
+undone a list. It knows neither events nor state of the engine; it predicts each effect (a call of a
+task, also to undo or to clean up) with its argument, in order, and the values at the end.
+
+A fork at an address is the same recursion, whose effects count from there on. So is the retry of a
+failed execution: from the call on that failed. In both nothing fails any more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+Step = dict[str, Any]
+Effect = tuple[str, Any]
+"""Address and argument of a call."""
+Done = list[tuple[str, Step, Any]]
+"""What can be undone: address, step and output, in order."""
+UNDO = "/compensate"
+
+
+class Told(NamedTuple):
+    """What a flow must do."""
+
+    status: str
+    outputs: dict[str, Any] | None
+    error: str | None
+    effects: list[Effect]
+
+
+class Error(Exception):
+    """An error of the flow: where it was raised, as the number of a call."""
+
+    def __init__(self, type: str, call: int, retryable: bool) -> None:
+        super().__init__(type)
+        self.type = type
+        self.call = call
+        self.retryable = retryable
+
+
+def result(step: str, value: int) -> int:
+    """Return what a task gives."""
+    return (value * 3 + int(step[1:])) % 97
+
+
+class Recursion:
+    """One play of a flow file.
+
+    Args:
+        file: The flow file as data.
+        fates: Step → how many of its first calls fail.
+        at: Address from which on effects count: a fork there. None: from the start.
+        again: Number of the call from which on effects count: a retry of what failed by it.
+        undone: What was undone already, where a fork is at a compensation.
+    """
+
+    def __init__(
+        self,
+        file: dict[str, Any],
+        fates: dict[str, int],
+        *,
+        at: str | None = None,
+        again: int = 0,
+        undone: frozenset[str] = frozenset(),
+    ) -> None:
+        self.file = file
+        self.fates = dict(fates)
+        self.at = at
+        self.again = again
+        self.undone = undone
+        self.counts = at is None and not again
+        self.effects: list[Effect] = []
+        self.entered: list[str] = []
+        self.undoing = 0
+        """How many compensations have run, counted or not."""
+        self.undone_before: Counter[str] = Counter()
+        """Address → how many had run when it was entered first."""
+        self.calls = 0
+        self.raised = 0
+        """Number of the call that failed the flow; 0: none did."""
+        self.names: dict[str, Any] = {}
+
+    def play(self) -> Told:
+        """Play the flow; return what it must do."""
+        try:
+            outputs = self.flow(self.file, "", {}, [])
+        except Error as error:
+            self.raised = error.call
+            return Told("failed", None, error.type, self.effects)
+        return Told("succeeded", outputs, None, self.effects)
+
+    def flow(self, flow: dict[str, Any], path: str, inputs: dict[str, Any], done: Done) -> Any:
+        state = {key: spec["default"] for key, spec in flow["state"].items()}
+        outside = self.names
+        self.names = {"state": state, "inputs": inputs}
+        inside: Done = []
+        try:
+            try:
+                self.body(flow["steps"], path, inside)
+            except Error:
+                if flow.get("on_error") == "compensate":
+                    self.undo(inside)
+                    inside = []
+                raise
+            return self.value(flow["outputs"])
+        finally:
+            done += inside
+            self.body(flow.get("finally", []), f"{path}finally/", [])
+            self.names = outside
+
+    def body(self, steps: list[Step], path: str, done: Done) -> Any:
+        output = None
+        for step in steps:
+            address = path + step["id"]
+            self.enter(address)
+            if "when" in step and not self.value(step["when"]):
+                output = None
+                continue
+            inside: Done = []
+            try:
+                output = self.items(step, address, inside)
+            except Error:
+                handlers = step.get("on_error")
+                if handlers is None:
+                    done += inside
+                    raise
+                if _compensates(step):
+                    self.undo(inside)
+                    inside = []
+                output = None if handlers == "continue" else handlers[0]["output"]
+            done += inside
+        return output
+
+    def enter(self, address: str) -> None:
+        self.undone_before.setdefault(address, self.undoing)
+        if address not in self.entered:
+            self.entered.append(address)
+        if address == self.at:
+            self.heal()
+
+    def heal(self) -> None:
+        """Begin to count; from now on nothing fails."""
+        self.counts, self.fates = True, {}
+
+    def undo(self, done: Done) -> None:
+        for address, step, output in reversed(done):
+            self.enter(address + UNDO)
+            if address + UNDO in self.undone:
+                continue
+            self.undoing += 1
+            with_ = step["compensate"]["with"]["value"]
+            self.call(address + UNDO, "s0", self.value(with_, output=output))
+
+    def items(self, step: Step, address: str, done: Done) -> Any:
+        if "map" not in step:
+            return self.rounds(step, address, done)
+        outputs: list[Any] = []
+        for item in range(step["map"]["over"]):
+            self.enter(f"{address}[{item}]")
+            try:
+                outputs.append(self.rounds(step, f"{address}[{item}]", done))
+            except Error as error:
+                if step["map"]["on_item_error"] == "stop":
+                    raise Error("MapFailed", error.call, False) from None
+                outputs.append(None)
+        return outputs
+
+    def rounds(self, step: Step, address: str, done: Done) -> Any:
+        if "loop" not in step:
+            return self.attempts(step, address, done)
+        number = 0
+        while True:
+            number += 1
+            self.enter(f"{address}@{number}")
+            output = self.attempts(step, f"{address}@{number}", done)
+            self.names["round"] = SimpleNamespace(number=number)
+            if self.value(step["loop"]["until"]):
+                return output
+
+    def attempts(self, step: Step, address: str, done: Done) -> Any:
+        tried = 0
+        while True:
+            tried += 1
+            try:
+                output = self.act(step, address, done, tried)
+            except Error as error:
+                if error.call == self.again and not self.counts:
+                    self.heal()  # it is this call that is made again, as if never tried
+                    tried = 0
+                elif _is_last(step, error, tried):
+                    raise
+            else:
+                break
+        for key, value in step.get("set", {}).items():
+            self.names["state"][key] = self.value(value, output=output)
+        if "compensate" in step:
+            done.append((address, step, output))
+        return output
+
+    def act(self, step: Step, address: str, done: Done, tried: int) -> Any:
+        if "python" in step:
+            return self.call(address, step["id"], self.value(step["with"]["value"]))
+        if "flow" in step:
+            given = {name: self.value(value) for name, value in step["with"].items()}
+            return self.flow(self.file["flows"][step["flow"]], f"{address}/", given, done)
+        try:
+            return self.body(step["group"], f"{address}/", done)
+        except Error as error:  # a scope that compensates does so before it cleans up
+            if _compensates(step) and "map" not in step and _is_last(step, error, tried):
+                self.undo(done)
+                done.clear()
+            raise
+        finally:
+            self.body(step.get("finally", []), f"{address}/finally/", [])
+
+    def call(self, address: str, step: str, value: Any) -> int:
+        self.calls += 1
+        if self.counts:
+            self.effects.append((address, value))
+        if self.fates.get(step, 0) > 0:
+            self.fates[step] -= 1
+            raise Error("Odd", self.calls, retryable=True)
+        return result(step, value)
+
+    def value(self, text: Any, output: Any = None) -> Any:
+        """Return the value of what stands in the file; its expressions are Python's, too."""
+        if isinstance(text, dict):
+            return {key: self.value(inner) for key, inner in text.items()}
+        if not isinstance(text, str) or not text.startswith("${{"):
+            return text
+        names = {key: _named(value) for key, value in {**self.names, "output": output}.items()}
+        return eval(text.removeprefix("${{").removesuffix("}}").strip(), {}, names)
+
+
+def _compensates(step: Step) -> bool:
+    handlers = step.get("on_error", [{}])
+    return handlers != "continue" and "compensate" in handlers[0]
+
+
+def _is_last(step: Step, error: Error, tried: int) -> bool:
+    """Return whether an attempt that failed is not followed by another one."""
+    most: int = step.get("retry", {"attempts": 1})["attempts"]
+    return tried >= most or not error.retryable
+
+
+def _named(value: Any) -> Any:
+    return SimpleNamespace(**value) if isinstance(value, dict) else value
+
+
+# Drawing them
+
+
+def draw_file(seed: int) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return a random flow file as data, and which steps fail at first, how often."""
+    draws = _Draws(random.Random(seed))
+    return draws.file(), draws.fates
+
+
+class _Draws:
+    def __init__(self, draws: random.Random) -> None:
+        self.random = draws
+        self.count = 0
+        self.fates: dict[str, int] = {}
+        self.calm = False
+        """Whether what is drawn cleans up: it does not fail."""
+        self.again = self.chance(0.5)
+        """Whether attempts are repeated; if not, each task may act once only."""
+
+    def chance(self, likely: float) -> bool:
+        return self.random.random() < likely
+
+    def file(self) -> dict[str, Any]:
+        flows = {"f": self.flow(1)} if self.chance(0.4) else {}
+        main = self.flow(2, runs=bool(flows))
+        return {
+            **main,
+            "tools": {"undo": {"python": "tools:act"}},
+            **({"flows": flows} if flows else {}),
+        }
+
+    def flow(self, depth: int, *, runs: bool = False) -> dict[str, Any]:
+        flow: dict[str, Any] = {"steps": self.body(depth, runs)}
+        flow["state"] = {"x": {"type": "integer", "default": self.random.randrange(97)}}
+        flow["outputs"] = {"x": "${{ state.x }}"}
+        if runs or depth == 2:
+            flow["inputs"] = {}
+        if self.chance(0.3):
+            flow["on_error"] = "compensate"
+        if self.chance(0.3):
+            flow["finally"] = self.cleanup()
+        return flow
+
+    def body(self, depth: int, runs: bool) -> list[Step]:
+        return [self.step(depth, runs) for _ in range(self.random.randint(1 + (depth == 2), 4))]
+
+    def cleanup(self) -> list[Step]:
+        self.calm = True
+        steps = [self.task() for _ in range(self.random.randint(1, 2))]
+        self.calm = False
+        return steps
+
+    def task(self) -> Step:
+        self.count += 1
+        step: Step = {"id": f"s{self.count}", "python": "tools:act",
+                      "effect": "idempotent" if self.again else "once",
+                      "with": {"value": "${{ state.x }}"}}  # fmt: skip
+        if not self.calm:
+            if self.chance(0.25):
+                self.fates[step["id"]] = self.random.randint(1, 3)
+            if self.chance(0.35):
+                step["compensate"] = {"call": "undo", "with": {"value": "${{ output }}"}}
+        return step
+
+    def step(self, depth: int, runs: bool) -> Step:
+        kind = self.random.random()
+        if kind < 0.35 and depth:
+            self.count += 1
+            step: Step = {"id": f"s{self.count}", "group": self.body(depth - 1, runs)}
+            if self.chance(0.4):
+                step["finally"] = self.cleanup()
+        elif kind < 0.5 and runs:
+            self.count += 1
+            step = {"id": f"s{self.count}", "flow": "f", "with": {}}
+            step["set"] = {"x": "${{ output.x }}"}
+        else:
+            step = self.task()
+            step["set"] = {"x": "${{ output }}"}
+        self.modify(step)
+        return step
+
+    def modify(self, step: Step) -> None:
+        if self.chance(0.2):
+            stops = self.random.choice(["stop", "continue"])
+            step["map"] = {"over": self.random.randint(1, 3), "concurrency": 1,
+                           "on_item_error": stops}  # fmt: skip
+            step.pop("set", None)
+        elif self.chance(0.15):
+            number = self.random.randint(1, 3)
+            step["loop"] = {"until": f"${{{{ round.number == {number} }}}}", "max": 3}
+        if self.again and self.chance(0.4):
+            step["retry"] = {"attempts": self.random.randint(2, 3), "delay": "1s",
+                             "jitter": "none"}  # fmt: skip
+        if self.chance(0.15):
+            step["when"] = f"${{{{ state.x % 2 == {self.random.randrange(2)} }}}}"
+        if self.chance(0.3):
+            handlers: list[Any] = ["continue", [{"output": None}]]
+            if "group" in step:
+                handlers += [[{"compensate": True, "output": None}]] * 2
+            step["on_error"] = self.random.choice(handlers)
