@@ -7,13 +7,13 @@ import importlib
 import json
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -33,6 +33,7 @@ TESTS = [
 def main() -> int:
     """Try the mutants and return the exit code: 1 if one that was caught before is not now."""
     given = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # let children and files be removed
     root = Path.cwd()
     tests = [one for one in given.tests or TESTS if (root / one).exists()]
     session = _Session(root, given, tests)
@@ -128,8 +129,8 @@ class _Session:
         hints = {key: result.by for key, result in before.items()}
         results = []
         given.results.parent.mkdir(exist_ok=True)
-        with TemporaryDirectory(prefix="mutate-") as folder, given.results.open("w") as file:
-            trials = Trials(self._root, items, found, limits, Path(folder))
+        trials = Trials(self._root, items, found, limits)
+        with given.results.open("w") as file:
             for result in trials.run(drawn, hints, given.jobs):
                 results.append(result)
                 file.write(json.dumps(result._asdict()) + "\n")

@@ -11,7 +11,8 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, Self, TextIO
 
 import pytest
 
@@ -39,34 +40,99 @@ class Reports:
         self.failed |= report.failed
 
 
-def start(folder: Path, work: Callable[[], object]) -> int:
-    """Fork a child that does some work and exits, and return its process id.
+class End(NamedTuple):
+    """The end of a child."""
 
-    The child is in a new process group. Its home, working directory and temporary files are below
-    `folder`.
+    child: int
+    status: int
+    """As from `os.waitstatus_to_exitcode`."""
+    cpu: float
+    log: list[str]
+    """The lines that it wrote."""
+    error: str
+    """The traceback, if its work raised an error."""
+
+
+class Children:
+    """Child processes and their files, which end with the block of a `with`."""
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory(prefix="mutate-")
+        self._running: dict[int, Path] = {}
+        self._started = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for child, folder in self._running.items():
+            _clean(child, folder)
+        self._folder.cleanup()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, work: Callable[[TextIO], object]) -> int:
+        """Fork a child that does some work and exits, and return its process id.
+
+        The child is in a new process group. Its home, working directory and temporary files are
+        in a new folder.
+
+        Args:
+            work: Receives a file in which it can log.
+        """
+        self._started += 1
+        folder = Path(self._folder.name, str(self._started))
+        (folder / "home").mkdir(parents=True)
+        (folder / "log").touch()
+        child = os.fork()
+        if child:
+            self._running[child] = folder
+            return child
+        try:
+            _isolate(folder)
+            with (folder / "log").open("w", buffering=1) as log:
+                work(log)
+            os._exit(0)
+        except BaseException:
+            (folder / "error").write_text(traceback.format_exc())
+            os._exit(1)
+
+    def wait(self) -> End:
+        """Wait for the end of any child."""
+        child, status, usage = os.wait3(0)
+        folder = self._running.pop(child)
+        log = (folder / "log").read_text().splitlines()
+        path = folder / "error"
+        error = path.read_text() if path.exists() else ""
+        _clean(child, folder)
+        cpu = usage.ru_utime + usage.ru_stime
+        return End(child, os.waitstatus_to_exitcode(status), cpu, log, error)
+
+
+def _isolate(folder: Path) -> None:
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    home = folder / "home"
+    os.chdir(home)
+    os.environ.update(HOME=str(home), PYTEST_DEBUG_TEMPROOT=str(folder), TMPDIR=str(folder))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+
+
+def _clean(child: int, folder: Path) -> None:
+    """End a child and the processes that it has left running, and remove its files.
+
+    Programs that it started in other process groups are known by their home.
     """
-    child = os.fork()
-    if child:
-        return child
-    try:
-        os.setpgid(0, 0)
-        home = folder / "home"
-        home.mkdir(parents=True)
-        os.chdir(home)
-        os.environ.update(HOME=str(home), PYTEST_DEBUG_TEMPROOT=str(folder), TMPDIR=str(folder))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-        work()
-        os._exit(0)
-    except BaseException:
-        (folder / "error").write_text(traceback.format_exc())
-        os._exit(1)
-
-
-def error(folder: Path) -> str:
-    """Return the traceback of a child whose work raised an error."""
-    path = folder / "error"
-    return path.read_text() if path.exists() else ""
+    with suppress(OSError):
+        os.killpg(child, signal.SIGKILL)
+    home = f"HOME={folder}/home\0".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if home in (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def own_output(config: pytest.Config) -> None:
@@ -107,18 +173,3 @@ def limit(cpu: float, wall: float) -> None:
     """End this process by a signal if it needs so many more seconds of CPU, or of time."""
     signal.setitimer(signal.ITIMER_PROF, cpu)
     signal.setitimer(signal.ITIMER_REAL, wall)
-
-
-def clean(child: int, folder: Path) -> None:
-    """End the processes that a child has left running, and remove its files.
-
-    Programs that it started in other process groups are known by their home.
-    """
-    with suppress(OSError):
-        os.killpg(child, signal.SIGKILL)
-    home = f"HOME={folder}/home\0".encode()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if home in (process / "environ").read_bytes():
-                os.kill(int(process.name), signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import pytest
 
@@ -23,6 +22,10 @@ from scripts.mutate.functions import Functions
 
 LEFT_OUT = {"__pycache__", "node_modules"}
 READ = {".py", ".yaml", ".toml", ".json"}
+
+
+LONGEST = 120
+"""Seconds after which a test that waits for something has failed."""
 
 
 class Run(NamedTuple):
@@ -96,19 +99,15 @@ def measure(
     queue, queued = os.pipe()
     os.write(queued, b"".join(number.to_bytes(2) for number in range(len(files))))
     os.close(queued)
-    running = {}
-    with TemporaryDirectory(prefix="mutate-") as temporary:
+    with forks.Children() as children:
         for number in range(jobs):
             part = _Part(root, folder / f"part-{number}.json", [*files.values()], queue)
-            own = Path(temporary, str(number))
-            running[forks.start(own, partial(part.run, drawn, functions))] = own
-        while running:
-            child, status = os.wait()
-            own = running.pop(child)
-            error = forks.error(own)
-            forks.clean(child, own)
-            if status:
-                raise SystemExit(f"the tests without a change ended with {status}\n{error}")
+            children.start(partial(part.run, drawn, functions))
+        while children:
+            end = children.wait()
+            if end.status:
+                last = end.log[-1:]
+                raise SystemExit(f"the tests without a change ended in {last}\n{end.error}")
     os.close(queue)
 
 
@@ -123,7 +122,7 @@ class _Part:
         self._files = files
         self._queue = queue
 
-    def run(self, drawn: Sequence[Place], functions: Functions) -> None:
+    def run(self, drawn: Sequence[Place], functions: Functions, log: TextIO) -> None:
         """Run tests until none is left."""
         marks: set[str] = set()
         setattr(builtins, changes.PROBE, marks.add)
@@ -134,6 +133,8 @@ class _Part:
         before, runs = set(sys.modules), []
         for item, after in pairwise(chain(self._items(), [None])):
             assert item is not None
+            item.add_marker(pytest.mark.timeout(LONGEST), append=False)
+            log.write(f"{item.nodeid}\n")
             marks.clear()
             outcome = forks.run_test(item, after)
             cpu, wall = round(outcome.cpu, 4), round(outcome.wall, 4)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import pytest
 
@@ -64,7 +63,7 @@ class Trials:
     """Tries mutants in children of this process, several at a time."""
 
     def __init__(
-        self, root: Path, items: Sequence[pytest.Item], found: Map, limits: Limits, folder: Path
+        self, root: Path, items: Sequence[pytest.Item], found: Map, limits: Limits
     ) -> None:
         self.unreliable: set[str] = set()
         """Tests that failed with a change, and alone without it too."""
@@ -72,11 +71,9 @@ class Trials:
         self._items = {item.nodeid: item for item in items}
         self._map = found
         self._limits = limits
-        self._folder = folder
         self._functions = Functions(root)
         self._waiting: deque[Trial] = deque()
-        self._running: dict[int, tuple[Trial, Path]] = {}
-        self._started = 0
+        self._running: dict[int, Trial] = {}
         self._spent: defaultdict[str, float] = defaultdict(float)
 
     def run(self, drawn: Sequence[Place], hints: Mapping[str, str], jobs: int) -> Iterator[Result]:
@@ -96,28 +93,16 @@ class Trials:
                 self._waiting.append(trial)
             else:
                 yield self._result(trial, caught=False)
-        try:
-            while self._waiting or self._running:
-                while self._waiting and len(self._running) < jobs:
-                    self._start(self._waiting.popleft())
-                result = self._next_end()
+        with forks.Children() as children:
+            while self._waiting or children:
+                while self._waiting and len(children) < jobs:
+                    trial = self._waiting.popleft()
+                    self._running[children.start(partial(self._in_child, trial))] = trial
+                result = self._ended(children.wait())
                 if result is not None:
                     yield result
-        finally:
-            for child in self._running:
-                with suppress(OSError):
-                    os.killpg(child, signal.SIGKILL)
 
-    def _start(self, trial: Trial) -> None:
-        self._started += 1
-        folder = self._folder / str(self._started)
-        folder.mkdir()
-        (folder / "log").touch()
-        child = forks.start(folder, lambda: self._in_child(trial, folder))
-        self._running[child] = trial, folder
-
-    def _in_child(self, trial: Trial, folder: Path) -> None:
-        log = (folder / "log").open("w", buffering=1)
+    def _in_child(self, trial: Trial, log: TextIO) -> None:
         if not trial.suspect:
             self._functions.replace(mutant(self._root, trial.place))
         tests = [trial.suspect] if trial.suspect else trial.tests
@@ -137,26 +122,23 @@ class Trials:
                 return
         log.write("passed\n")
 
-    def _next_end(self) -> Result | None:
-        """Wait for the end of a child, and return the result if its place is done."""
-        child, status, usage = os.wait3(0)
-        trial, folder = self._running.pop(child)
-        *ran, end = ["", *(folder / "log").read_text().splitlines()]
-        error = forks.error(folder)
-        forks.clean(child, folder)
-        if not (ran or end):
-            raise RuntimeError(f"{trial.place}: {error}")
-        self._spent[trial.place.key] += usage.ru_utime + usage.ru_stime
+    def _ended(self, end: forks.End) -> Result | None:
+        """Return the result after the end of a child, if its place is done."""
+        trial = self._running.pop(end.child)
+        if not end.log:
+            raise RuntimeError(f"{trial.place}: {end.error}")
+        *ran, last = end.log
+        self._spent[trial.place.key] += end.cpu
         if trial.suspect:
-            if end == "passed":
+            if last == "passed":
                 return self._result(trial, caught=True)
             self.unreliable.add(trial.suspect)
             rest = trial.tests[trial.tests.index(trial.suspect) + 1 :]
             self._waiting.appendleft(Trial(trial.place, rest))
             return None
-        if end == "passed":
-            return self._result(trial, caught=False, ran=len(ran) - 1)
-        suspect, how = (ran[-1], end) if end == "failed" else (end, _ended(status))
+        if last == "passed":
+            return self._result(trial, caught=False, ran=len(ran))
+        suspect, how = (ran[-1], last) if last == "failed" else (last, _described(end.status))
         self._waiting.appendleft(trial._replace(suspect=suspect, how=how))
         return None
 
@@ -169,9 +151,6 @@ class Trials:
         )  # fmt: skip
 
 
-def _ended(status: int) -> str:
+def _described(status: int) -> str:
     """Describe how a child ended in the middle of a test."""
-    code = os.waitstatus_to_exitcode(status)
-    if code in {-signal.SIGPROF, -signal.SIGALRM}:
-        return "endless"
-    return f"ended with {code}"
+    return "endless" if status in {-signal.SIGPROF, -signal.SIGALRM} else f"ended with {status}"
