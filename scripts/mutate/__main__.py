@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -28,6 +29,9 @@ TESTS = [
     "tests/attacks/test_damaged_shapes.py", "tests/attacks/test_foreign_files.py",
 ]  # fmt: skip
 """Tests that mostly run in their own process. Those of containers and browsers are left out."""
+
+LIBRARIES = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
+"""Variables while libraries are imported, as in the product: litellm uses the network otherwise."""
 
 
 def main() -> int:
@@ -80,8 +84,9 @@ class _Session:
         _import_all(self._root)
         drawn = self._drawn()
         found = self._map(session.items, drawn)
-        for module in found.modules:
-            _import(module)
+        with patch.dict(os.environ, LIBRARIES):
+            for module in found.modules:
+                _import(module)
         if threading.active_count() > 1:
             raise SystemExit("a module starts a thread when it is imported: no process can fork")
         before = _read(self._given.against) if self._given.against else {}
