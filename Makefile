@@ -61,7 +61,7 @@ versions: $(READY)  ## Run the tests without processes under other versions of P
 small-model: $(READY)  ## Run agents on a real small model, on this machine (ARGS: for pytest).
 	@scripts/small_model.sh $(ARGS)
 
-mutate: $(READY)  ## Change kernel, journal and recovery in small ways: which changes do tests miss?
+mutate: $(READY)  ## Make 400 small changes to the program: which of them do tests miss?
 	@$(BIN)/python -m scripts.mutate $(ARGS)
 
 # Order-only: the pins that are about to be replaced need not be installed once more.
@@ -72,7 +72,7 @@ lock: | $(READY)  ## Pin the newest allowed versions.
 	echo uv | $(LOCK) - --output-file requirements/uv.txt
 
 clean:  ## Remove what the other targets made.
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage*
+	rm -rf .venv .mutate build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help install demo test endurance lint fix bench replay coverage versions small-model mutate lock clean
