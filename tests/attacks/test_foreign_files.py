@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.cli import main
+from tests.command_line import flowengine
 
 SECRETS = {
     "shadow": "hostadmin:$6$SALT$HASH0123456789:19000:0:99999:7:::\ndaemon:*:19000::::::\n",
@@ -45,11 +45,11 @@ def project(
     return project
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def told(*arguments: str) -> str:
     """Run a command that has to fail, and return all that it says."""
-    assert main(arguments) not in {0, 1}
-    said = capsys.readouterr()
-    return said.out + said.err
+    done = flowengine(*arguments)
+    assert done.code not in {0, 1}
+    return done.out + done.err
 
 
 def write(name: str, text: str) -> None:
@@ -67,57 +67,57 @@ def refused(said: str, place: str, name: str) -> None:
 
 @pytest.mark.parametrize("path", ["./foreign.yaml", "../home/own.yaml"])
 @pytest.mark.usefixtures("project")
-def test_an_import(capsys: pytest.CaptureFixture[str], path: str) -> None:
+def test_an_import(path: str) -> None:
     write("f.yaml", f"imports: {{x: {path}}}\n{STEPS}")
 
-    refused(told(capsys, "check", "f.yaml"), "f.yaml:3:14", path)
-    refused(told(capsys, "run", "f.yaml"), "f.yaml:3:14", path)
-    said = told(capsys, "--json", "check", "f.yaml")
+    refused(told("check", "f.yaml"), "f.yaml:3:14", path)
+    refused(told("run", "f.yaml"), "f.yaml:3:14", path)
+    said = told("--json", "check", "f.yaml")
     assert f"{path!r} is not a flow file" in said
     keeps_quiet(said)
 
 
 @pytest.mark.usefixtures("project")
-def test_an_import_of_an_import(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_import_of_an_import() -> None:
     write("f.yaml", f"imports: {{lib: ./lib.yaml}}\n{STEPS}")
     Path("lib.yaml").write_text("flowengine: 1\nid: lib\nimports: {x: ./foreign.yaml}\n")
 
-    refused(told(capsys, "check", "f.yaml"), "lib.yaml:3:14", "./foreign.yaml")
+    refused(told("check", "f.yaml"), "lib.yaml:3:14", "./foreign.yaml")
 
 
 @pytest.mark.usefixtures("project")
-def test_a_flow_that_a_step_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flow_that_a_step_runs() -> None:
     write("f.yaml", "steps:\n  - {id: a, flow: ./foreign.yaml}\n")
 
-    refused(told(capsys, "check", "f.yaml"), "f.yaml:4:19", "./foreign.yaml")
+    refused(told("check", "f.yaml"), "f.yaml:4:19", "./foreign.yaml")
 
 
 @pytest.mark.usefixtures("project")
-def test_a_flow_that_test_cases_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flow_that_test_cases_name() -> None:
     Path("a.test.yaml").write_text("flow: ./foreign.yaml\ncases: [{name: n}]\n")
 
-    refused(told(capsys, "test", "a.test.yaml"), "a.test.yaml:1:7", "./foreign.yaml")
+    refused(told("test", "a.test.yaml"), "a.test.yaml:1:7", "./foreign.yaml")
     Path("foreign.test.yaml").unlink()
     Path("foreign.test.yaml").write_text("cases: [{name: n}]\n")
-    refused(told(capsys, "test", "foreign.test.yaml"), "foreign.test.yaml:1:1", "foreign.yaml")
+    refused(told("test", "foreign.test.yaml"), "foreign.test.yaml:1:1", "foreign.yaml")
 
 
 @pytest.mark.usefixtures("project")
-def test_test_cases_of_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
-    said = told(capsys, "test", ".")
+def test_test_cases_of_a_folder() -> None:
+    said = told("test", ".")
 
     assert "foreign.test.yaml is not a file of test cases" in said
     keeps_quiet(said)
 
 
-def test_settings_of_a_project(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_of_a_project(project: Path) -> None:
     if "coding" in Path("foreign.yaml").read_text():
         Path("foreign.yaml").write_text("HASH0123456789\n")  # a comment alone is no mistake
     write("f.yaml", STEPS)
     (project / ".flowengine").mkdir(mode=0o700)
     (project / ".flowengine" / "settings.yaml").symlink_to(os.path.realpath("foreign.yaml"))
 
-    said = told(capsys, "run", "f.yaml")
+    said = told("run", "f.yaml")
 
     assert "settings.yaml" in said
     keeps_quiet(said)
@@ -131,7 +131,6 @@ def test_settings_of_a_project(project: Path, capsys: pytest.CaptureFixture[str]
 def test_settings_that_cannot_be_read(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     planted: bytes | str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -147,7 +146,7 @@ def test_settings_that_cannot_be_read(
     else:
         settings.symlink_to(planted)
 
-    said = told(capsys, "run", "f.yaml")
+    said = told("run", "f.yaml")
 
     assert "settings.yaml" in said
     assert "this is a bug" not in said
@@ -155,17 +154,17 @@ def test_settings_that_cannot_be_read(
 
 
 @pytest.mark.usefixtures("project")
-def test_a_python_module(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_python_module() -> None:
     write("f.yaml", "steps:\n  - {id: a, python: 'foreign_module:f'}\n")
 
-    said = told(capsys, "check", "f.yaml")
+    said = told("check", "f.yaml")
 
     assert "foreign_module" in said
     keeps_quiet(said)
 
 
 def test_a_file_that_cannot_be_read_is_told_where_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write("f.yaml", f"imports: {{x: ./x.yaml}}\n{STEPS}")
@@ -180,31 +179,31 @@ def test_a_file_that_cannot_be_read_is_told_where_it_is_named(
     monkeypatch.setattr(Path, "open", refuse)
 
     assert "f.yaml:3:14: error[E401]: cannot read x.yaml: Permission denied" in told(
-        capsys, "check", "f.yaml"
+        "check", "f.yaml"
     )
 
 
 def test_a_file_next_to_a_missing_one_is_named_only_if_it_may_be_meant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("id_rsa.pub").touch()
     Path("library.yaml").touch()
     write("f.yaml", f"imports:\n  x: ./id_rsa.pup\n  y: ./libary.yaml\n{STEPS}")
 
-    said = told(capsys, "check", "f.yaml")
+    said = told("check", "f.yaml")
 
     assert "id_rsa.pub" not in said
     assert "did you mean 'library.yaml'?" in said
 
 
 def test_a_python_module_that_nests_too_deeply(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("deep.py").write_text("y = 1" + " + 1" * 30_000)
     write("f.yaml", "steps:\n  - {id: a, python: 'deep:f'}\n")
 
-    said = told(capsys, "check", "f.yaml")
+    said = told("check", "f.yaml")
 
     assert "error[E401]: module 'deep' cannot be read" in said
