@@ -460,9 +460,9 @@ def test_what_cleans_up_is_counted_and_gets_all_that_it_needs() -> None:
 def test_random_schedules_with_needs_keep_all_invariants(block: int) -> None:
     """Crashes, timeouts, retries, people and budgets in one another, after every event."""
     counts = {"queue": 0, "lacking": 0, "granted": 0}
-    for seed in range(block * 20, block * 20 + 20):
+    for seed in range(block * 100, block * 100 + 100):
         check_over(with_needs(random.Random(seed), counts))
-    assert min(counts.values()) > 2, counts
+    assert min(counts.values()) > 0, counts
 
 
 def with_needs(draws: random.Random, counts: dict[str, int]) -> Simulator:

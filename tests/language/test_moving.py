@@ -166,7 +166,9 @@ def play_to(simulator: Simulator, moments: int) -> bool:
 @pytest.mark.parametrize("block", range(10))
 def test_prediction_is_what_happens(stage: Stage, block: int) -> None:
     verdicts: Counter[str] = Counter()
-    for seed in range(block * 1000, block * 1000 + 15):
+    for seed in range(block * 1000, block * 1000 + 100):
+        if seed >= block * 1000 + 15 and verdicts["rename mapped"]:
+            break
         flow = Author(seed, wild=bool(seed % 2)).flow()
         old = stage.compiled_if_accepted(flow)
         if old is None:
