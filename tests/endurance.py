@@ -70,6 +70,7 @@ def _slices(items: list[pytest.Item]) -> Iterator[int]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how each case that failed is repeated."""
-    reports = terminalreporter.getreports("failed") + terminalreporter.getreports("error")
+    found = terminalreporter.getreports("failed") + terminalreporter.getreports("error")
+    reports = [one for one in found if isinstance(one, pytest.TestReport)]
     for case in dict.fromkeys(one.nodeid for one in reports if "endurance" in one.keywords):
         terminalreporter.write_line(f"to repeat it: make endurance ARGS='{case}'")
