@@ -99,12 +99,24 @@ def fork(
     again: Any = {"type": "retry", "at": now, "unit": unit, "by": user}
     if unit is None:
         again["hold"] = {"at": at}
+    elif begun := _begun_inside(View(graph, state), at):
+        again["fresh"] = begun
     if anew := _whole(View(graph, state)):
         again["overdue"] = anew
     if at.endswith(COMPENSATION):
         again["undone"] = _undone(host.flows, record.hash, journal)
     execution.queue += [written, again]
     return execution
+
+
+def _begun_inside(view: View, at: str) -> list[int]:
+    """Return the attempts inside a step that began with it: in the fork, they never did."""
+    units = view.state["units"].items()
+    return [
+        number
+        for number, unit in units
+        if unit["phase"] == "run" and view.address(unit).startswith(f"{at}/")
+    ]
 
 
 def _whole(view: View) -> list[int]:
@@ -130,16 +142,14 @@ def _past(
 ) -> list[Any]:
     """Return the events up to the one that started a step.
 
-    That one holds the step before it begins if the step ended with it, or began steps inside it:
-    these have not run in the fork, so nothing of theirs is cut off.
+    If the step ended with the same event, that holds it before it begins.
 
     Raises:
         NotFound: No step with that address has started.
     """
     seen: list[Observation] = []
     for moment in walk(flows, hash, journal, seen):
-        unit = unit_at(moment.graph, moment.state, at)
-        if unit is not None and moment.state["units"][unit]["phase"] != "scope":
+        if unit_at(moment.graph, moment.state, at) is not None:
             return line(journal, moment.number)
         view = View(moment.graph, moment.state)
         begun = [view.step_address(act) for act in moment.state["acts"].values()]
