@@ -4,14 +4,12 @@
 
 A run with `--budget` fails when a folder has used more than it may, and prints the ten dearest
 tests. Counted are the processes that run the tests, and those that they have started and waited
-for. Processors differ, so the seconds are those of a machine on which `unit` takes one second: each
-run measures it, and converts.
+for.
 """
 
 from __future__ import annotations
 
 import resource
-import time
 import tomllib
 from collections import defaultdict
 from pathlib import Path
@@ -34,23 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Count where tests run, and add up where results arrive."""
     config.pluginmanager.register(Meter())
     if config.getoption("--budget") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Bill(unit()))
-
-
-def unit() -> float:
-    """Return the processor seconds that a fixed piece of work takes: 1 on the reference machine."""
-    tries = []
-    for _ in range(3):
-        begun = time.process_time()
-        counts: dict[int, str] = defaultdict(str)
-        for number in range(1_000_000):
-            counts[number % 1000] = str(number)
-        tries.append(time.process_time() - begun)
-    return min(tries) / REFERENCE
-
-
-REFERENCE = 0.2
-"""What the piece of work took where the budget was written."""
+        config.pluginmanager.register(Bill())
 
 
 class Meter:
@@ -73,20 +55,15 @@ def used() -> float:
 
 
 class Bill:
-    """Adds up by folder, and compares with the budget.
+    """Adds up by folder, and compares with the budget."""
 
-    Args:
-        unit: How many seconds one second of the reference machine takes here.
-    """
-
-    def __init__(self, unit: float) -> None:
-        self.unit = unit
+    def __init__(self) -> None:
         self.tests: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for name, value in report.user_properties:
             if name == COST and isinstance(value, float):
-                self.tests[report.nodeid] += value / self.unit
+                self.tests[report.nodeid] += value
 
     @property
     def folders(self) -> dict[str, float]:
@@ -112,7 +89,7 @@ class Bill:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         write = terminalreporter.write_line
-        terminalreporter.section(f"processor seconds (1 here is {1 / self.unit:.2f} of the budget)")
+        terminalreporter.section("processor seconds")
         for folder, cost in sorted(self.folders.items(), key=lambda pair: -pair[1]):
             write(f"{cost:8.1f}  {folder}")
         write("the dearest:")

@@ -88,10 +88,10 @@ def test_what_waits_for_somebody_is_not_interrupted(tmp_path: Path) -> None:
         file = world.make(tmp_path, ASKING)
         [wait] = engine.run(file, id="it").waits
         engine.start(file, id="recorded")
-        assert statuses(engine) == {"it": "waiting", "recorded": "running"}
+        assert statuses(engine) == {"it": "waiting", "recorded": "recorded"}
         assert statuses(engine, "interrupted") == {}
         engine.approve(wait["id"])
-        assert statuses(engine) == {"it": "succeeded", "recorded": "running"}
+        assert statuses(engine) == {"it": "succeeded", "recorded": "recorded"}
 
 
 def test_pages_have_their_size_whatever_is_left_out(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from flowengine.agents.text_calls.json_text import MAX_DEPTH
 from flowengine.agents.text_calls.records import RawCall
+from flowengine.syntax_trees import parse
 
 MAX_LENGTH = 100_000
 _TOKEN = re.compile(
@@ -71,7 +72,7 @@ def read_python(text: str) -> tuple[list[RawCall], list[str]]:
     try:
         with _FILTERS, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # `"\d"` is a matter of style
-            parsed = ast.parse(text.strip())
+            parsed = parse(text.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else "it is nested too deeply"
         raise BrokenPython(f"it is not Python: {reason}") from None

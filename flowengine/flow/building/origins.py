@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 from flowengine.flow.source.diagnostics import Loc, Position
 from flowengine.flow.source.yaml_source import Source
+from flowengine.syntax_trees import parse
 
 _HERE = __name__.rpartition(".")[0]
 _Span = tuple[int | None, int | None, int | None, int | None]
@@ -138,7 +139,7 @@ def _parsed(lines: tuple[str, ...]) -> _Parsed:
     """Parse a file, once: a flow asks for a position for each of its expressions."""
     parsed = _Parsed({}, {})
     try:
-        tree = ast.parse("".join(lines))
+        tree = parse("".join(lines))
     except (SyntaxError, ValueError):
         return parsed
     for node in ast.walk(tree):

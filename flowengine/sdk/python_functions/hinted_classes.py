@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from flowengine.sdk.python_functions.modules import Module, absolute
+from flowengine.syntax_trees import parse
 
 _HOPS = 8
 """Names behind names; more of them is a circle."""
@@ -30,7 +31,7 @@ def hinted_classes(hint: ast.AST | None, module: Module, hops: int = _HOPS) -> l
     match hint:
         case ast.Constant(value=str(text)):
             try:
-                return each(ast.parse(text.strip(), mode="eval").body)
+                return each(parse(text.strip(), mode="eval").body)
             except SyntaxError:
                 return []
         case ast.BinOp(op=ast.BitOr(), left=left, right=right):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from flowengine.python_modules import find_module, is_beside
 from flowengine.sdk.step_kind import SignatureError
+from flowengine.syntax_trees import parse
 
 HOPS = 16
 """Imports followed, and hints inside hints; more of either is a circle."""
@@ -116,7 +117,7 @@ class Reader:
         self.paths.append(path)
         try:
             with open(path, "rb") as file:
-                tree = ast.parse(file.read(), path)
+                tree = parse(file.read(), path)
         except (SyntaxError, ValueError, OSError, RecursionError) as error:
             line = error.lineno if isinstance(error, SyntaxError) else None
             what = error.msg if isinstance(error, SyntaxError) else str(error)

@@ -25,6 +25,7 @@ from flowengine.sdk.python_functions.schema_forms import (
     mapping,
     union,
 )
+from flowengine.syntax_trees import parse
 
 _OLD_NAMES = {"List": "list", "Dict": "dict", "Tuple": "tuple", "Set": "set"}
 _TRANSPARENT = frozenset({"Required", "NotRequired", "ReadOnly", "Final", "Awaitable"})
@@ -65,7 +66,7 @@ class TypeHints:
 
     def _quoted(self, text: str, module: Module, depth: int) -> Schema:
         try:
-            return self.schema(ast.parse(text.strip(), mode="eval").body, module, depth)
+            return self.schema(parse(text.strip(), mode="eval").body, module, depth)
         except SyntaxError:
             return {}
 
