@@ -65,7 +65,6 @@ def pytest_collection() -> Iterator[None]:
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.set_threshold(10_000, *gc.get_threshold()[1:])
         gc.enable()

@@ -42,7 +42,9 @@ _WAIT: Shape = {
     "votes?": (list, _NONE), "batch?": (str, _NONE), "attachments?": (list, _NONE),
     "due?": (int, _NONE), "on_expire?": (str, _NONE), "signals?": (list, _NONE),
 }  # fmt: skip
-_FLOW: Shape = {"id": str, "bodies": list, "steps": list, "expressions": list, "version?": str}
+_FLOW: Shape = {"id": str, "bodies": list, "steps": list, "expressions": list, "version?": str,
+    "state?": dict,
+}  # fmt: skip
 _ITEMS: dict[str, type] = {
     "assignees": str, "exclude": str, "choices": dict, "votes": dict, "signals": dict,
 }  # fmt: skip
@@ -153,9 +155,13 @@ def unpack_event(packed: bytes, what: str) -> Any:
 
 
 def unpack_flow(packed: bytes, hash: str) -> Any:
-    """Return a compiled flow, its outermost shape checked; as `unpack_event`."""
+    """Return a compiled flow, its outer shape checked; as `unpack_event`."""
     flow = _unpack(packed, f"flow {hash}")
     _check(flow, _FLOW, f"flow {hash}")
+    if not all(type(step) is dict and type(step.get("id")) is str for step in flow["steps"]):
+        _refuse(f"flow {hash}", "a step has no id")
+    if not all(type(key) is dict for key in flow.get("state", {}).values()):
+        _refuse(f"flow {hash}", "a key of the state is not described by a map")
     return flow
 
 

@@ -27,7 +27,8 @@ def inline(value: Any, *, nested: bool = False) -> str:
     if isinstance(value, list):
         return f"[{', '.join([inline(item, nested=True) for item in value])}]"
     if isinstance(value, dict):
-        items = [f"{_text(k, True)}: {inline(v, nested=True)}" for k, v in value.items()]
+        # Keys are text but in damaged data.
+        items = [f"{inline(k, nested=True)}: {inline(v, nested=True)}" for k, v in value.items()]
         return f"{{{', '.join(items)}}}"
     if value is None:
         return "null"
@@ -44,7 +45,7 @@ def inline(value: Any, *, nested: bool = False) -> str:
 
 def entry(key: str, value: Any) -> str:
     """Return one line of a mapping."""
-    return f"{_text(key, True)}: {inline(value)}"
+    return f"{inline(key, nested=True)}: {inline(value)}"
 
 
 def _text(text: str, nested: bool) -> str:

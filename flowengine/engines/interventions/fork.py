@@ -90,17 +90,12 @@ def fork(
     past[0] = {**past[0], "execution": data}
     execution = host.execution(data["id"], linked, 1)
     graph, state = state_at(host.flows, linked.hash, past, len(past))
-    unit = unit_at(linked.graph, state, at)
     new = new_record(linked, data, now, host.keeper.owner.id, f"{old} at {at}", files_of=old)
     host.keeper.reserve(data["id"])
     execution.begin_with(new, past, state, forms(past))
     # At the time of the past: the retry puts off what bounds the steps by the time since then.
     written: Any = {"type": "state", "at": state["now"], "values": dict(values), "by": user}
-    again: Any = {"type": "retry", "at": now, "unit": unit, "by": user}
-    if unit is None:
-        again["hold"] = {"at": at}
-    elif begun := _begun_inside(View(graph, state), at):
-        again["fresh"] = begun
+    again: Any = {"type": "retry", "at": now, "by": user, **_beginning(View(graph, state), at)}
     if anew := _whole(View(graph, state)):
         again["overdue"] = anew
     if at.endswith(COMPENSATION):
@@ -109,14 +104,16 @@ def fork(
     return execution
 
 
-def _begun_inside(view: View, at: str) -> list[int]:
-    """Return the attempts inside a step that began with it: in the fork, they never did."""
+def _beginning(view: View, at: str) -> dict[str, Any]:
+    """Return what the request to begin a step anew says about it."""
+    unit = unit_at(view.graph, view.state, at)
+    if unit is None:
+        return {"unit": None, "hold": {"at": at}}
     units = view.state["units"].items()
-    return [
-        number
-        for number, unit in units
-        if unit["phase"] == "run" and view.address(unit).startswith(f"{at}/")
-    ]
+    # What began inside the step together with it never did in the fork.
+    running = [(number, view.address(one)) for number, one in units if one["phase"] == "run"]
+    fresh = [number for number, address in running if address.startswith(f"{at}/")]
+    return {"unit": unit, "fresh": fresh} if fresh else {"unit": unit}
 
 
 def _whole(view: View) -> list[int]:

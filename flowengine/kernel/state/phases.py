@@ -118,7 +118,7 @@ UNITS: States[Phase] = States(
             "ready": (
                 "the attempt has ended, or is stopped",
                 "steps/attempt_outcomes.py, steps/rounds_and_items.py, advance.py, "
-                "recovery/interrupted.py, "
+                "recovery/interrupted.py, recovery/retrying.py, "
                 "steps/attempts.py; stopped: ending/closing.py",
             ),
             "ask": (
