@@ -21,7 +21,7 @@ def check_keywords(what: str, given: Mapping[str, object], known: Iterable[str])
     names = sorted(known)
     for name in given:
         if name not in names:
-            raise TypeError(f"{what} has no {name!r}; {_nearest(name, names) or _listed(names)}")
+            raise TypeError(f"{what} has no {name!r}; {_hint(name, names)}")
 
 
 def check_one_of(name: str, value: str | None, known: Iterable[str]) -> None:
@@ -32,8 +32,7 @@ def check_one_of(name: str, value: str | None, known: Iterable[str]) -> None:
     """
     words = list(known)
     if value is not None and value not in words:
-        hint = _nearest(str(value), words) or _listed(words)
-        raise UsageError(f"{name} is {value!r}", hint=hint)
+        raise UsageError(f"{name} is {value!r}", hint=_hint(str(value), words))
 
 
 def milliseconds(name: str, value: float | str) -> int:
@@ -51,12 +50,7 @@ def milliseconds(name: str, value: float | str) -> int:
         raise UsageError(f"{name} is {value!r}", hint=hint) from None
 
 
-def _nearest(word: str, known: list[str]) -> str | None:
-    from difflib import get_close_matches
+def _hint(word: str, known: list[str]) -> str:
+    from flowengine.flow.source.diagnostics import did_you_mean
 
-    near = get_close_matches(word, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else None
-
-
-def _listed(known: list[str]) -> str:
-    return f"it is one of: {', '.join(known)}"
+    return did_you_mean(word, known) or f"it is one of: {', '.join(known)}"
