@@ -5,10 +5,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
+from tests.command_line import Done
 from tests.forked_program import PROGRAM, Forks, run_program
 
 __all__ = ["EXAMPLES", "PROGRAM", "Shell"]
@@ -16,18 +17,6 @@ __all__ = ["EXAMPLES", "PROGRAM", "Shell"]
 EXAMPLES: Path = Path(__file__).parents[2] / "examples"
 Run = Callable[[Sequence[str], Path, Mapping[str, str]], "CompletedProcess[str]"]
 """Runs a command line in a folder, with these variables."""
-
-
-class Done(NamedTuple):
-    """A command line that ended."""
-
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        """What it printed with `--json`."""
-        return json.loads(self.out)
 
 
 class Shell:
