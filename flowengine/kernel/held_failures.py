@@ -102,6 +102,25 @@ def begins_held(m: Machine, act: Activation, unit: Unit | None = None) -> bool:
     return at is not None and at == (m.step_address(act) if unit is None else m.address(unit))
 
 
+def hold_unbegun(m: Machine, act: Activation, unit: Unit, then: Entry) -> bool:
+    """Hold a unit, or its next round, before anything of it is done, if a fork asks for that.
+
+    Args:
+        m: The advance at work.
+        act: The activation of the unit.
+        unit: In phase `ready`.
+        then: What follows, for the agenda, when it begins.
+
+    Returns:
+        Whether it is held.
+    """
+    if "hold" not in m.state or not begins_held(m, act, unit):
+        return False
+    move(unit, "held")
+    unit["then"] = list(then)
+    return True
+
+
 def drop_then(state: State, owner: Any) -> None:
     """Forget what follows for something held that is withdrawn, with the past it refers to."""
     then = owner.pop("then", None)

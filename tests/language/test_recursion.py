@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import Any
 
@@ -73,7 +72,7 @@ def _fork_everywhere(stage: Stage, seed: int) -> int:
     undone = Counter(address for address, _ in plain.play().effects if address.endswith(UNDO))
     forks = 0
     for at in plain.entered:
-        if _is_known(file, at) or undone[at] > 1:
+        if undone[at] > 1:
             continue
         calls.heal()
         told = calls.told(stage.do(stage.engine.fork_async(f"run{seed}", at=at)))
@@ -81,34 +80,6 @@ def _fork_everywhere(stage: Stage, seed: int) -> int:
         assert told == Recursion(file, fates, at=at, undone=left_out).play(), (seed, at)
         forks += 1
     return forks
-
-
-def _is_known(file: dict[str, Any], at: str) -> bool:
-    """Return whether a fork at an address may be one of the known faults, see the tests below."""
-    *around, last = _steps_along(file, at)
-    in_item = any("map" in step for step in around)
-    return _cleans_up(file, last) or (in_item and bool(last.keys() & {"map", "loop", "when"}))
-
-
-def _cleans_up(file: dict[str, Any], step: dict[str, Any]) -> bool:
-    """Return whether a step is a group with `finally`, or has one in it."""
-    inside = file["flows"][step["flow"]] if "flow" in step else step
-    steps = [*inside.get("group", []), *inside.get("steps", [])]
-    return "finally" in inside or any(_cleans_up(file, one) for one in steps)
-
-
-def _steps_along(file: dict[str, Any], at: str) -> list[dict[str, Any]]:
-    """Return the steps along an address, from the outside inwards."""
-    found: list[dict[str, Any]] = []
-    inside = file
-    for part in at.removesuffix(UNDO).split("/"):
-        if part != "finally":
-            steps = inside.get("group", []) + inside.get("steps", []) + inside.get("finally", [])
-            name = re.split(r"[\[@]", part)[0]
-            step = next(step for step in steps if step["id"] == name)
-            found.append(step)
-            inside = file["flows"][step["flow"]] if "flow" in step else step
-    return found
 
 
 def test_retries_of_what_failed(stage: Stage) -> None:
@@ -134,7 +105,7 @@ def test_retries_of_what_failed(stage: Stage) -> None:
     assert found["refused"]
 
 
-# Known faults of forks, which `_is_known` leaves out
+# Forks in small flows
 
 
 def _forked(stage: Stage, step: dict[str, Any], at: str) -> list[str]:
@@ -152,19 +123,16 @@ def _task(name: str, **more: Any) -> dict[str, Any]:
     return {"id": name, "python": "tools:act", "with": {"value": 1}, **more}
 
 
-@pytest.mark.xfail(strict=True, reason="an attempt that never was is cleaned up first")
 def test_a_fork_at_a_group_cleans_up_once(stage: Stage) -> None:
     group = {"id": "g", "group": [_task("s1")], "finally": [_task("s2")]}
     assert _forked(stage, group, "g") == ["g/s1", "g/finally/s2"]
 
 
-@pytest.mark.xfail(strict=True, reason="the fork asks whether s2 acted, which never began")
 def test_a_fork_at_a_group_that_only_cleans_up_asks_nothing(stage: Stage) -> None:
     group = {"id": "g", "group": [{"id": "s1", "output": 1}], "finally": [_task("s2")]}
     assert _forked(stage, group, "g") == ["g/finally/s2"]
 
 
-@pytest.mark.xfail(strict=True, reason="the next item begins before that at which the fork is")
 def test_a_fork_in_an_item_keeps_to_the_concurrency_of_the_map(stage: Stage) -> None:
     inner = [_task("s1"), _task("s2", map=1)]
     for step in inner:
@@ -173,7 +141,6 @@ def test_a_fork_in_an_item_keeps_to_the_concurrency_of_the_map(stage: Stage) -> 
     assert _forked(stage, group, "g[0]/s2") == ["g[0]/s2[0]", "g[1]/s1", "g[1]/s2[0]"]
 
 
-@pytest.mark.xfail(strict=True, reason="the fork asks whether the next item acted, and stalls")
 def test_a_fork_at_a_step_that_was_left_out_in_an_item_asks_nothing(stage: Stage) -> None:
     inner = [_task("s1"), _task("s2", when="${{ state.x == 1 }}")]
     group = {"id": "g", "map": {"over": 2, "concurrency": 1}, "group": inner}

@@ -13,6 +13,7 @@ from flowengine.engines.executions.replay import (
     state_at,
     unit_at,
     walk,
+    with_holds,
 )
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.starting.beginning import execution_data, new_record
@@ -105,15 +106,10 @@ def fork(
 
 
 def _beginning(view: View, at: str) -> dict[str, Any]:
-    """Return what the request to begin a step anew says about it."""
-    unit = unit_at(view.graph, view.state, at)
-    if unit is None:
-        return {"unit": None, "hold": {"at": at}}
-    units = view.state["units"].items()
-    # What began inside the step together with it never did in the fork.
-    running = [(number, view.address(one)) for number, one in units if one["phase"] == "run"]
-    fresh = [number for number, address in running if address.startswith(f"{at}/")]
-    return {"unit": unit, "fresh": fresh} if fresh else {"unit": unit}
+    """Return what the request to begin a step says about it."""
+    if at.endswith(COMPENSATION):
+        return {"unit": unit_at(view.graph, view.state, at)}
+    return {"unit": None, "hold": {"at": at}}
 
 
 def _whole(view: View) -> list[int]:
@@ -137,22 +133,23 @@ def _undone(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> list[str
 def _past(
     flows: LinkedFlows, hash: str, journal: Sequence[Event], execution: str, at: str
 ) -> list[Any]:
-    """Return the events up to the one that started a step.
+    """Return the events up to the one that started a step, which holds it before it begins.
 
-    If the step ended with the same event, that holds it before it begins.
+    A compensation is not held: it begins anew.
 
     Raises:
         NotFound: No step with that address has started.
     """
     seen: list[Observation] = []
     for moment in walk(flows, hash, journal, seen):
-        if unit_at(moment.graph, moment.state, at) is not None:
-            return line(journal, moment.number)
         view = View(moment.graph, moment.state)
-        begun = [view.step_address(act) for act in moment.state["acts"].values()]
-        if at in begun or any(one.address == at for one in seen):
+        acts = moment.state["acts"].values()
+        begun = {view.step_address(act) for act in acts} | {one.address for one in seen}
+        if at in begun or unit_at(moment.graph, moment.state, at) is not None:
             past = line(journal, moment.number)
-            return [*past[:-1], {**past[-1], "holds": {"at": at}}]
+            if not at.endswith(COMPENSATION):
+                past[-1] = with_holds(past[-1], {"at": at})
+            return past
         seen.clear()
     raise NotFound(
         f"no step '{at}' has started in execution {execution}",

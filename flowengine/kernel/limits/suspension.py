@@ -61,7 +61,9 @@ def rest(m: Machine, scope: Scope) -> None:
 
 
 def _awake(m: Machine, scope: Scope) -> bool:
-    return any(m.state["acts"][number]["busy"] for number in scope["live"])
+    """Return whether something in a scope works, or is held back so that it can begin anew."""
+    acts = m.state["acts"]
+    return any(acts[number]["busy"] or "then" in acts[number] for number in scope["live"])
 
 
 def unpark(m: Machine, unit: Unit) -> None:

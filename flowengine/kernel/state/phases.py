@@ -87,7 +87,7 @@ UNITS: States[Phase] = States(
             ),
             "held": (
                 "it fails, and that is held back",
-                "held_failures.py for steps/unit_outcomes.py; tokens/units.py",
+                "held_failures.py for steps/unit_outcomes.py, tokens/units.py and steps/loops.py",
             ),
             "gone": (
                 "it has ended, or is withdrawn",

@@ -23,6 +23,7 @@ from flowengine.kernel.expressions.names import (
 )
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.held_failures import hold_unbegun
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state import entries
@@ -77,7 +78,8 @@ def begin_round(m: Machine, unit: Unit) -> None:
     unit["tries"] = 0
     if "shown" in unit or "answers" in m.state:
         call_questions.forget(m, unit)
-    attempt(m, unit)
+    if not hold_unbegun(m, act, unit, entries.attempt(unit["id"])):
+        attempt(m, unit)
 
 
 def _too_many(m: Machine, node: Node, unit: Unit) -> StepFailure:

@@ -9,7 +9,6 @@ from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.limits.suspension import unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
-from flowengine.kernel.state.moves import move
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Scope, State, Unit
@@ -28,10 +27,7 @@ def begin_unit(m: Machine, act: Activation, item: int) -> None:
         learn(unit, act["knows"])
     looping = m.graph.nodes[act["step"]].loop is not None
     then = (entries.begin_round if looping else entries.attempt)(unit["id"])
-    if item >= 0 and "hold" in m.state and held_failures.begins_held(m, act, unit):
-        move(unit, "held")
-        unit["then"] = list(then)
-    else:
+    if item < 0 or not held_failures.hold_unbegun(m, act, unit, then):
         m.agenda.append(then)
 
 
