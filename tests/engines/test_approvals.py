@@ -366,6 +366,7 @@ BOUNDED = """\
 inputs:
   amount: {type: number, exclusiveMinimum: 0, default: 10.0}
   tags: {type: array, items: {enum: [a, b]}, default: [a]}
+  note: {type: string, default: ""}
 steps:
   - id: sign
     approval:
@@ -374,6 +375,7 @@ steps:
         amount: ${{ inputs.amount }}
         half: ${{ inputs.amount / 2.0 }}
         tags: ${{ inputs.tags }}
+        note: ${{ inputs.note }}
       edit: true
 """
 
@@ -402,8 +404,9 @@ def test_a_second_approver_is_told_in_what_the_standing_decision_differs(
         engine.approve(wait, by="user:cleo")
     assert caught.value.exit_code == 7
     assert caught.value.hint == 'it differs: edits there: {"amount": 80.0}, here: none'
-    with pytest.raises(Conflict, match="already approved"):
-        engine.approve(wait, edit={"amount": 81.0}, by="user:cleo")
+    with pytest.raises(Conflict, match="already approved") as caught:
+        engine.approve(wait, edit={"note": "größer"}, by="user:cleo")
+    assert (caught.value.hint or "").endswith('here: {"note": "größer"}')
     assert not engine.approve(wait, edit={"amount": 80}, by="user:cleo").first
 
 

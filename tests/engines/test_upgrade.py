@@ -44,9 +44,9 @@ def edited(tmp_path: Path, *changes: tuple[str, str], text: str = ORDER) -> Path
     return world.make(tmp_path / "changed", text)
 
 
-def waiting(engine: Engine, tmp_path: Path, text: str = ORDER) -> str:
+def waiting(engine: Engine, tmp_path: Path, text: str = ORDER, **inputs: Any) -> str:
     """Run a flow until it waits, and return the id of the execution."""
-    result = engine.run(world.make(tmp_path, text))
+    result = engine.run(world.make(tmp_path, text), inputs)
     assert result.status == "waiting"
     return result.execution
 
@@ -195,7 +195,7 @@ def test_state_inputs_and_signals_are_renamed_given_and_dropped(tmp_path: Path) 
     )
     mapping: dict[str, Any] = {"state": {"notes": "remarks"}, "inputs": {"amount": "sum"}}
     with Engine(None) as engine:
-        id = waiting(engine, tmp_path)
+        id = waiting(engine, tmp_path, amount=6)
         engine.approve(engine.waits().items[0]["id"])
         (info,) = engine.upgrade(changed, check=True)
         assert info["verdict"] == "cannot"  # it waits for another signal
@@ -214,7 +214,7 @@ def test_state_inputs_and_signals_are_renamed_given_and_dropped(tmp_path: Path) 
         result = engine.signal("money", 2, key=id).result
         assert result is not None
         assert result.outputs is not None
-        assert result.outputs["done"] == {"who": "ana", "sum": 5, "looked": 5, "paid": 2}
+        assert result.outputs["done"] == {"who": "ana", "sum": 6, "looked": 6, "paid": 2}
         assert result.outputs["notes" if "notes" in result.outputs else "remarks"] == ["looked"]
 
 

@@ -136,6 +136,28 @@ steps:
         assert "t succeeded" in simulator.story()
 
 
+def test_what_came_while_the_flow_was_ending_is_offered_when_it_goes_on(stage: Stage) -> None:
+    """A message sent during a compensation goes to a persistent trigger, not to a transient one."""
+    text = """
+signals: {go: {}}
+steps:
+  - {id: a, python: "tools:act", compensate: {python: "tools:act"}}
+  - {id: b, fail: {type: Odd, message: no}}
+  - {id: c, wait: 1h, next: end}
+  - {id: t, trigger: {signal: go, transient: true}, next: end}
+  - {id: u, trigger: go}
+on_error: [{type: Odd, compensate: true, next: c}]
+"""
+    simulator = stage.simulator(text).start()
+    while not any(run.address.endswith("compensate") for run in simulator.running.values()):
+        assert simulator.step()
+    simulator.send("go")
+    simulator.run()
+    story = simulator.story()
+    assert "u succeeded" in story
+    assert "t succeeded" not in story
+
+
 def test_all_fires_when_each_has_one_unconsumed_message(stage: Stage) -> None:
     text = """
 signals: {a: {data: {type: integer}}, b: {data: {type: string}}}
@@ -151,6 +173,7 @@ outputs: {got: "${{ state.got }}"}
     assert simulator.state["triggered"] == 0
     for letter in "xy":
         simulator.send("b", letter)
+    assert {name: len(kept) for name, kept in simulator.state["kept"].items() if kept} == {"a": 1}
     simulator.run()
     assert simulator.state["outputs"] == {"got": ["0x", "1y"]}
 
