@@ -272,7 +272,7 @@ class RetryAsked(TypedDict):
     """How many of the events before it stand, as `replay.line` returns them."""
     kept: NotRequired[list[Plain]]
     """The numbers of those after that are applied again; `[number, other]` where what the event is
-    about has another number now."""
+    about has another number now, `[number, *late]` for a `retry` that has another `late`."""
     hold: NotRequired[dict[str, Plain]]
     """Whose failure is held back meanwhile, see `State`, and what begins anew then."""
     unit: int | None
@@ -283,7 +283,8 @@ class RetryAsked(TypedDict):
     fresh: NotRequired[list[int]]
     """Units whose attempt never began outside."""
     late: NotRequired[list[int]]
-    """Units whose result came after the failure; it is the next event."""
+    """Units whose result came after the failure; it is the next event. If a later `retry` applies
+    this one again, also those that did not run then: that later one goes on with them."""
     overdue: NotRequired[list[int]]
     """Timers of bounds that begin anew: those that were over when the execution failed for another
     one; in a fork the one of the whole execution."""

@@ -309,6 +309,8 @@ class _Draws:
         step: Step = {"id": f"s{self.count}", "python": "tools:act",
                       "effect": "idempotent" if self.again else "once",
                       "with": {"value": "${{ state.x }}"}}  # fmt: skip
+        if self.chance(0.4):
+            step["effect"] = "pure"  # may run ahead of the journal
         if not self.calm:
             if self.chance(0.25):
                 self.fates[step["id"]] = self.random.randint(1, 3)

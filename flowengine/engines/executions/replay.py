@@ -216,11 +216,13 @@ def _kept(found: Sequence[Any], event: Any) -> Iterator[Any]:
     """Yield the events that a `retry` applies again, the first with what is held back."""
     hold = event["hold"]
     for kept in event["kept"]:
-        number, other = kept if isinstance(kept, list) else (kept, None)
+        number, *others = kept if isinstance(kept, list) else (kept,)
         again = with_holds(found[number], hold)
         hold = None
-        if other is not None:
-            again[_subject(again)] = other
+        if others and again["type"] == "retry":
+            again["late"] = others
+        elif others:
+            again[_subject(again)] = others[0]
         yield again
 
 

@@ -49,6 +49,8 @@ class Past(NamedTuple):
     failures: list[Failure]
     ran: dict[tuple[int, int], str]
     """Unit and attempt of all that ran → address."""
+    at_work: dict[int, set[tuple[str, int]]]
+    """Number of a `retry` → address and attempt of all that ran before it."""
     undone: list[tuple[int, set[str]]]
     """Events after which steps were being undone, with their addresses."""
 
@@ -169,11 +171,13 @@ def look_back(flows: LinkedFlows, form: str, events: list[Any]) -> Past:
         What has happened.
     """
     state, graph, blame = new_state(), flows.by_hash(form).graph, Blame()
-    past = Past(events, [], [], {}, [])
+    past = Past(events, [], [], {}, {}, [])
     root = 0
     for number, event in enumerate(events):
         past.about.append(about(graph, state, event))
         blame.number = number
+        if event["type"] == "retry":
+            past.at_work[number] = set(_at_work(graph, state).values())
         if event["type"] == "upgraded":
             graph = apply(flows, graph, state, event)
         else:
@@ -184,6 +188,12 @@ def look_back(flows: LinkedFlows, form: str, events: list[Any]) -> Past:
     for place in blame.raised(("scope", root)):
         past.failures.append(Failure(place, *blame.seen(place)))
     return past
+
+
+def _at_work(graph: Graph, state: State) -> dict[int, tuple[str, int]]:
+    """Return the units that run, with address and attempt."""
+    m, units = View(graph, state), state["units"].items()
+    return {n: (m.address(one), one["attempt"]) for n, one in units if one["phase"] == "run"}
 
 
 def _being_undone(state: State) -> set[str]:
@@ -304,11 +314,11 @@ class _Again:
         lost: str | None = None
         for number in range(back, len(past.events)):
             one, event = past.about[number], past.events[number]
-            if number in dropped or (one is not None and one.kind == "late"):
+            if number in dropped or (one is not None and self._is_gone(one, event)):
                 continue
             again = with_holds(event, None if kept else hold)
             entry: Any = number
-            if one is not None:
+            if one is not None and one.kind != "late":
                 other = counterpart(self.graph, self._state, one, event)
                 if other is None:
                     if one.once and not tidies(one.address):
@@ -317,6 +327,13 @@ class _Again:
                 if other != one.number:
                     again["unit" if one.kind == "cut" else one.kind] = other
                     entry = [number, other]
+            if event["type"] == "retry":
+                # What did not run then was not stopped by the failure before it: its fate is that
+                # of what runs now.
+                running = _at_work(self.graph, self._state).items()
+                if others := [n for n, one in running if one not in past.at_work[number]]:
+                    again["late"] = [*event.get("late", ()), *others]
+                    entry = [number, *again["late"]]
             kept.append(entry)
             if again["type"] == "upgraded":
                 self._move(again)
@@ -325,6 +342,16 @@ class _Again:
             if self._state["status"] in ENDED:
                 break
         return kept, lost
+
+    def _is_gone(self, one: About, event: Any) -> bool:
+        """Return whether an event came too late and means nothing any more.
+
+        A result does: its step may be at work again in a later retry, which then finds it.
+        """
+        if one.kind != "late":
+            return False
+        here = one.number in self._state["units"] or one.number in self._state["cuts"]
+        return here or event["type"] != "succeeded"
 
     def _move(self, event: Any) -> None:
         """Move the state to another version of the flow, if what is held fits into that, too."""
