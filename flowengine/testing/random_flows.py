@@ -100,7 +100,9 @@ class Author:
         if self.draw.random() > 0.8:
             flow["concurrency"] = {"max": self.draw.randint(1, 2)}
         if self.draw.random() > 0.8:
-            trigger = self.draw.choice(["go", "more", {"state": "n"}, {"all": ["go", "more"]}])
+            trigger = self.draw.choice(
+                ["go", "more", {"state": "n"}, {"all": ["go", "more"]}, {"any": ["go", "more"]}]
+            )
             flow["steps"].append({**self.task(), "trigger": trigger, "next": "end"})
             flow["limits"]["idle"] = "1s"
 

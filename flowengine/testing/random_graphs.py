@@ -144,6 +144,7 @@ class _Draws:
                 {"signals": ["s"]},
                 {"signals": ["s"], "transient": True},
                 {"signals": ["s"], "match": x(lambda names: names["signal"]["data"] != 1)},
+                {"signals": ["s", "t"], "all": True},
                 {"signals": ["s", "t"]},
                 {"state": "k"},
             ]

@@ -552,6 +552,34 @@ outputs: {seen: "${{ state.seen }}"}
         flow.when(page).to("end")
 
 
+def test_a_step_that_two_signals_begin() -> None:
+    flow = Flow("news")
+    page, note = flow.signal("page", str), flow.signal("note", str)
+    flow.step("begin", output=1).emit(page, "a").emit(note, "b").end()
+    seen = flow.state("seen", list[str], default=[], reducer="append")
+    store = flow.step("store", set={"seen": cel.signal.name + cel.signal.data})
+    flow.when(page).to(store)
+    flow.when("note").to(store).end()
+    flow.output("seen", seen)
+    same(
+        flow,
+        """
+state: {seen: {type: array, items: {type: string}, default: [], reducer: append}}
+signals: {page: {data: {type: string}}, note: {data: {type: string}}}
+steps:
+  - {id: begin, output: 1, emit: [{signal: page, data: a}, {signal: note, data: b}], next: end}
+  - id: store
+    trigger: {any: [page, note]}
+    set: {seen: "${{ signal.name + signal.data }}"}
+    next: end
+outputs: {seen: "${{ state.seen }}"}
+""",
+    )
+    assert run(flow).outputs == {"seen": ["pagea", "noteb"]}
+    with pytest.raises(UsageError, match=r"'store' has a trigger already, at .*test_flow.py:\d+"):
+        flow.when(page, match=cel.signal.data != "b").to(store)
+
+
 def test_environments_that_are_asked_about_or_open_from_the_start() -> None:
     flow = Flow("words")
     asked = {"title": "May they be written?", "assignees": ["group:data"], "expires": "7d"}

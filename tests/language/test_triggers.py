@@ -178,6 +178,38 @@ outputs: {got: "${{ state.got }}"}
     assert simulator.state["outputs"] == {"got": ["0x", "1y"]}
 
 
+def test_any_fires_for_every_message_of_one_of_them(stage: Stage) -> None:
+    text = """
+signals: {a: {data: {type: integer}}, b: {data: {type: integer}}, c: {data: {type: integer}}}
+state: {got: {type: array, default: [], reducer: append}}
+limits: {idle: 1h}
+steps:
+  - id: t
+    trigger: {any: [a, b], match: "${{ signal.data > 0 }}"}
+    set: {got: "${{ signal.name + string(signal.data + 1) }}"}
+outputs: {got: "${{ state.got }}"}
+"""
+    simulator = stage.simulator(text).start()
+    for signal, number in (("a", 1), ("a", 2), ("b", 0), ("c", 3), ("b", 4)):
+        simulator.send(signal, number)
+    simulator.run()
+    assert simulator.state["outputs"] == {"got": ["a2", "a3", "b5"]}
+
+
+def test_all_of_one_signal_still_names_its_data(stage: Stage) -> None:
+    text = """
+signals: {a: {data: {type: integer}}}
+limits: {idle: 1h}
+steps:
+  - {id: t, trigger: {all: [a]}, output: "${{ signal.data.a + 1 }}"}
+outputs: {t: "${{ steps.t.output }}"}
+"""
+    simulator = stage.simulator(text).start()
+    simulator.send("a", 1)
+    simulator.run()
+    assert simulator.state["outputs"] == {"t": 2}
+
+
 def test_a_write_to_state_fires_once_an_event(stage: Stage) -> None:
     text = """
 state: {score: {type: integer, default: 0, reducer: add}, seen: {type: array, default: [],
@@ -335,6 +367,8 @@ outputs: {c: "${{ steps.c.activations }}"}
         ("[{id: t, trigger: {state: gone}}]", "E301 there is no state 'gone'"),
         ("[{id: t, trigger: {all: [go], transient: true}}]", "E103 'transient' has no meaning"),
         ("[{id: t, trigger: {all: [go, go]}}]", "E103 'all' names a signal twice"),
+        ("[{id: t, trigger: {any: [go, go]}}]", "E103 'any' names a signal twice"),
+        ("[{id: t, trigger: {any: [go, gone]}}]", "E401 there is no signal 'gone'"),
         (
             '[{id: a, output: "${{ signal.data }}", next: end}, {id: t, trigger: go}]',
             "E301 'signal' is not visible here",

@@ -62,7 +62,7 @@ class Notes:
         trigger = step["trigger"]
         if "state" in trigger:
             return f"write to {trigger['state']}"
-        names = " and ".join(trigger["signals"])
+        names = (" and " if trigger.get("all") else " or ").join(trigger["signals"])
         match = f" if {self._condition(trigger['match'])}" if "match" in trigger else ""
         return f"{names}{match}{', transient' if trigger.get('transient') else ''}"
 

@@ -372,7 +372,7 @@ def _message(view: View, node: Node, id: str) -> Reason:
     """Say which messages a trigger waits for, and how to send one."""
     assert node.trigger is not None
     signals = node.trigger["signals"]
-    names = " and ".join(f"'{signal}'" for signal in signals)
+    names = (" and " if node.trigger.get("all") else " or ").join(f"'{one}'" for one in signals)
     key = view.state["keys"].get(signals[0])
     return {
         "what": f"waiting for a message {names}" + (f" with key '{key}'" if key else ""),

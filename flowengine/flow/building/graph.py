@@ -178,11 +178,12 @@ class FlowGraph(Declarations, FlowHandle):
 
         Args:
             signal: Its name.
-            **trigger: More of a `trigger`: `match=…`; or in place of a signal `all=[…]`,
+            **trigger: More of a `trigger`: `match=…`; or in place of a signal `any=[…]`, `all=[…]`,
                 `state="score"`.
 
         Returns:
-            The beginning: `flow.when("page").to(store)`.
+            The beginning: `flow.when("page").to(store)`. Where a second one leads to the same step,
+            a message of either signal starts it.
         """
         spec: dict[str, Any] = ({} if signal is None else {"signal": signal}) | trigger
         return Opening(self, spec)

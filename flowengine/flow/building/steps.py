@@ -396,8 +396,36 @@ class Opening(Chain):
                 "'when' starts one step that is declared before or by 'to'",
                 hint="let it lead to others: flow.when(...).to(begin).to(a, b)",
             )
-        chain.entry.say("trigger", self._trigger, here())
+        chain.entry.say("trigger", self._also(chain.entry), here())
         return Chain(self._flow, chain.entry, chain._ends)
+
+    def _also(self, step: Step) -> Any:
+        """Return the trigger of a step that may have one: a message of either starts a token.
+
+        Raises:
+            UsageError: One of them says more than names of signals.
+        """
+        given = step.spec.get("trigger")
+        if given is None:
+            return self._trigger
+        names = [_signals(given), _signals(self._trigger)]
+        if [] in names:
+            at = step.places.get("trigger", step.place).position(("trigger",))
+            raise UsageError(
+                f"{step.id!r} has a trigger already, at {at.file}:{at.line}",
+                hint="only signals without 'match' and 'transient' add up: "
+                "flow.when(any=[...], match=...)",
+            )
+        return {"any": list(dict.fromkeys(names[0] + names[1]))}
+
+
+def _signals(trigger: Any) -> list[str]:
+    """Return the signals of a trigger of which each message starts a token; [] of another one."""
+    if isinstance(trigger, str):
+        return [trigger]
+    if trigger.keys() == {"signal"}:
+        return [trigger["signal"]]
+    return list(trigger["any"]) if trigger.keys() == {"any"} else []
 
 
 def _entries(conditions: list[Any], names: list[str]) -> list[Any]:

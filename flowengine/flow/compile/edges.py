@@ -369,8 +369,10 @@ def trigger_spec(trigger: Trigger) -> TriggerSpec:
     """Return the compiled form of a trigger; its `match` is filled in later."""
     if trigger.state is not None:
         return TriggerSpec(state=trigger.state)
-    signals = trigger.all if trigger.signal is None else [trigger.signal]
-    spec = TriggerSpec(signals=list(signals or ()))
+    signals = trigger.any or trigger.all or [trigger.signal or ""]
+    spec = TriggerSpec(signals=list(signals))
+    if trigger.all is not None:
+        spec["all"] = True
     if trigger.transient:
         spec["transient"] = True
     return spec

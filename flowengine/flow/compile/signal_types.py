@@ -52,11 +52,12 @@ class Messages:
 
     def schema(self, trigger: Trigger | None) -> Schema:
         """Return the type of the message that a trigger brings."""
-        if trigger is None or (trigger.signal is None and trigger.all is None):
+        if trigger is None or trigger.state is not None:
             return UNKNOWN
-        if trigger.signal is not None:
-            return signal_schema(self._data(trigger.signal))
-        return signal_schema(closed({name: self._data(name) for name in trigger.all or ()}))
+        if trigger.all is not None:
+            return signal_schema(closed({name: self._data(name) for name in trigger.all}))
+        one_of = trigger.any or [trigger.signal or ""]
+        return common([signal_schema(self._data(name)) for name in one_of]) or UNKNOWN
 
     def _data(self, signal: str) -> Schema:
         model = self.plan.model.signals.get(signal)

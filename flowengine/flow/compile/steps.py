@@ -253,8 +253,9 @@ class Steps:
         spec["at"] = [place.line, place.column]
 
     def _trigger(self, info: Info, given: Trigger) -> None:
-        for index, name in enumerate(given.all or ()):
-            self.actions.signal_data(name, (*given.loc, "all", index))
+        for key, names in (("any", given.any), ("all", given.all)):
+            for index, name in enumerate(names or ()):
+                self.actions.signal_data(name, (*given.loc, key, index))
         if given.signal is not None:
             self.actions.signal_data(given.signal, (*given.loc, "signal"))
         if given.state is not None:

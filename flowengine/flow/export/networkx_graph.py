@@ -159,7 +159,8 @@ class _Writer:
         if "state" in trigger:
             return {"state": trigger["state"]}
         match = {"when": self.expression(trigger["match"])} if "match" in trigger else {}
-        return {"signals": " ".join(trigger["signals"]), **match}
+        together = {"all": True} if trigger.get("all") else {}
+        return {"signals": " ".join(trigger["signals"]), **together, **match}
 
     def attributes(self, step: StepSpec, body: Body) -> dict[str, Any]:
         """Return what the node of a step, or of what undoes one, says besides where it is."""

@@ -94,8 +94,10 @@ class Compensation(Pluggable):
         yield from cls._needs_one_action(given)
 
 
-OF_ONE_SIGNAL = ("match", "transient")
-"""Keys of a trigger that say something of its one `signal`."""
+OF_ONE_MESSAGE = ("match", "transient")
+"""Keys of a trigger that say something of the one message that it takes."""
+OF_MESSAGES = ("signal", "any")
+"""Keys of a trigger of which each message starts a token."""
 
 
 class Trigger(Part):
@@ -103,8 +105,14 @@ class Trigger(Part):
 
     NOUN = "'trigger'"
     MAIN = "signal"
-    RULES = (OneOf(("signal", "all", "state")),)
-    RULES_AS_SCHEMA = ({"dependentRequired": {key: ["signal"] for key in OF_ONE_SIGNAL}},)
+    RULES = (OneOf(("signal", "any", "all", "state")),)
+    RULES_AS_SCHEMA = (
+        {
+            "dependentSchemas": {
+                key: {"anyOf": [{"required": [of]} for of in OF_MESSAGES]} for key in OF_ONE_MESSAGE
+            }
+        },
+    )
 
     signal: SignalName | None = Field(
         default=None, description="Every matching message starts a token.", examples=["page_ready"]
@@ -116,6 +124,12 @@ class Trigger(Part):
     )
     transient: bool = Field(
         default=False, description="Whether kept messages are left out.", examples=[True]
+    )
+    any: list[SignalName] | None = Field(
+        default=None,
+        min_length=1,
+        description="Every matching message of one of them starts a token.",
+        examples=[["a", "b"]],
     )
     all: list[SignalName] | None = Field(
         default=None,
@@ -129,15 +143,16 @@ class Trigger(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add what has a meaning for one signal only, and that several are several."""
+        """Add what has a meaning for single messages only, and that several are several."""
         yield from super().problems(given)
-        for key in OF_ONE_SIGNAL:
-            if key in given and "signal" not in given:
-                message = f"{key!r} has no meaning without 'signal'"
-                yield Problem(key, "E103", message, "add 'signal', or leave it out")
-        names = given.get("all")
-        if isinstance(names, list) and len({str(name) for name in names}) < len(names):
-            yield Problem("all", "E103", "'all' names a signal twice", "name each once")
+        for key in OF_ONE_MESSAGE:
+            if key in given and not any(of in given for of in OF_MESSAGES):
+                message = f"{key!r} has no meaning without 'signal' or 'any'"
+                yield Problem(key, "E103", message, "add one of them, or leave it out")
+        for key in ("any", "all"):
+            names = given.get(key)
+            if isinstance(names, list) and len({str(name) for name in names}) < len(names):
+                yield Problem(key, "E103", f"{key!r} names a signal twice", "name each once")
 
 
 class Step(Pluggable):

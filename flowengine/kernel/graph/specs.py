@@ -168,11 +168,13 @@ class WaitSpec(TypedDict, total=False):
 
 
 class TriggerSpec(TypedDict, total=False):
-    """What starts a token at a step: a message of each of `signals`, or a write to `state`."""
+    """What starts a token at a step: a message of one of `signals`, or a write to `state`."""
 
     signals: list[str]
+    all: bool
+    """It takes a message of each of `signals`."""
     match: Condition
-    """Of a single signal."""
+    """Of a single message."""
     transient: bool
     """Takes messages only when they arrive, so none is kept for it."""
     state: str

@@ -52,7 +52,7 @@ def receive(m: Machine, message: Plain, *, stored: bool = False) -> bool:
 
 
 def _offer(m: Machine, step: int, spec: TriggerSpec, message: Plain) -> bool:
-    if len(spec["signals"]) > 1:
+    if spec.get("all"):
         return _complete(m, step, spec, message)
     seen = _shown(message, message["data"])
     if "match" in spec:
