@@ -145,7 +145,6 @@ class _Draws:
                 {"signals": ["s"], "transient": True},
                 {"signals": ["s"], "match": x(lambda names: names["signal"]["data"] != 1)},
                 {"signals": ["s", "t"], "all": True},
-                {"signals": ["s", "t"]},
                 {"state": "k"},
             ]
             one["trigger"] = self.random.choice(kinds)
