@@ -94,7 +94,7 @@ class _Writer:
         chat: bool,
         args: Plain,
     ) -> None:
-        self.agents = agents
+        self.agents = agents if execute_tools else agents[:1]  # nothing hands over
         self.turn = turn
         self.by_name = {one.name: one for one in agents}
         self.execute_tools = execute_tools

@@ -159,6 +159,18 @@ def test_calls_are_left_alone_on_request(bench: Bench) -> None:
     assert found.messages[-1]["tool_calls"][0]["function"]["name"] == "never"
 
 
+def test_calls_are_left_alone_of_agents_that_can_hand_over(bench: Bench) -> None:
+    first, _ = agents()
+    script = [{"calls": [call("to_second")]}]
+    found = bench.run(first, script, execute_tools=False)
+    assert found.termination == "tools_not_executed"
+    assert found.agent is first
+    assert bench.offered(0) == ["to_second"]
+    with bench.answering(*script):
+        message = MetaChain(logger=bench.logger).get_chat_completion(first, ASK)
+    assert message["tool_calls"][0]["function"]["name"] == "to_second"
+
+
 def agents() -> tuple[Agent, Agent]:
     """Two that hand over to each other, by an agent and by a `Result`."""
 
