@@ -7,17 +7,16 @@ leaves behind when its process is killed ends with that process, or carries labe
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
 import os
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
-from weakref import WeakSet
 
 from flowengine.sdk import EnvironmentClosed
 from flowengine.sdk.environments import Provider, Request, Resource, Sandbox, Spec, background
 from flowengine.sdk.models import Limits
+from flowengine.sdk.process_end import close_at_exit, forget
 from flowengine.sdk.process_identity import this_process
 from flowengine.sdk.sandboxes import with_sandboxes
 from flowengine.sdk.scratch import make_scratch, remove_scratch
@@ -45,7 +44,8 @@ class Unmanaged(Generic[_Live]):
         self._closed = False
         self._home: Path | None = None
         self._opening = asyncio.Lock()
-        _open.add(self)
+        self.pid = os.getpid()
+        """The process that it was opened in."""
 
     def __exit__(
         self,
@@ -119,6 +119,7 @@ class Unmanaged(Generic[_Live]):
                 await resource.finish(0.0)
                 await self._provider().release(resource)
         finally:
+            forget(self)
             if self._home is not None:
                 await asyncio.to_thread(remove_scratch, self._home)
                 self._home = None
@@ -136,7 +137,8 @@ class Unmanaged(Generic[_Live]):
         workspace = Path(os.path.abspath(os.path.expanduser(self._workspace())))
         workspace.mkdir(parents=True, exist_ok=True)
         if self._home is None:
-            self._home = make_scratch()
+            self._home, self.pid = make_scratch(), os.getpid()
+            close_at_exit(self)
         owner = this_process()
         return Request(
             spec,
@@ -156,16 +158,6 @@ class Unmanaged(Generic[_Live]):
             background().loop.time() + _SECONDS,
             logging.LoggerAdapter(_log, {}),
         )
-
-
-_open: WeakSet[Unmanaged[Any]] = WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for env in list(_open):
-        if env._resource is not None and env._resource._pid == os.getpid():
-            env.close()
 
 
 def _not_written_down(**facts: Any) -> None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     )
     from flowengine.execution_environment.lifecycle.scope_release import NotReleased, Report
     from flowengine.execution_environment.observation.events import Event
-    from flowengine.execution_environment.process_end import release_on_termination
     from flowengine.execution_environment.resources.opening import Bounds
     from flowengine.execution_environment.specs.providers import (
         register_provider,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
         unregister_provider,
         unregister_sandbox,
     )
+    from flowengine.execution_environment.termination import release_on_termination
 
 _HOMES = {
     "ApprovalPending": "errors",
@@ -56,7 +56,7 @@ _HOMES = {
     "manager": "environment_manager",
     "register_provider": "specs.providers",
     "register_sandbox": "specs.providers",
-    "release_on_termination": "process_end",
+    "release_on_termination": "termination",
     "unregister_provider": "specs.providers",
     "unregister_sandbox": "specs.providers",
 }

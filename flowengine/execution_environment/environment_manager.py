@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from flowengine.errors import Conflict, StoreError
-from flowengine.execution_environment import process_end, reaper
+from flowengine.execution_environment import reaper
 from flowengine.execution_environment.bookkeeping.books import Books, Given, check_names
 from flowengine.execution_environment.bookkeeping.capacity import Capacity
 from flowengine.execution_environment.bookkeeping.instances import Handle, Instance, Record
@@ -40,6 +40,7 @@ from flowengine.execution_environment.registry.workspaces import Wanted, Workspa
 from flowengine.execution_environment.resources.opening import Bounds, Surroundings
 from flowengine.execution_environment.use import Use
 from flowengine.policy_approval import Answer
+from flowengine.sdk import process_end
 from flowengine.sdk.background import background, refuse_in_loop
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.errors import StepError

@@ -7,6 +7,8 @@ import inspect
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -407,3 +409,29 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < deadline, "did not come about in time"
         time.sleep(0.01)
+
+
+LEFT_OPEN = """
+from flowengine_envs import LocalEnv
+
+env = LocalEnv()
+print(env.execute_code("1 + 1").result)
+"""
+
+
+def test_a_program_that_leaves_one_open_ends_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(LEFT_OPEN)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "2\n")
+    assert "Traceback" not in done.stderr
+    assert list(temporary.iterdir()) == []
