@@ -33,7 +33,8 @@ class Options:
     name: str | None = None
     description: str | None = None
     supports_parallel_execution: bool = False
-    approval: Approval = "ask"
+    approval: Approval | None = None
+    """None: nothing is said. A tool environment asks its authority then, an agent asks nobody."""
     effect: Effect = "once"
     timeout: float | None = None
     isolated: bool = False
@@ -112,7 +113,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     supports_parallel_execution: bool = False,
-    approval: Approval = "ask",
+    approval: Approval | None = None,
     effect: Effect = "once",
     timeout: float | None = None,
     isolated: bool = False,
@@ -179,7 +180,7 @@ class Definition:
             "description": self.description,
             "args": copy.deepcopy(self.signature.schema),
             "parallel": self.options.supports_parallel_execution,
-            "approval": self.options.approval,
+            "approval": self.options.approval or "ask",
             "effect": self.options.effect,
             "timeout": self.options.timeout,
         }
@@ -308,7 +309,7 @@ def _defined(
 
 def _check(name: str, options: Options) -> None:
     wrong = ""
-    if options.approval not in {"ask", "none", "required"}:
+    if options.approval not in {None, "ask", "none", "required"}:
         wrong = f"approval {options.approval!r}: it is ask, none or required"
     elif options.effect not in {"pure", "idempotent", "once"}:
         wrong = f"effect {options.effect!r}: it is pure, idempotent or once"

@@ -167,7 +167,7 @@ def test_functions_get_environments_by_name_by_class_or_all() -> None:
 
 
 def test_a_tool_declares_its_environment_beside_its_function(toy: Toy) -> None:
-    @tool(approval="none", resources={"box": {"kind": "toy"}})
+    @tool(resources={"box": {"kind": "toy"}})
     def echo(box: Any, text: str) -> str:
         "Echo."
         return str(box.echo(text))
@@ -191,7 +191,7 @@ class Counter:
     def __init__(self) -> None:
         self.count = 0
 
-    @tool(approval="none")
+    @tool
     def raise_it(self, by: int, box: Any) -> int:
         "Raise the count."
         self.count += int(box.echo(by))
@@ -227,7 +227,7 @@ def test_what_is_no_tool_or_twice_there_is_refused() -> None:
 
 
 def test_scopes_say_how_long_an_environment_lives(toy: Toy) -> None:
-    @tool(approval="none")
+    @tool
     def echo(box: Any) -> str:
         "Echo."
         return str(box.echo("x"))
@@ -253,7 +253,7 @@ def test_scopes_say_how_long_an_environment_lives(toy: Toy) -> None:
 
 
 def test_two_agents_share_what_is_the_same_and_nothing_else(toy: Toy) -> None:
-    @tool(approval="none")
+    @tool
     def echo(box: Any) -> str:
         "Echo."
         return str(box.echo("x"))
