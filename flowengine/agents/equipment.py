@@ -7,8 +7,10 @@ tools that work in them. Nothing is opened before a call needs it.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from os import PathLike
 from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -88,17 +90,34 @@ class Equipped(BaseModel):
         """
         return self._enable(ReadyTool("run_javascript", "node", name), "node", spec)
 
-    def enable_shell(self, name: str = "shell", *, kind: str = "bash", **spec: Any) -> Self:
+    def enable_shell(
+        self,
+        name: str = "shell",
+        *,
+        kind: str = "bash",
+        folder: str | PathLike[str] | None = None,
+        mode: str = "rw",
+        **spec: Any,
+    ) -> Self:
         """Give the agent `run_command`, which runs shell commands in a sandbox of its own.
 
         Args:
             name: Of the environment.
             kind: `bash`, `shell` (one session that keeps its state) or `docker`.
+            folder: Of this machine, which commands see as `/src`: `enable_shell(folder=".")`.
+            mode: Of that folder: `rw`, `ro`, or `copy`, which leaves it as it is.
             **spec: More of its spec.
 
         Returns:
             The agent.
         """
+        if folder is not None:
+            mounted = f"{name}_folder"
+            shown: Spec = {"kind": "files", "config": {"path": os.fspath(folder), "mode": mode}}
+            self.environments.append({**shown, "resource_key": mounted})
+            config = {**spec.get("config", {})}
+            config["mounts"] = {**config.get("mounts", {}), mounted: "/src"}
+            spec["config"] = config
         return self._enable(ReadyTool("run_command", "shell", name), kind, spec)
 
     def enable_sqlite(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flowengine import registry
@@ -27,13 +27,40 @@ class FlowEnvironments:
         self.environments: dict[str, Plain] = {}
         self.servers: dict[str, Plain] = {}
 
-    def environment(self, spec: Mapping[str, Any], agent: Equipped) -> str:
+    def environment(
+        self, spec: Mapping[str, Any], agent: Equipped, around: Sequence[str] = ()
+    ) -> str:
         """Return the name under which a spec of an agent is declared.
 
+        Args:
+            spec: The spec; what it mounts is declared as well.
+            agent: Whose it is.
+            around: Names of the specs that mount it.
+
         Raises:
-            UsageError: It says what no flow can say.
+            UsageError: It says what no flow can say, or mounts itself.
         """
-        return _declared(self.environments, name_of(dict(spec)), _declaration(spec, agent))
+        name = name_of(dict(spec))
+        if name in around:
+            raise UsageError(
+                f"agent {agent.name!r}: the mounts of the environment {name!r} form a cycle",
+                hint="let one of them mount nothing",
+            )
+        declaration = self._with_mounts(_declaration(spec, agent), agent, [*around, name])
+        return _declared(self.environments, name, declaration)
+
+    def _with_mounts(
+        self, said: dict[str, Plain], agent: Equipped, around: Sequence[str]
+    ) -> dict[str, Plain]:
+        """Return a declaration in which mounted environments have the names of the flow."""
+        config = said.get("config")
+        mounts = config.get("mounts") if isinstance(config, Mapping) else None
+        if not isinstance(mounts, Mapping):
+            return said
+        specs = {name_of(one): one for one in agent.environments if isinstance(one, dict)}
+        names = {one: self.environment(specs[one], agent, around) for one in mounts if one in specs}
+        mounted = {names.get(one, one): inside for one, inside in mounts.items()}
+        return {**said, "config": {**config, "mounts": mounted}}
 
     def server(self, agent: Equipped, name: str) -> str:
         """Return the name under which a server of an agent is declared."""

@@ -101,6 +101,31 @@ def test_each_helper_alone_adds_its_tool_which_runs_in_a_sandbox(
     assert sorted(told.parameters["properties"]) == [*sorted({*arguments, "timeout"})]
 
 
+def test_a_shell_on_a_folder_is_one_line(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "notes.txt").write_text("draft")
+    write = call("run_command", command="cat /src/notes.txt; echo new > /src/more.txt")
+    _, [found] = run(agent().enable_shell(folder=project), write)
+    assert found["stdout"] == "draft"
+    assert (project / "more.txt").read_text() == "new\n"
+
+    _, [found] = run(agent().enable_shell(folder=str(project), mode="ro"), write)
+    assert found["exit_code"] != 0
+
+
+def test_mounts_of_specs_are_declared_with_them() -> None:
+    shell = {"kind": "bash", "resource_key": "shell", "config": {"mounts": {"Work": "/src"}}}
+    work = {"kind": "files", "resource_key": "Work", "config": {"path": ".", "mode": "ro"}}
+    made = agent(environments=[work, shell]).use_tools("std.run_command")
+    _, [found] = run(made, call("std.run_command", command="ls -d /src"))
+    assert found["stdout"] == "/src\n"
+
+    work["config"] = {"mounts": {"shell": "/x"}}
+    with pytest.raises(UsageError, match="'shell' form a cycle"):
+        run(agent(environments=[work, shell]).use_tools("std.run_command"), [])
+
+
 def test_a_database_is_queried_as_its_mode_says() -> None:
     made = agent().enable_sqlite("words.db", mode="rwc")
     run(made, call("query_database", sql="create table words (word text)"))
