@@ -53,7 +53,7 @@ class FlowEnvironments:
         self, said: dict[str, Plain], agent: Equipped, around: Sequence[str]
     ) -> dict[str, Plain]:
         """Return a declaration in which mounted environments have the names of the flow."""
-        config = said.get("config")
+        config: Any = said.get("config")
         mounts = config.get("mounts") if isinstance(config, Mapping) else None
         if not isinstance(mounts, Mapping):
             return said

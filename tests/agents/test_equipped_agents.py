@@ -122,8 +122,8 @@ def test_mounts_of_specs_are_declared_with_them() -> None:
     assert found["stdout"] == "/src\n"
 
     work["config"] = {"mounts": {"shell": "/x"}}
-    with pytest.raises(UsageError, match="'shell' form a cycle"):
-        run(agent(environments=[work, shell]).use_tools("std.run_command"), [])
+    with pytest.raises(UsageError, match="'Work' form a cycle"):
+        run(agent(environments=[work, shell]).use_tools("std.run_command"))
 
 
 def test_a_database_is_queried_as_its_mode_says() -> None:
