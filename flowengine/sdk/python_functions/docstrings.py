@@ -32,7 +32,7 @@ def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
     """
     rest: list[str] = []
     told: dict[str, str] = {}
-    lines = cleandoc(docstring or "").splitlines()
+    lines = _cleaned(docstring or "")
     while lines:
         line, following = lines[0], lines[1] if len(lines) > 1 else ""
         if _GOOGLE.fullmatch(line):
@@ -52,6 +52,18 @@ def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
         lines = lines[end:]
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(rest)).strip()
     return text, {name: said for name, said in told.items() if said}
+
+
+def _cleaned(docstring: str) -> list[str]:
+    """Return the lines of a docstring without the indentation of the function around it.
+
+    `cleandoc` leaves the first line out of account: where that is a heading, it takes the
+    indentation of the section for that of the function.
+    """
+    lines = cleandoc(docstring).splitlines()
+    if len(lines) > 1 and _GOOGLE.fullmatch(lines[0]) and not lines[1][:1].isspace():
+        lines[1:] = [f"    {line}" if line else "" for line in lines[1:]]
+    return lines
 
 
 def _end(lines: list[str], start: int, ends: Callable[[str], bool]) -> int:
