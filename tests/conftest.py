@@ -91,6 +91,15 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+LOADING = ("tests/agents/models/", "tests/cli/test_chat.py", "tests/nodes/test_web_search.py")
+"""Tests that need the library of models, which takes three seconds to load."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what loads much one after the other: then one process has to, and not each of them."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LOADING))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def user_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A state folder for this run: nothing is written into that of whoever runs the tests."""
