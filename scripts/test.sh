@@ -4,7 +4,8 @@
 #
 # Types take a minute of one processor, so they are checked beside the tests, and reported at the
 # end. Before the tests begin, what the machine lacks is fetched, and meanwhile one process compiles
-# the tests: otherwise each of the processes that run them would do that for itself.
+# the tests: otherwise each of the processes that run them would do that for itself. What it compiled
+# lasts until something is changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +16,14 @@ trap 'rm -f "$checks"' EXIT
 .venv/bin/ruff check --quiet
 scripts/sandboxes.sh &
 machine=$!
-.venv/bin/pytest --collect-only -qq >/dev/null 2>&1 &
+stamp=.venv/.compiled
+if [ ! -e "$stamp" ] || [ -n "$(find .venv/.ready-tests tests flowengine nodes envs -newer "$stamp" \
+  \( -name '*.py' -o -name .ready-tests \) -print -quit)" ]; then
+  touch "$stamp.begun"
+  { .venv/bin/pytest --collect-only -qq >/dev/null 2>&1 && mv "$stamp.begun" "$stamp"; } &
+else
+  true &
+fi
 compiled=$!
 { .venv/bin/mypy && .venv/bin/lint-imports --no-logo; } >"$checks" 2>&1 &
 lint=$!

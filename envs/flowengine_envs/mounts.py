@@ -23,6 +23,8 @@ _IN_USR = (*_SYSTEM, "games", "include", "libexec", "man", "share")
 """The same in `/usr` and `/usr/local`; applications are installed beside them."""
 _SHARED = ("home", "root", "run", "var")
 """Folders that are not handed out as a whole."""
+_MEMORY = Path("/dev/shm")
+"""Like `/tmp`: whoever makes a folder in it may hand that out."""
 _DOCKER = Path("/var/lib/docker")
 
 
@@ -69,6 +71,8 @@ def check_all(request: Request) -> None:
 
 def _is_the_systems(real: Path) -> bool:
     first, *rest = real.parts[1:]
+    if real.is_relative_to(_MEMORY):
+        return real == _MEMORY
     if first != "usr":
         return first in _SYSTEM
     if rest[:1] == ["local"]:

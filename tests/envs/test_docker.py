@@ -259,6 +259,7 @@ def test_folders_of_other_environments_are_mounted(tmp_path: Path) -> None:
 
 DANGEROUS = [
     *("/", "/etc", "/etc/ssl", "/var", "/var/lib/docker", "/run", "/proc/1", "~"),
+    *("/dev", "/dev/shm", "/dev/mapper", "/dev/shm/../pts"),
     *("/usr", "/usr/lib/python3", "/usr/local", "/usr/local/bin", "/usr/src"),
 ]
 
@@ -286,8 +287,8 @@ def test_the_state_of_the_engine_and_files_are_not_mounted(tmp_path: Path) -> No
     with pytest.raises(Refused, match="not a folder"):
         check(file)
     assert check(tmp_path / "absent") == tmp_path / "absent"
-    for installed in ("/usr/src/app", "/usr/local/app", "/srv/app", "/opt/app"):
-        assert check(Path(installed)) == Path(installed)
+    for own in ("/usr/src/app", "/usr/local/app", "/srv/app", "/opt/app", "/dev/shm/app"):
+        assert check(Path(own)) == Path(own)
 
 
 def test_a_dangerous_mount_is_refused_before_the_daemon_hears_of_it(

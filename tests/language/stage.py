@@ -180,8 +180,9 @@ class World:
     def _may_end(self, address: str) -> bool:
         if address in self.held:
             return False
-        before = self.order[: self.order.index(address)] if address in self.order else []
-        return set(before) <= set(self.ended)
+        if address not in self.order:
+            return True
+        return set(self.order[: self.order.index(address)]) <= set(self.ended)
 
 
 class Clock(selectors.DefaultSelector):

@@ -32,6 +32,9 @@ class LiveProgress(Progress):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._running: dict[str, float] = {}
+        self._of_running = threading.Lock()
+        """For what runs: Rich asks for the picture with a lock that `line` waits for while it holds
+        `_lock`, so that one cannot be taken for it."""
         self._lock = threading.RLock()
         self._live: Live | None = None
         self._held: list[str] | None = None
@@ -90,7 +93,7 @@ class LiveProgress(Progress):
 
     def begin(self, address: str, at: int) -> None:
         """Note that a step runs; it is shown if it takes longer."""
-        with self._lock:
+        with self._of_running:
             self._running.setdefault(address, monotonic())
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, daemon=True)
@@ -98,14 +101,15 @@ class LiveProgress(Progress):
 
     def end(self, address: str) -> None:
         """Stop showing it."""
-        with self._lock:
+        with self._of_running:
             self._running.pop(address, None)
 
     def _watch(self) -> None:
         """Wait until a step takes longer, then show the running steps from then on."""
         while not self._over.wait(PATIENCE):
-            with self._lock:
+            with self._of_running:
                 longest = min(self._running.values(), default=monotonic())
+            with self._lock:
                 if self._held is None and monotonic() - longest > PATIENCE:
                     self._start()
                     return
@@ -129,7 +133,7 @@ class LiveProgress(Progress):
         """Return the running steps as text."""
         from rich.text import Text
 
-        with self._lock:
+        with self._of_running:
             running = list(self._running.items())
         now = monotonic()
         frame = FRAMES[int(now * 8) % len(FRAMES)]
