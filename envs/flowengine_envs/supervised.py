@@ -14,7 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed, EnvironmentUnavailable
+from flowengine.sdk import (
+    EnvironmentLost,
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    LimitExceeded,
+)
 from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox, Spec
 from flowengine_envs.call_limits import DISK, GRACE, OUTPUT
 from flowengine_envs.channel import COMMAND, Channel
@@ -100,16 +105,20 @@ class Supervised(InWorkspace):
         await self._channel.feed(exchange, data)
         await self._channel.end(exchange)
 
-    async def read_file(self, path: str, take: Callable[[bytes], Any]) -> int:
-        """Have the supervisor send a file."""
-        mode = 0o644
+    async def read_file(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
+        """Have the supervisor send a file, and count what it sends: it runs in the sandbox."""
+        mode, size = 0o644, 0
 
         def said(header: dict[str, Any], payload: bytes) -> None:
-            nonlocal mode
+            nonlocal mode, size
             mode = header.get("mode", mode)
+            size += len(payload)
+            if size > largest:
+                raise LimitExceeded(f"{self.name}: {path!r}: it has more than {largest} bytes")
             take(payload)
 
-        await self._channel.request("get", about=repr(path), said=said, path=path)
+        request = self._channel.request
+        await request("get", about=repr(path), said=said, path=path, largest=largest)
         return mode
 
     async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:

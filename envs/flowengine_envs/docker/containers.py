@@ -13,14 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from flowengine.sdk import (
-    EnvironmentFailure,
-    NotAFile,
-    PathEscape,
-    ValidationError,
-)
+from flowengine.sdk import ValidationError
 from flowengine.sdk.environments import (
     Request,
     awaitable,
@@ -32,6 +27,7 @@ from flowengine_envs.docker.captured import Captured
 from flowengine_envs.docker.gate import Gate
 from flowengine_envs.docker.rights import HOME
 from flowengine_envs.docker.sandbox import Docker, ProgramMissing
+from flowengine_envs.outside_files import OutsideFiles
 from flowengine_envs.results import ContainerResult, OnOutput, Streams
 from flowengine_envs.supervisor import files
 from flowengine_envs.supervisor.disk_usage import measure
@@ -41,16 +37,9 @@ _LOOK = 0.25
 """Seconds between two looks at how large the workspace is."""
 _SHARE = 20
 """How many times as long as a look takes the next one waits."""
-_PIECE = 1 << 20
 _KILLED = 137
 _REFUSED = os.strerror(errno.EAGAIN)
 """How programs tell that no process could be started."""
-_FAULTS: dict[str, type[EnvironmentFailure]] = {
-    "escape": PathEscape,
-    "no_file": NotAFile,
-    "missing": NotAFile,
-}
-_Result = TypeVar("_Result")
 
 
 class Containers(InWorkspace):
@@ -67,6 +56,7 @@ class Containers(InWorkspace):
         self.isolation = "container"
         self._files = files.Workspace(str(request.workspace), self.workdir)
         self._own = files.Workspace(str(request.home / OWN), self.own)
+        self._outside = OutsideFiles(self.name, [self._files, self._own])
         self._running: dict[Docker, None] = {}
         self._gate = gate
 
@@ -239,28 +229,19 @@ class Containers(InWorkspace):
 
     async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
         """Write a file from outside."""
-        await self._at(path, lambda place: _write(place, path, data, mode))
+        await self._outside.write(path, data, mode)
 
-    async def read_file(self, path: str, take: Callable[[bytes], Any]) -> int:
+    async def read_file(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
         """Read a file from outside."""
-        return await self._at(path, lambda place: _read(place, path, take))
+        return await self._outside.read(path, take, largest)
 
     async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
         """Look from outside."""
-        return await self._at(path, lambda place: place.entries(path, deep=deep))
+        return await self._outside.entries(path, deep=deep)
 
     async def remove_entry(self, path: str) -> None:
         """Remove it from outside."""
-        await self._at(path, lambda place: place.remove(path))
-
-    async def _at(self, path: str, work: Callable[[files.Workspace], _Result]) -> _Result:
-        """Do something where a path is; what is refused is told as an error of the sdk."""
-        place = files.place_of(path, [self._files, self._own])
-        try:
-            return await asyncio.to_thread(work, place)
-        except files.Refused as refused:
-            error = _FAULTS.get(refused.kind, EnvironmentFailure)
-            raise error(f"{self.name}: {path!r}: {refused.reason}") from None
+        await self._outside.remove(path)
 
     async def close(self) -> None:
         """Remove the containers that still run; on the background loop."""
@@ -268,28 +249,6 @@ class Containers(InWorkspace):
             await box.close()
         if self._gate is not None:
             await self._gate.close()
-
-
-def _write(workspace: files.Workspace, path: str, data: bytes | Path, mode: int) -> None:
-    draft = workspace.write(path, mode)
-    try:
-        if isinstance(data, Path):
-            with data.open("rb") as source:
-                while piece := source.read(_PIECE):
-                    draft.add(piece)
-        else:
-            draft.add(data)
-        draft.finish()
-    finally:
-        draft.drop()
-
-
-def _read(workspace: files.Workspace, path: str, take: Callable[[bytes], Any]) -> int:
-    fd, found = workspace.read(path)
-    with open(fd, "rb") as source:
-        while data := source.read(_PIECE):
-            take(data)
-    return found.st_mode
 
 
 async def _feed(source: Any, data: bytes) -> None:
