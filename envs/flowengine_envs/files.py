@@ -30,6 +30,7 @@ from flowengine.sdk.environments import (
     awaitable,
     blocking,
 )
+from flowengine_envs.mounts import named_folder
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -68,8 +69,8 @@ class Folder(Resource):
         self, request: Request, path: Path, original: Path | None, *, writable: bool
     ) -> None:
         super().__init__(request)
-        self.path = path
-        """Where it is on this machine."""
+        self.path = Path(os.path.realpath(path))
+        """Where it is on this machine, without links."""
         self.original = original
         """What it is a copy of; None: it is no copy."""
         self.writable = writable
@@ -212,7 +213,7 @@ class Files(Provider[Folder]):
             )
         path = spec.config.path
         if path is not None and not has_reference(path):  # else it is known when it is opened
-            await asyncio.to_thread(_check, spec, path)
+            await asyncio.to_thread(named_folder, spec, path)
 
     async def ensure(self, request: Request) -> Folder:
         """Open the folder; a copy is made once and is there again after a wait."""
@@ -220,10 +221,7 @@ class Files(Provider[Folder]):
         writable = config.mode != "ro" and request.policy.writable != []
         if config.path is None:
             return Folder(request, request.workspace, None, writable=writable)
-        await asyncio.to_thread(_check, request.spec, config.path)
-        original = Path(
-            await asyncio.to_thread(os.path.realpath, Path(request.spec.folder, config.path))
-        )
+        original = await asyncio.to_thread(named_folder, request.spec, config.path)
         if config.mode != "copy":
             return Folder(request, original, None, writable=writable)
         await asyncio.to_thread(_copy, original, request)
@@ -235,11 +233,6 @@ class Files(Provider[Folder]):
 
     async def release(self, resource: Folder) -> None:
         """Do nothing: a copy is part of the workspace, which goes with its scope."""
-
-
-def _check(spec: Spec, path: str) -> None:
-    if not Path(spec.folder, path).is_dir():
-        raise EnvironmentUnavailable(f"{spec}: there is no folder {path}")
 
 
 def _copy(original: Path, request: Request) -> None:

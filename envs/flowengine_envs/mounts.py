@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from flowengine.sdk import Refused
+from flowengine.sdk import EnvironmentUnavailable, Refused, StepError
+from flowengine.sdk.confined_files import Below
 from flowengine.sdk.engine_files import configuration_near
-from flowengine.sdk.environments import Request
+from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.docker_host import DEFAULT_HOST, host
 
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys")
@@ -65,6 +68,91 @@ def check_all(request: Request) -> None:
             check(folder, request.workspace.parent, request.guarded)
         except Refused as refused:
             raise Refused(f"{request.spec}: {refused.message}") from None
+    identities(request)
+
+
+def identities(request: Request) -> dict[str, list[int]]:
+    """Return what is to be mounted: path inside → device and number of the folder.
+
+    Raises:
+        Refused: There is a link in the path of one. Paths were resolved when the folders were
+            opened, so something has put it there since, such as a sandbox that may write above.
+    """
+    found = {}
+    for inside, folder in request.mounts.items():
+        with suppress(OSError):  # what is missing or no folder is reported when it is mounted
+            fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                real, info = os.readlink(f"/proc/self/fd/{fd}"), os.fstat(fd)
+            finally:
+                os.close(fd)
+            if real != str(folder):
+                raise _swapped(request, inside)
+            found[inside] = [info.st_dev, info.st_ino]
+    return found
+
+
+def check_mounted(request: Request, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Compare the folders that are mounted with those that were to be.
+
+    Args:
+        request: What was opened.
+        before: What `identities` returned before.
+        now: The same, as it is inside before any program has run.
+
+    Raises:
+        Refused: One is another folder.
+    """
+    for inside, identity in before.items():
+        if now.get(inside) != identity:
+            raise _swapped(request, inside)
+
+
+def _swapped(request: Request, inside: str) -> Refused:
+    return Refused(
+        f"{request.spec}: {request.mounts[inside]} is not mounted at {inside}: since it was "
+        "opened, it or a folder above it was replaced, perhaps by a program in a sandbox"
+    )
+
+
+def named_folder(spec: Spec, path: str) -> Path:
+    """Return the folder that a configuration names, without links.
+
+    Sandboxes that may write in the working folder can put links there. So below it, links are
+    followed only to what is below it, too, and nowhere into a hidden folder of the home folder.
+
+    Args:
+        spec: What names it.
+        path: As it is named; a relative one begins at the working folder.
+
+    Raises:
+        EnvironmentUnavailable: There is no such folder, or a link on the way leads elsewhere.
+    """
+    words = os.path.normpath(path)
+    named = os.path.normpath(os.path.join(spec.folder, words))
+    if not os.path.isdir(named):
+        raise EnvironmentUnavailable(f"{spec}: there is no folder {path}")
+    if os.path.isabs(words):
+        real = Path(os.path.realpath(words))
+    else:
+        base, parts = spec.folder, words.split("/")
+        while parts and parts[0] == "..":
+            base, parts = os.path.join(base, ".."), parts[1:]
+        try:
+            real = Path(Below(base, "name the path that it leads to").folder("/".join(parts)))
+        except StepError as error:
+            raise EnvironmentUnavailable(f"{spec}: {error.message}") from None
+    home = Path(os.path.realpath(Path.home()))
+    hidden = real.relative_to(home).parts[:1] if real.is_relative_to(home) else ()
+    if hidden and hidden[0].startswith("."):
+        working = Path(os.path.realpath(spec.folder))
+        is_named = hidden[0] in Path(os.path.abspath(named)).parts
+        if not is_named and not working.is_relative_to(home / hidden[0]):
+            raise EnvironmentUnavailable(
+                f"{spec}: {path} leads to {real}, in a hidden folder of the home folder; name its "
+                "path if it is meant"
+            )
+    return real
 
 
 def _is_the_systems(real: Path) -> bool:

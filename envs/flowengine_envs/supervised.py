@@ -24,6 +24,7 @@ from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox
 from flowengine_envs.call_limits import DISK, GRACE, OUTPUT
 from flowengine_envs.channel import COMMAND, Channel
 from flowengine_envs.installations import installation
+from flowengine_envs.mounts import check_mounted, identities
 from flowengine_envs.results import CommandResult, OnOutput, Streams
 from flowengine_envs.workspace import OWN, InWorkspace, make_home
 
@@ -282,13 +283,15 @@ class SupervisedProvider(Provider[_Kind]):
             raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
         sandbox = request.sandbox(request)
         make_home(request)
+        folders = identities(request) if sandbox.same_files else {}
         await sandbox.open()
         try:
             environment = {"LANG": "C.UTF-8"}
             program = await sandbox.start_supervisor(COMMAND, env=environment)
             channel = Channel(program, f"{request.spec}", late)
             try:
-                await channel.hello(request.deadline, **_facts(request, sandbox))
+                hello = await channel.hello(request.deadline, **_facts(request, sandbox))
+                check_mounted(request, folders, hello["mounts"])
                 return make(request, sandbox, channel)
             except BaseException:
                 await asyncio.shield(channel.close(0))
@@ -327,6 +330,7 @@ def _facts(request: Request, sandbox: Sandbox) -> dict[str, Any]:
         "own_processes": sandbox.own_processes,
         "quota": request.limits.disk or DISK,
         "forwards": [*sandbox.forwards],
+        "mounts": [*request.mounts],
         "files": {f"{sandbox.home}/.config/pip/pip.conf": _PIP},
     }
 

@@ -147,6 +147,19 @@ class Below:
         with self._walk(path) as place, _said(path), suppress(FileNotFoundError):
             os.unlink(place.name, dir_fd=place.folder)
 
+    def folder(self, path: str) -> str:
+        """Return where a folder is, without links.
+
+        Args:
+            path: Relative path; its links are followed as far as they stay below.
+
+        Raises:
+            PathEscape: It leads out.
+            ToolError: There is no such folder.
+        """
+        with self._walk(path, enter=True) as place, _said(path):
+            return os.readlink(f"/proc/self/fd/{place.folder}")
+
     def glob(self, path: str, pattern: str) -> list[str]:
         """Return the files below a folder that match a pattern.
 

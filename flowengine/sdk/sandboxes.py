@@ -191,6 +191,8 @@ class Sandbox:
     """The value of `provider:`."""
     own_processes: ClassVar[bool] = False
     """Whether only its own processes are visible inside (a PID namespace)."""
+    same_files: ClassVar[bool] = False
+    """Whether folders of this machine have the same device and number inside."""
     image: str = ""
     """Digest of the image that runs (`sha256:...`), if there is one; known once it is open."""
 

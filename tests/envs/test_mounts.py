@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,12 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable, Refused
+from flowengine.sdk.environments import Program
+from flowengine_envs.bash import BashProvider
+from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.containers import skip_without_docker
+from tests.envs.opening import open_resource
 
 OWNER = {"scope": "session", "owner_id": "s"}
 BOXES = {
@@ -118,6 +122,84 @@ def test_what_must_not_be_seen_is_refused_before_the_daemon_is_asked(
     with pytest.raises(Refused, match=r"box.*is not mounted into a sandbox"):
         manager.ensure({**box, "mounts": {"/src": repo}})
     assert asked == []
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project that a sandbox may write, beside what it may not see, in a home folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("project/docs", "project/own", "secret", ".aws"):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "key").write_text(name)
+    return tmp_path / "project"
+
+
+@pytest.mark.parametrize(("mode", "target"), [("copy", "/etc"), ("rw", "../../secret")])
+def test_a_planted_link_opens_no_other_folder(
+    manager: EnvironmentManager, project: Path, mode: str, target: str
+) -> None:
+    (project / "docs" / "key").unlink()
+    (project / "docs").rmdir()
+    (project / "docs").symlink_to(os.path.normpath(project / "docs" / target))
+    folder = {"kind": "files", **OWNER, "folder": str(project)}
+
+    with pytest.raises(
+        EnvironmentUnavailable, match=r"leads out of it.*name the path that it leads to"
+    ):
+        manager.ensure({**folder, "config": {"path": "docs", "mode": mode}})
+
+
+def test_links_that_stay_below_and_paths_that_are_named_are_followed(
+    manager: EnvironmentManager, project: Path
+) -> None:
+    (project / "link").symlink_to("own")
+    (project / "out").symlink_to("../secret")
+    (project / "hidden").symlink_to("../.aws")
+
+    def read(path: str, folder: Path = project) -> bytes:
+        config = {"path": path, "mode": "ro"}
+        spec = {"kind": "files", **OWNER, "resource_key": path, "config": config}
+        content: bytes = manager.ensure({**spec, "folder": str(folder)}).resource.read("key")
+        return content
+
+    assert read("link") == b"project/own"
+    assert read("../secret") == b"secret"
+    assert read(str(project / "out")) == b"secret"
+    assert read(str(project.parent / ".aws")) == read("../.aws") == b".aws"
+    for path, folder in ((str(project / "hidden"), project), ("project/hidden", project.parent)):
+        with pytest.raises(
+            EnvironmentUnavailable, match=r"hidden folder of the home folder; name its path"
+        ):
+            read(path, folder)
+
+
+def test_a_folder_that_became_a_link_after_it_was_opened_is_not_mounted(
+    manager: EnvironmentManager, project: Path, box: dict[str, Any]
+) -> None:
+    spec = {"kind": "files", **OWNER, "resource_key": "repo", "folder": str(project)}
+    repo = manager.ensure({**spec, "config": {"path": "docs", "mode": "rw"}})
+    (project / "docs").rename(project / "moved")
+    (project / "docs").symlink_to("../secret")
+
+    with pytest.raises(Refused, match=r"docs is not mounted at /src: since it was opened"):
+        manager.ensure({**box, "mounts": {"/src": repo.id}})
+
+
+@pytest.mark.skipif(not has("bwrap"), reason="no bubblewrap: apt-get install bubblewrap")
+def test_a_folder_that_is_swapped_while_the_sandbox_starts_is_seen_by_no_program(
+    project: Path, tmp_path: Path
+) -> None:
+    class Raced(Namespace):
+        async def start_supervisor(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
+            (project / "docs").rename(project / "moved")
+            (project / "docs").symlink_to("../secret")
+            return await super().start_supervisor(argv, env=env)
+
+    work = tmp_path / "work"
+    work.mkdir()
+    with pytest.raises(Refused, match=r"docs is not mounted at /src: since it was opened"):
+        open_resource(BashProvider(), Raced, work, mounts={"/src": project / "docs"})
 
 
 def test_the_host_shows_no_folder_elsewhere(manager: EnvironmentManager, original: Path) -> None:

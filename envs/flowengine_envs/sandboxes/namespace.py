@@ -78,6 +78,7 @@ class Namespace(Processes):
 
     name: ClassVar[str] = "namespace"
     own_processes: ClassVar[bool] = True
+    same_files: ClassVar[bool] = True
 
     @classmethod
     def capabilities(cls) -> Capabilities:
@@ -254,7 +255,7 @@ class Namespace(Processes):
         for inside, folder in self.request.mounts.items():
             may_write = self.request.may_write(inside)
             options += ["--bind" if may_write else "--ro-bind", str(folder), inside]
-        found = installation(self.request.spec)
+        found = installation(self.request.spec, self.request)
         for inside, folder in ({} if found is None else found.folders).items():
             options += ["--ro-bind", str(folder), inside]
         return options
