@@ -12,13 +12,14 @@ import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from flowengine.sdk import EnvironmentUnavailable, Refused, StepError
+from flowengine.sdk import EnvironmentUnavailable, Refused, StepError, printable
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.engine_files import configuration_near
 from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.docker_host import DEFAULT_HOST, host
+from flowengine_envs.obeyed_files import obeyed
 
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys")
 """Folders that are not handed out, nor anything in them."""
@@ -71,6 +72,49 @@ def check_all(request: Request) -> None:
     identities(request)
 
 
+class Mount(NamedTuple):
+    """A folder of another environment, or something in it."""
+
+    inside: str
+    path: Path
+    writable: bool
+
+
+def mounts(request: Request) -> list[Mount]:
+    """Return what is mounted of other environments, what is above before what is below.
+
+    In a folder that programs may write, what their owner's programs obey is mounted over itself, so
+    that it stays as it is.
+    """
+    found = []
+    for inside, folder in request.mounts.items():
+        writable = request.may_write(inside)
+        found.append(Mount(inside, folder, writable))
+        if writable:
+            found += [
+                Mount(f"{inside}/{each.path}", folder / each.path, each.writable)
+                for each in obeyed(folder)
+            ]
+    return found
+
+
+def warn_of_new(request: Request, before: Iterable[Mount]) -> None:
+    """Warn of what programs have made, which programs of their owner would obey.
+
+    Args:
+        request: What was opened.
+        before: What was mounted.
+    """
+    known = {each.inside for each in before}
+    new = [str(each.path) for each in mounts(request) if each.inside not in known]
+    if new:
+        request.log.warning(
+            "programs in it have made files that Git, editors, shells or agents obey; look at them "
+            "before you work in their folder: %s",
+            printable(", ".join(new)),
+        )
+
+
 def identities(request: Request) -> dict[str, list[int]]:
     """Return what is to be mounted: path inside → device and number of the folder.
 
@@ -79,9 +123,9 @@ def identities(request: Request) -> dict[str, list[int]]:
             opened, so something has put it there since, such as a sandbox that may write above.
     """
     found = {}
-    for inside, folder in request.mounts.items():
-        with suppress(OSError):  # what is missing or no folder is reported when it is mounted
-            fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    for inside, folder, _ in mounts(request):
+        with suppress(OSError):  # what is missing is reported when it is mounted
+            fd = os.open(folder, os.O_PATH | os.O_CLOEXEC)
             try:
                 real, info = os.readlink(f"/proc/self/fd/{fd}"), os.fstat(fd)
             finally:
@@ -110,8 +154,8 @@ def check_mounted(request: Request, before: Mapping[str, Any], now: Mapping[str,
 
 def _swapped(request: Request, inside: str) -> Refused:
     return Refused(
-        f"{request.spec}: {request.mounts[inside]} is not mounted at {inside}: since it was "
-        "opened, it or a folder above it was replaced, perhaps by a program in a sandbox"
+        f"{request.spec}: {inside} is not what was opened for it: it or a folder above it was "
+        "replaced since, perhaps by a program in a sandbox"
     )
 
 

@@ -10,7 +10,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -290,7 +290,7 @@ class SupervisedProvider(Provider[_Kind]):
             program = await sandbox.start_supervisor(COMMAND, env=environment)
             channel = Channel(program, f"{request.spec}", late)
             try:
-                hello = await channel.hello(request.deadline, **_facts(request, sandbox))
+                hello = await channel.hello(request.deadline, **_facts(request, sandbox, folders))
                 check_mounted(request, folders, hello["mounts"])
                 return make(request, sandbox, channel)
             except BaseException:
@@ -321,7 +321,7 @@ async def _last_words(sandbox: Sandbox) -> str:
         await sandbox.close()
 
 
-def _facts(request: Request, sandbox: Sandbox) -> dict[str, Any]:
+def _facts(request: Request, sandbox: Sandbox, folders: Iterable[str]) -> dict[str, Any]:
     """Return what a supervisor has to know."""
     return {
         "workspace": sandbox.workdir,
@@ -330,7 +330,7 @@ def _facts(request: Request, sandbox: Sandbox) -> dict[str, Any]:
         "own_processes": sandbox.own_processes,
         "quota": request.limits.disk or DISK,
         "forwards": [*sandbox.forwards],
-        "mounts": [*request.mounts],
+        "mounts": [*folders],
         "files": {f"{sandbox.home}/.config/pip/pip.conf": _PIP},
     }
 

@@ -116,15 +116,18 @@ class Below:
         with self._walk(path, make=True) as place, _said(path):
             before = None
             with suppress(FileNotFoundError):
-                before = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False).st_mode
-                if not stat.S_ISREG(before):
+                before = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+                if not stat.S_ISREG(before.st_mode):
                     raise self._no_file(path)
             new = f".{secrets.token_hex(8)}.tmp"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
                 with os.fdopen(os.open(new, flags, 0o666, dir_fd=place.folder), "wb") as stream:
                     if before is not None:
-                        os.fchmod(stream.fileno(), before & 0o777)  # not setuid with other content
+                        with suppress(PermissionError):  # root does not take users' files
+                            os.fchown(stream.fileno(), before.st_uid, before.st_gid)
+                        # not setuid with other content
+                        os.fchmod(stream.fileno(), before.st_mode & 0o777)
                     stream.write(data)
                     stream.flush()
                     os.fsync(stream.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -182,8 +183,98 @@ def test_a_folder_that_became_a_link_after_it_was_opened_is_not_mounted(
     (project / "docs").rename(project / "moved")
     (project / "docs").symlink_to("../secret")
 
-    with pytest.raises(Refused, match=r"docs is not mounted at /src: since it was opened"):
+    with pytest.raises(Refused, match=r"/src is not what was opened for it"):
         manager.ensure({**box, "mounts": {"/src": repo.id}})
+
+
+def given_to_programs(folder: Path, box: dict[str, Any]) -> None:
+    """Let containers write, which root does not start as root."""
+    if os.getuid() == 0 and box.get("provider") != "namespace":
+        for each in (folder, *folder.rglob("*")):
+            os.chown(each, 1000, 1000, follow_symlinks=False)
+
+
+def owners(folder: Path) -> dict[str, tuple[int, int]]:
+    found = {str(each): each.lstat() for each in (folder, *folder.rglob("*"))}
+    return {path: (info.st_uid, info.st_gid) for path, info in found.items()}
+
+
+def test_what_the_owners_programs_obey_stays_as_it_is_in_a_writable_folder(
+    manager: EnvironmentManager,
+    project: Path,
+    box: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", *words], cwd=project, check=True, capture_output=True)
+
+    git("init", "-q", ".")
+    git("init", "-q", "--bare", "docs/vendored")
+    obeyed = (".envrc", ".vscode/tasks.json", "docs/.mcp.json", "docs/.claude/settings.json")
+    for path in obeyed:
+        (project / path).parent.mkdir(exist_ok=True)
+        (project / path).write_text("mine")
+    (project / ".git/hooks/pre-commit").write_text("mine")
+    given_to_programs(project, box)
+    settings = (".git/config", "docs/vendored/config", ".git/hooks/pre-commit")
+    before = {path: (project / path).read_bytes() for path in (*obeyed, *settings)}
+    repo = declared(manager, path=str(project), mode="rw")
+    handle = manager.ensure({**box, "mounts": {"/src": repo}})
+    attacks = [f"(echo theirs >> {path})" for path in before] + [
+        "touch .git/hooks/post-checkout",
+        "mv .git old",
+        "mv docs/vendored old",
+        "rm -r .vscode",
+        "mv .vscode old",
+        "rm .envrc",
+    ]
+
+    tried = sh(
+        handle.resource, "cd /src; " + "; ".join(f"{each} && echo {each!r}" for each in attacks)
+    )
+    works = "cd /src; echo new > made && echo changed > own/key && echo ref > .git/refs/heads/new"
+    worked = sh(handle.resource, f"{works} && mkdir -p .idea docs/.git/objects && echo done")
+    manager.release_scope("session", "s")
+
+    assert tried.stdout == ""
+    assert worked.stdout == "done\n", worked
+    assert {path: (project / path).read_bytes() for path in before} == before
+    assert not (project / ".git/hooks/post-checkout").exists()
+    assert (project / "own" / "key").read_text() == "changed\n"
+    [warning] = [each.message for each in caplog.records if "have made files" in each.message]
+    assert f"{project}/.idea" in warning
+    assert f"{project}/docs/.git" in warning
+    assert ".vscode" not in warning
+
+
+def test_containers_take_no_file_of_a_user(
+    manager: EnvironmentManager, project: Path, box: dict[str, Any]
+) -> None:
+    given_to_programs(project, box)
+    if os.getuid() == 0:
+        os.chown(project / "own", 0, 0)
+        os.chown(project / "own" / "key", 1000, 1000)
+    before = owners(project)
+    repo = declared(manager, path=str(project), mode="rw")
+    inside = manager.ensure({**box, "mounts": {"/src": repo}}).resource
+
+    made = sh(inside, "echo changed > /src/docs/key && echo done")
+    manager.release_scope("session", "s")
+
+    assert made.stdout == "done\n", made
+    assert owners(project) == before
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root's containers run as another user")
+def test_a_folder_that_containers_of_root_cannot_write_is_refused(
+    manager: EnvironmentManager, project: Path
+) -> None:
+    skip_without_docker()
+    repo = declared(manager, path=str(project), mode="rw")
+    spec = {**OWNER, "kind": "bash", "provider": "docker", "mounts": {"/src": repo}}
+
+    with pytest.raises(EnvironmentUnavailable, match=r"run as user 1000, who may not write"):
+        manager.ensure(spec)
 
 
 @pytest.mark.skipif(not has("bwrap"), reason="no bubblewrap: apt-get install bubblewrap")
@@ -198,7 +289,7 @@ def test_a_folder_that_is_swapped_while_the_sandbox_starts_is_seen_by_no_program
 
     work = tmp_path / "work"
     work.mkdir()
-    with pytest.raises(Refused, match=r"docs is not mounted at /src: since it was opened"):
+    with pytest.raises(Refused, match=r"/src is not what was opened for it"):
         open_resource(BashProvider(), Raced, work, mounts={"/src": project / "docs"})
 
 

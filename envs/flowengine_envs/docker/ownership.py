@@ -1,7 +1,8 @@
 """Whose files those of a container are.
 
 Programs in a container run as the user of this process, so that their files are the user's. Root's
-containers are no root: their folders are lent to an ordinary user while they run, and given back.
+containers are no root: the engine's own folders are lent to an ordinary user while they run, and
+given back. Folders of users keep their owners.
 """
 
 from __future__ import annotations
@@ -25,6 +26,17 @@ def user() -> int:
 def group() -> int:
     """Return the group id of programs in containers; never root's."""
     return os.getgid() or _ORDINARY
+
+
+def writable_inside(folder: Path) -> bool:
+    """Return whether programs in containers of root may write a folder, by its owner and mode."""
+    if os.getuid() != 0:
+        return True
+    found = os.stat(folder)
+    if found.st_uid == user():
+        return bool(found.st_mode & stat.S_IWUSR)
+    bit = stat.S_IWGRP if found.st_gid == group() else stat.S_IWOTH
+    return bool(found.st_mode & bit)
 
 
 _lent: Counter[Path] = Counter()

@@ -258,7 +258,7 @@ class Server:
         self._output = header["output"]
         self._quota.hold([self._workspace, home], header["quota"])
         Forwarding(self._loop, header["forwards"])
-        mounts = {path: _identity(path) for path in header["mounts"]}
+        mounts = {path: _identity(path) for path in header["mounts"] if os.path.exists(path)}
         self._done(id, python=list(sys.version_info[:3]), pid=os.getpid(), mounts=mounts)
 
     def _ping(self, id: int, _header: dict[str, Any], _payload: bytes) -> None:
