@@ -58,6 +58,10 @@ class Host(Environment):
             stdin = await files.data(command.stdin)
             start = _start(context, argv, inherited | variables, cwd, stdin)
             done = await _in_time(start, command.timeout)
+            is_late = done is None
+            if done is None:
+                late = f"it took longer than {command.timeout:g} s and was stopped\n"
+                done = Completed(124, "", late)
             failed = done.exit_code != 0
             result: dict[str, Plain] = {
                 "exit_code": done.exit_code,
@@ -66,6 +70,8 @@ class Host(Environment):
                 "value": await step_value(there, output, failed=failed),
                 "files": await files.keep(command, ".", failed=failed),
             }
+        if is_late:
+            result["limit"] = "time"
         if done.stdout_file is not None:
             result["stdout_file"] = done.stdout_file
         if done.stderr_file is not None:
@@ -133,8 +139,10 @@ class _Files(StepFiles):
         return await self.context.on_thread(found)
 
 
-async def _in_time(start: Coroutine[Any, Any, Completed], timeout: float | None) -> Completed:
-    """Run a program for so many seconds at most; what it wrote until then is lost."""
+async def _in_time(
+    start: Coroutine[Any, Any, Completed], timeout: float | None
+) -> Completed | None:
+    """Run a program; None: it took longer than so many seconds. What it wrote is lost then."""
     if timeout is None:
         return await start
     import asyncio
@@ -142,7 +150,7 @@ async def _in_time(start: Coroutine[Any, Any, Completed], timeout: float | None)
     try:
         return await asyncio.wait_for(start, timeout)
     except TimeoutError:
-        return Completed(124, "", f"it took longer than {timeout:g} s and was stopped\n")
+        return None
 
 
 async def _start(

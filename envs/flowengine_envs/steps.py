@@ -242,13 +242,15 @@ async def step_result(files: StepFiles, command: Command, result: CodeResult) ->
 async def add_outputs(
     files: StepFiles, result: CodeResult | CommandResult | ContainerResult, told: dict[str, Plain]
 ) -> None:
-    """Keep output that is too much for a result, as the step's `stdout_file` and `stderr_file`.
+    """Add the limit that was met, and output that is too much for a result, as files.
 
     Args:
         files: Files of the step.
         result: What was done.
         told: The step's output, to which they are added.
     """
+    if result.limit is not None:
+        told["limit"] = result.limit
     for name, path in (("stdout", result.stdout_file), ("stderr", result.stderr_file)):
         if path is not None:
             kept = await files.kept(path, files.resource.taken_out[0])

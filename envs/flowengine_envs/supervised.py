@@ -25,8 +25,8 @@ from flowengine_envs.call_limits import DISK, GRACE, OUTPUT
 from flowengine_envs.channel import COMMAND, Channel
 from flowengine_envs.installations import installation
 from flowengine_envs.mounts import check_mounted, identities
-from flowengine_envs.results import CommandResult, OnOutput, Streams
-from flowengine_envs.workspace import OWN, InWorkspace, make_home
+from flowengine_envs.results import CommandResult, OnOutput, Streams, limit_met
+from flowengine_envs.workspace import OWN, InWorkspace, make_own
 
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -201,7 +201,13 @@ class Supervised(InWorkspace):
         duration = time.monotonic() - began
         self.call_limits.spend(duration)
         told = _command_result(answer, streams, duration)
-        told = told._replace(stderr=told.stderr + self._met(answer, told, kills, refused, timeout))
+        killed = told.exit_code != 0 and self.sandbox.memory_kills() > kills
+        told = told._replace(
+            stderr=told.stderr + self._met(answer, told, kills, refused, timeout),
+            limit=limit_met(
+                "disk" if told.signal == _TOO_LARGE else told.stopped, out_of_memory=killed
+            ),
+        )
         return told, answer["payload"]
 
     def _met(
@@ -282,7 +288,7 @@ class SupervisedProvider(Provider[_Kind]):
         if request.sandbox is None:
             raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
         sandbox = request.sandbox(request)
-        make_home(request)
+        make_own(request)
         folders = identities(request) if sandbox.same_files else {}
         await sandbox.open()
         try:

@@ -22,14 +22,13 @@ LARGEST_READ = 256 * 1024 * 1024
 """Bytes of a file that `get` reads into memory, where the caller says nothing."""
 
 
-def make_home(request: Request) -> None:
-    """Make the home folder that an environment has on the host.
+def make_own(request: Request) -> None:
+    """Make the folder `OWN` in the home folder that an environment has on the host.
 
     Args:
         request: What was asked for.
     """
-    for folder in (request.home, request.home / OWN):
-        folder.mkdir(mode=0o700, exist_ok=True)
+    (request.home / OWN).mkdir(mode=0o700, exist_ok=True)
 
 
 class Entry(NamedTuple):

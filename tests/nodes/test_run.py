@@ -450,5 +450,9 @@ def test_a_command_may_ask_for_a_timeout(bench: Bench, monkeypatch: pytest.Monke
 
     result = bench.do("run", {"script": "sleep 60", "accept": "any"})
 
-    assert (result["exit_code"], result["stdout"]) == (124, "")
+    error = bench.fail("run", {"script": "sleep 60"})
+
+    assert (result["exit_code"], result["stdout"], result["limit"]) == (124, "", "time")
+    assert error["type"] == "Timeout"
+    assert error["message"] == "exit code 124: it took longer than 0.5 s and was stopped"
     assert result["stderr"] == "it took longer than 0.5 s and was stopped\n"

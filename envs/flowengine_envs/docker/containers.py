@@ -28,7 +28,7 @@ from flowengine_envs.docker.gate import Gate
 from flowengine_envs.docker.rights import HOME
 from flowengine_envs.docker.sandbox import Docker, ProgramMissing
 from flowengine_envs.outside_files import OutsideFiles
-from flowengine_envs.results import ContainerResult, OnOutput, Streams
+from flowengine_envs.results import ContainerResult, LimitMet, OnOutput, Streams, limit_met
 from flowengine_envs.supervisor import files
 from flowengine_envs.supervisor.disk_usage import measure
 from flowengine_envs.workspace import OWN, InWorkspace
@@ -121,9 +121,9 @@ class Containers(InWorkspace):
         captures = [self._captured(name, streams) for name in ("stdout", "stderr")]
         try:
             await box.open()
-            code, stopped, note = await self._finish(box, captures, stdin or b"", seconds, quota)
+            code, limit, note = await self._finish(box, captures, stdin or b"", seconds, quota)
         except ProgramMissing as error:
-            code, stopped, note = 127, None, f"{error.message}\n"
+            code, limit, note = 127, None, f"{error.message}\n"
         finally:
             await asyncio.shield(box.close())
             del self._running[box]
@@ -136,11 +136,12 @@ class Containers(InWorkspace):
             stdout=stdout,
             stderr=stderr + note + self._refusals(stdout + stderr),
             outputs=sorted(path for path in after if after[path] != before.get(path)),
-            timed_out=stopped == "timeout",
+            timed_out=limit == "time",
             truncated=any(told.values()),
             duration=time.monotonic() - began,
             image=box.image,
-            stopped=stopped,
+            stopped={"time": "timeout", "disk": "disk"}.get(limit or ""),
+            limit=limit,
             stdout_file=told["stdout"].get("file"),
             stderr_file=told["stderr"].get("file"),
         )
@@ -167,8 +168,8 @@ class Containers(InWorkspace):
         stdin: bytes,
         seconds: float | None,
         quota: float,
-    ) -> tuple[int, str | None, str]:
-        """Return exit code, why it was stopped, and what is to be said of its end."""
+    ) -> tuple[int, LimitMet | None, str]:
+        """Return the exit code, the limit because of which it failed, and a line about that."""
         output, source = box.streams
         reading = asyncio.gather(
             captures[0].read(output.stdout), captures[1].read(output.stderr), _feed(source, stdin)
@@ -178,17 +179,24 @@ class Containers(InWorkspace):
             first: set[asyncio.Future[Any]] = {reading, full}
             await asyncio.wait(first, timeout=seconds, return_when="FIRST_COMPLETED")
             if reading.done():
-                code, memory = await box.ended()
-                return code, None, f"{self.call_limits.out_of_memory()}\n" if memory else ""
+                code, out_of_memory = await box.ended()
+                limit = limit_met(None, out_of_memory=out_of_memory)
+                return code, limit, self._note(limit)
             stopped = "disk" if full.done() else "timeout"
             await box.close()
             await asyncio.wait({reading}, timeout=5)
-            note = f"{self.call_limits.disk_full()}\n" if stopped == "disk" else ""
-            return _KILLED, stopped, note
+            limit = limit_met(stopped, out_of_memory=False)
+            return _KILLED, limit, self._note(limit)
         finally:
             full.cancel()
             reading.cancel()
             await asyncio.gather(reading, full, return_exceptions=True)
+
+    def _note(self, limit: LimitMet | None) -> str:
+        """Return the line about a limit; that of a time is added where it is known whose it was."""
+        if limit == "memory":
+            return f"{self.call_limits.out_of_memory()}\n"
+        return f"{self.call_limits.disk_full()}\n" if limit == "disk" else ""
 
     def _quota(self) -> float:
         """Return how full the workspace may become: what is full already can be cleared."""
