@@ -69,7 +69,7 @@ def check_all(request: Request) -> None:
             check(folder, request.workspace.parent, request.guarded)
         except Refused as refused:
             raise Refused(f"{request.spec}: {refused.message}") from None
-    identities(request)
+    _identities(request, request.mounts)
 
 
 class Mount(NamedTuple):
@@ -116,21 +116,25 @@ def warn_of_new(request: Request, before: Iterable[Mount]) -> None:
 
 
 def identities(request: Request) -> dict[str, list[int]]:
-    """Return what is to be mounted: path inside → device and number of the folder.
+    """Return what is to be mounted: path inside → device and number.
 
     Raises:
         Refused: There is a link in the path of one. Paths were resolved when the folders were
             opened, so something has put it there since, such as a sandbox that may write above.
     """
+    return _identities(request, {each.inside: each.path for each in mounts(request)})
+
+
+def _identities(request: Request, paths: Mapping[str, Path]) -> dict[str, list[int]]:
     found = {}
-    for inside, folder, _ in mounts(request):
+    for inside, path in paths.items():
         with suppress(OSError):  # what is missing is reported when it is mounted
-            fd = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
             try:
                 real, info = os.readlink(f"/proc/self/fd/{fd}"), os.fstat(fd)
             finally:
                 os.close(fd)
-            if real != str(folder):
+            if real != str(path):
                 raise _swapped(request, inside)
             found[inside] = [info.st_dev, info.st_ino]
     return found

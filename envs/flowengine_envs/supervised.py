@@ -289,7 +289,7 @@ class SupervisedProvider(Provider[_Kind]):
             raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
         sandbox = request.sandbox(request)
         make_own(request)
-        folders = identities(request) if sandbox.same_files else {}
+        folders = await asyncio.to_thread(identities, request) if sandbox.same_files else {}
         await sandbox.open()
         try:
             environment = {"LANG": "C.UTF-8"}
