@@ -88,15 +88,17 @@ class Below:
                 dir_fd=place.folder,
             )
             try:
-                if not stat.S_ISREG(os.fstat(file).st_mode):
+                info = os.fstat(file)
+                if not stat.S_ISREG(info.st_mode):
                     raise self._no_file(path)
+                if is_store(os.pread(file, 100, 0)):  # by another name, such as a hard link
+                    raise self._own(path)
                 with os.fdopen(file, "rb", closefd=False) as stream:
-                    data = stream.read(limit + 1)
+                    # It may be nothing but holes, or grow while it is read.
+                    data = b"" if info.st_size > limit else stream.read(limit + 1)
             finally:
                 os.close(file)
-        if is_store(data[:100]):  # by another name, such as a hard link
-            raise self._own(path)
-        if len(data) > limit:
+        if max(info.st_size, len(data)) > limit:
             raise ToolError(
                 f"'{path}' has more than {limit} bytes; read it in a 'python' or 'run' step",
                 retryable=False,

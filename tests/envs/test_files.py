@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,22 @@ def test_a_folder_that_becomes_one_of_git_is_not_written_back(
     for name in ("half", "kept"):
         subprocess.run(["git", "status"], check=False, cwd=original / name, capture_output=True)
     assert not ran.exists()
+
+
+def test_a_file_that_is_too_large_is_not_read(opened: Open, original: Path) -> None:
+    folder = opened(path="original", mode="rw")
+    with (original / "holes").open("wb") as file:
+        file.truncate(300 * 1024 * 1024)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(ToolError, match="has more than 268435456 bytes"):
+            folder.read("holes")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 16 * 1024 * 1024
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="others cannot give files away")
