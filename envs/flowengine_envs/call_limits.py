@@ -18,6 +18,8 @@ FILE = 256 * 1024 * 1024
 MEMORY = 2 * 1024**3
 PROCESSES = 512
 """What a sandbox may have, where the spec says nothing and it can be held."""
+TAKEN_OUT = 1024**3
+"""Bytes of files that a step keeps from a workspace, where the spec sets no `limits.disk`."""
 DISK = 10 * 1024**3
 """Bytes that a workspace may take, where the spec says nothing."""
 TIMEOUT = 30.0
@@ -57,6 +59,13 @@ class CallLimits:
     def file(self) -> int:
         """Bytes of a stream that go to a file, where it is more than is kept."""
         return FILE if self._limits.disk is None else min(FILE, self._limits.disk)
+
+    @property
+    def taken_out(self) -> tuple[int, str]:
+        """Bytes of files that a step may keep, holes included, and what says so."""
+        if self._limits.disk is None:
+            return TAKEN_OUT, f"{_size(TAKEN_OUT)}, the default where limits.disk is not set"
+        return self._limits.disk, f"{_size(self._limits.disk)} (limits.disk)"
 
     def seconds(self, timeout: float | None) -> float | None:
         """Return how long a call may take; None: as long as it likes.

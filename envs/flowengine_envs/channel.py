@@ -17,6 +17,7 @@ from flowengine.sdk import (
     EnvironmentBusy,
     EnvironmentLost,
     EnvironmentStartFailed,
+    LimitExceeded,
     NotAFile,
     PathEscape,
     StepError,
@@ -43,6 +44,7 @@ _FAULTS: dict[str, type[StepError]] = {
     "escape": PathEscape,
     "no_file": NotAFile,
     "missing": NotAFile,
+    "too_large": LimitExceeded,
     "busy": EnvironmentBusy,
     "gone": EnvironmentLost,
 }
@@ -166,7 +168,7 @@ class Channel:
             name: What is asked for.
             payload: Bytes that go with it.
             about: What it is about, for messages.
-            said: Called with answers before the last.
+            said: Called with answers before the last; an error that it raises ends the request.
             fields: Its fields.
 
         Returns:
@@ -312,8 +314,13 @@ class Channel:
         if header.get("done"):
             if not exchange.done.done():
                 exchange.done.set_result((header, message.payload))
-        elif exchange.said is not None:
-            exchange.said(header, message.payload)
+        elif exchange.said is not None and not exchange.done.done():
+            try:
+                exchange.said(header, message.payload)
+            except Exception as error:  # what the caller cannot take harms no other request
+                exchange.done.set_exception(error)
+                exchange.done.exception()  # the caller may have been cancelled
+                self.tell("cancel", to=exchange.id)
 
     def _give_up(self, unusable: frames.Unusable) -> None:
         """End the request whose answer cannot be read; it is not answered again."""

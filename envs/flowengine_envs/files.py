@@ -18,6 +18,7 @@ from flowengine.sdk import (
     EnvironmentUnavailable,
     LimitExceeded,
     Refused,
+    printable,
 )
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.engine_files import own_names
@@ -30,17 +31,12 @@ from flowengine.sdk.environments import (
     awaitable,
     blocking,
 )
+from flowengine_envs.mounts import named_folder
+from flowengine_envs.obeyed_files import is_kept_back
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-_HISTORY = frozenset(
-    {
-        *("objects", "refs", "logs", "HEAD", "index", "packed-refs", "shallow"),
-        *("ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG", "MERGE_HEAD", "MERGE_MODE", "MERGE_MSG"),
-    }
-)
-"""What of a `.git` names no program."""
 _LARGEST = 256 * 1024 * 1024
 """Bytes of a file that is read into memory."""
 
@@ -52,7 +48,7 @@ class Changes(NamedTuple):
     changed: list[str]
     removed: list[str]
     left_out: tuple[str, ...] = ()
-    """What was not brought to the original: settings and hooks of Git, which name programs."""
+    """What was not brought to the original: settings and hooks that name programs."""
 
 
 class Folder(Resource):
@@ -68,8 +64,8 @@ class Folder(Resource):
         self, request: Request, path: Path, original: Path | None, *, writable: bool
     ) -> None:
         super().__init__(request)
-        self.path = path
-        """Where it is on this machine."""
+        self.path = Path(os.path.realpath(path))
+        """Where it is on this machine, without links."""
         self.original = original
         """What it is a copy of; None: it is no copy."""
         self.writable = writable
@@ -145,8 +141,10 @@ class Folder(Resource):
     async def _write_back(self) -> Changes:
         """Bring what was changed in the copy to the original, file by file.
 
-        Of a Git repository its history, branches and index are brought, but not its settings and
-        hooks: with them, whoever changed the copy could have Git run programs on this machine.
+        Settings that name programs are not brought, such as `.vscode` and `.envrc`: with them,
+        code that changed the copy could run programs on this machine. Of a Git repository its
+        history, branches and index are brought, but not its settings and hooks. Nothing is brought
+        of a folder that has become one under another name than `.git`.
 
         Returns:
             What was changed there, and what was left out.
@@ -155,15 +153,18 @@ class Folder(Resource):
             Refused: The folder is read-only.
         """
         self._check_writable()
-        changes = _without_settings_of_git(await self._changes())
+        if self.original is None:
+            return await self._changes()
+        changes = await asyncio.to_thread(
+            _without_obeyed, await self._changes(), self.original, self.path
+        )
         if changes.left_out:
             self._log.warning(
-                "settings and hooks of Git are not written back, since they name programs that Git "
-                "runs; bring them yourself if they are yours: %s",
-                ", ".join(changes.left_out),
+                "settings of Git, editors, shells and agents are not written back, since they name "
+                "programs to run; bring them yourself if they are yours: %s",
+                printable(", ".join(changes.left_out)),
             )
-        if self.original is not None:
-            await asyncio.to_thread(_bring, self._below, self.original, changes)
+        await asyncio.to_thread(_bring, self._below, self.original, changes)
         return changes
 
     write_back = blocking(_write_back)
@@ -212,7 +213,7 @@ class Files(Provider[Folder]):
             )
         path = spec.config.path
         if path is not None and not has_reference(path):  # else it is known when it is opened
-            await asyncio.to_thread(_check, spec, path)
+            await asyncio.to_thread(named_folder, spec, path)
 
     async def ensure(self, request: Request) -> Folder:
         """Open the folder; a copy is made once and is there again after a wait."""
@@ -220,10 +221,7 @@ class Files(Provider[Folder]):
         writable = config.mode != "ro" and request.policy.writable != []
         if config.path is None:
             return Folder(request, request.workspace, None, writable=writable)
-        await asyncio.to_thread(_check, request.spec, config.path)
-        original = Path(
-            await asyncio.to_thread(os.path.realpath, Path(request.spec.folder, config.path))
-        )
+        original = await asyncio.to_thread(named_folder, request.spec, config.path)
         if config.mode != "copy":
             return Folder(request, original, None, writable=writable)
         await asyncio.to_thread(_copy, original, request)
@@ -235,11 +233,6 @@ class Files(Provider[Folder]):
 
     async def release(self, resource: Folder) -> None:
         """Do nothing: a copy is part of the workspace, which goes with its scope."""
-
-
-def _check(spec: Spec, path: str) -> None:
-    if not Path(spec.folder, path).is_dir():
-        raise EnvironmentUnavailable(f"{spec}: there is no folder {path}")
 
 
 def _copy(original: Path, request: Request) -> None:
@@ -311,21 +304,14 @@ def _compare(original: Path, copy: Path) -> Changes:
     )
 
 
-def _without_settings_of_git(changes: Changes) -> Changes:
+def _without_obeyed(changes: Changes, original: Path, copy: Path) -> Changes:
     """Move what programs of this machine would obey from all changes to `left_out`."""
     added, changed, removed = (
-        [path for path in each if not _is_setting_of_git(path)]
+        [path for path in each if not is_kept_back(path, original, copy)]
         for each in (changes.added, changes.changed, changes.removed)
     )
     left_out = {*changes.added, *changes.changed, *changes.removed} - {*added, *changed, *removed}
     return Changes(added, changed, removed, tuple(sorted(left_out)))
-
-
-def _is_setting_of_git(path: str) -> bool:
-    parts = path.split("/")
-    at = next((at for at, part in enumerate(parts) if part.casefold() == ".git"), None)
-    # A file `.git` names the folder with the settings.
-    return at is not None and (at + 1 == len(parts) or parts[at + 1] not in _HISTORY)
 
 
 def _bring(copy: Below, original: Path, changes: Changes) -> None:

@@ -11,12 +11,11 @@ these it gets only by asking. Beside them it finds
 
 from __future__ import annotations
 
-import base64
 import glob
-import json
 import os
 import shutil
-from collections.abc import Coroutine, Mapping
+import sys
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,16 @@ from flowengine.sdk import (
     Completed,
     Environment,
     EnvironmentUnavailable,
-    PathEscape,
     Plain,
     StepContext,
     ToolError,
     ValidationError,
 )
 from flowengine.sdk.scratch import scratch_folder
-from flowengine_envs.kept_files import is_kept_file, place_of, source_of
-
-_LARGEST_VALUE = 16 * 1024 * 1024
+from flowengine_envs.outside_files import OutsideFiles
+from flowengine_envs.steps import StepFiles, place_for_value, step_value
+from flowengine_envs.supervisor.files import Workspace
+from flowengine_envs.workspace import Entry, copy_out, read_bytes
 
 
 class Host(Environment):
@@ -48,39 +47,102 @@ class Host(Environment):
     async def _run_in(
         self, folder: Path, context: StepContext, command: Command
     ) -> dict[str, Plain]:
-        inputs = _Inputs(folder / "files", context)
-        work = folder / "work"
-        work.mkdir()
-        cwd = work if command.cwd is None else _directory(command.cwd, context)
-        output = folder / "output.json"
-        argv = _argv(command, folder, inputs)
-        env = {
-            **{name: text for name, text in os.environ.items() if name not in context.hidden},
-            "FLOW_WORKDIR": context.execution.workdir,
-            "FLOW_IDEMPOTENCY_KEY": context.idempotency_key,
-            "FLOW_OUTPUT": str(output),
-            **_variables(command.env, inputs),
-        }
-        start = _start(context, argv, env, cwd, inputs.data(command.stdin))
-        done = await _in_time(start, command.timeout)
-        result: dict[str, Plain] = {
-            "exit_code": done.exit_code,
-            "stdout": done.stdout,
-            "stderr": done.stderr,
-            "value": None,
-            "files": {},
-        }
+        for name in ("work", "own"):
+            (folder / name).mkdir()
+        cwd = folder / "work" if command.cwd is None else _directory(command.cwd, context)
+        with _Folder(cwd, folder / "own", context.execution.workdir) as there:
+            files = _Files(there, context)
+            argv = await _argv(command, folder, files)
+            output, variables = await place_for_value(files, command)
+            inherited = {name: os.environ[name] for name in os.environ.keys() - context.hidden}
+            stdin = await files.data(command.stdin)
+            start = _start(context, argv, inherited | variables, cwd, stdin)
+            done = await _in_time(start, command.timeout)
+            is_late = done is None
+            if done is None:
+                late = f"it took longer than {command.timeout:g} s and was stopped\n"
+                done = Completed(124, "", late)
+            failed = done.exit_code != 0
+            result: dict[str, Plain] = {
+                "exit_code": done.exit_code,
+                "stdout": done.stdout,
+                "stderr": done.stderr,
+                "value": await step_value(there, output, failed=failed),
+                "files": await files.keep(command, ".", failed=failed),
+            }
+        if is_late:
+            result["limit"] = "time"
         if done.stdout_file is not None:
             result["stdout_file"] = done.stdout_file
         if done.stderr_file is not None:
             result["stderr_file"] = done.stderr_file
-        result["value"] = _value(output, done)
-        result["files"] = await context.on_thread(lambda: _keep(command, cwd, context, done))
         return result
 
 
-async def _in_time(start: Coroutine[Any, Any, Completed], timeout: float | None) -> Completed:
-    """Run a program for so many seconds at most; what it wrote until then is lost."""
+class _Folder:
+    """The folder of a command on this machine, and what the engine keeps beside it.
+
+    Args:
+        cwd: Where the command runs.
+        own: A folder of the engine's, for this command only.
+        workdir: The working folder of the execution.
+    """
+
+    taken_out = (sys.maxsize, "")
+    """No limit is set on programs that run as the user."""
+
+    def __init__(self, cwd: Path, own: Path, workdir: str) -> None:
+        self.cwd = cwd
+        self.own = str(own)
+        self.workdir = workdir
+        self._places = [Workspace(str(cwd)), Workspace(str(own))]
+        self._files = OutsideFiles("host", self._places)
+
+    def __enter__(self) -> _Folder:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for place in self._places:
+            os.close(place.fd)
+
+    async def async_put(self, path: str, data: bytes | Path) -> None:
+        await self._files.write(path, data, 0o644)
+
+    async def async_get(self, path: str, largest: int) -> bytes:
+        return await read_bytes(self._files.read, path, largest)
+
+    async def async_fetch(self, path: str, to: Path, largest: int) -> int:
+        return await copy_out(self._files.read, path, to, largest)
+
+    async def async_list(self, *, deep: bool) -> list[Entry]:
+        return [Entry(**each) for each in await self._files.entries(".", deep=deep)]
+
+    async def async_remove(self, path: str) -> None:
+        await self._files.remove(path)
+
+
+class _Files(StepFiles):
+    """Files of a command on this machine."""
+
+    def __init__(self, there: _Folder, context: StepContext) -> None:
+        super().__init__(there, context)
+        self._cwd = there.cwd
+
+    async def matching(self, cwd: str, pattern: str) -> list[str]:
+        """Look into the folder itself: it may be a project with more files than are listed."""
+
+        def found() -> list[str]:
+            paths = sorted(glob.glob(pattern, root_dir=self._cwd, recursive=True))
+            root = self._cwd.resolve()
+            return [path for path in paths if _is_file_inside(root, self._cwd / path)]
+
+        return await self.context.on_thread(found)
+
+
+async def _in_time(
+    start: Coroutine[Any, Any, Completed], timeout: float | None
+) -> Completed | None:
+    """Run a program; None: it took longer than so many seconds. What it wrote is lost then."""
     if timeout is None:
         return await start
     import asyncio
@@ -88,7 +150,7 @@ async def _in_time(start: Coroutine[Any, Any, Completed], timeout: float | None)
     try:
         return await asyncio.wait_for(start, timeout)
     except TimeoutError:
-        return Completed(124, "", f"it took longer than {timeout:g} s and was stopped\n")
+        return None
 
 
 async def _start(
@@ -112,51 +174,7 @@ async def _start(
         ) from None
 
 
-class _Inputs:
-    """Turns values into text, and puts files of other steps where the command can read them.
-
-    Args:
-        folder: Where the files go.
-    """
-
-    def __init__(self, folder: Path, context: StepContext) -> None:
-        self._folder = folder
-        self._context = context
-
-    def text(self, value: Plain) -> str:
-        """Return a value as text: text as it is, anything else as JSON."""
-        return value if isinstance(value, str) else json.dumps(self._placed(value))
-
-    def data(self, value: Plain) -> bytes | None:
-        """Return what a command reads from its standard input."""
-        if value is None or isinstance(value, bytes):
-            return value
-        return self.text(value).encode()
-
-    def argument(self, value: Plain) -> str:
-        """Return a value as an argument: of a file its path."""
-        return self._place(value) if is_kept_file(value) else self.text(value)
-
-    def _placed(self, value: Plain) -> Plain:
-        if is_kept_file(value):
-            return {**value, "path": self._place(value)}
-        if isinstance(value, dict):
-            return {key: self._placed(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self._placed(item) for item in value]
-        return base64.b64encode(value).decode() if isinstance(value, bytes) else value
-
-    def _place(self, file: Mapping[str, Any]) -> str:
-        """Copy a kept file under its own name, so that changing it here changes nothing there."""
-        source = source_of(file, self._context)
-        path = self._folder / place_of(file)
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, path)
-        return str(path)
-
-
-def _argv(command: Command, folder: Path, inputs: _Inputs) -> list[str]:
+async def _argv(command: Command, folder: Path, files: _Files) -> list[str]:
     if command.script is not None:
         if shutil.which("bash") is None:
             raise EnvironmentUnavailable(
@@ -168,11 +186,7 @@ def _argv(command: Command, folder: Path, inputs: _Inputs) -> list[str]:
     argv: list[Plain] = list(command.argv or ())
     if None in argv:
         raise ValidationError(f"item {argv.index(None)} of 'argv' is null")
-    return [inputs.argument(item) for item in argv]
-
-
-def _variables(env: Mapping[str, Plain], inputs: _Inputs) -> dict[str, str]:
-    return {name: inputs.text(value) for name, value in env.items() if value is not None}
+    return [await files.argument(item) for item in argv]
 
 
 def _directory(cwd: str, context: StepContext) -> Path:
@@ -182,49 +196,8 @@ def _directory(cwd: str, context: StepContext) -> Path:
     return path
 
 
-def _value(output: Path, done: Completed) -> Plain:
-    """Return the JSON that the command has written; of one that failed only if it is whole."""
+def _is_file_inside(root: Path, path: Path) -> bool:
     try:
-        if output.stat().st_size > _LARGEST_VALUE:
-            raise ValidationError(
-                f"what was written to $FLOW_OUTPUT is over {_LARGEST_VALUE} bytes; keep it as a "
-                "file with 'files'"
-            )
-        text = output.read_text(encoding="utf-8")
-        return json.loads(text) if text.strip() else None
-    except FileNotFoundError:
-        return None
-    except (ValueError, RecursionError) as error:
-        if done.exit_code != 0:
-            return None
-        raise ValidationError(f"what was written to $FLOW_OUTPUT is not JSON: {error}") from None
-
-
-def _keep(command: Command, cwd: Path, context: StepContext, done: Completed) -> dict[str, Plain]:
-    """Keep the files that the step names; those of a command that failed as far as there are."""
-    kept: dict[str, Plain] = {}
-    root = cwd.resolve()
-    artifacts = context.execution.artifacts
-    for name, pattern in command.files.items():
-        if glob.has_magic(pattern):
-            paths = [cwd / each for each in glob.glob(pattern, root_dir=cwd, recursive=True)]
-            files = [path for path in sorted(paths) if _is_inside(root, path) and path.is_file()]
-            kept[name] = [artifacts.put(path, path.name) for path in files]
-            continue
-        path = cwd / pattern
-        if not _is_inside(root, path):
-            raise PathEscape(
-                f"'{name}' in 'files' leads out of the directory of the command: {pattern}"
-            )
-        if path.is_file():
-            kept[name] = artifacts.put(path, path.name)
-        elif done.exit_code == 0:
-            raise ValidationError(f"there is no file '{pattern}' to be kept as '{name}'")
-    return kept
-
-
-def _is_inside(root: Path, path: Path) -> bool:
-    try:
-        return path.resolve().is_relative_to(root)
+        return path.is_file() and path.resolve().is_relative_to(root)
     except (OSError, RuntimeError):  # links that lead in a circle
         return False

@@ -1,19 +1,19 @@
 """Interpreters of the user's own installation, and what a sandbox has to see to run one.
 
 `config: {interpreter: ~/.venv/bin/python}` names a program of this machine. It is run in the
-sandbox only: where it belongs is read from its links and from `pyvenv.cfg`, because a flow file may
-name any program.
+sandbox only, because a flow file may name any program: where it belongs is read from its links.
+Sandboxes that may write where it lies can change these. So a link leads to interpreters only.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from flowengine.sdk import EnvironmentUnavailable, Refused
-from flowengine.sdk.environments import Spec
+from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.mounts import check
 
 _OF_THIS_MACHINE = ("namespace", "host")
@@ -22,8 +22,8 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _WORKSPACE = "/workspace"
 _OWN = ("/tmp", "/dev/shm", _WORKSPACE, "/home/flow")
 """Folders that a sandbox has of its own."""
-_LARGEST = 64 * 1024
-"""Characters that are read of `pyvenv.cfg`."""
+_MARKS = ("pyvenv.cfg", "lib*/python3*/os.py", "include/node/node.h", "lib/node_modules/npm")
+"""What the folder of an interpreter has: one of these."""
 _LINKS = 40
 """Links that the kernel follows."""
 
@@ -37,11 +37,12 @@ class Installation(NamedTuple):
     """Folder inside → folder of the machine, without those of the system."""
 
 
-def installation(spec: Spec) -> Installation | None:
+def installation(spec: Spec, request: Request | None = None) -> Installation | None:
     """Return the interpreter of the machine that a spec names, if it names one.
 
     Args:
         spec: What is asked for.
+        request: Its opening, if it is opened: knows the folders that no sandbox may see.
 
     Returns:
         The interpreter; None: that of the sandbox is meant.
@@ -67,7 +68,9 @@ def installation(spec: Spec) -> Installation | None:
     if spec.provider == "host":
         return Installation(program, {})
     libraries = [Path(folder) for folder in getattr(spec.config, "libraries", ())]
-    return Installation(program, _shown(spec, program, libraries))
+    shown = _shown(spec, program, libraries)
+    _check(spec, program, shown, request)
+    return Installation(program, shown)
 
 
 def _shown(spec: Spec, program: str, libraries: Iterable[Path]) -> dict[str, Path]:
@@ -84,25 +87,35 @@ def _shown(spec: Spec, program: str, libraries: Iterable[Path]) -> dict[str, Pat
                     "install it in another folder"
                 )
             found[inside] = real
-    for real in found.values():
+    return dict(sorted(found.items()))
+
+
+def _check(spec: Spec, program: str, shown: Mapping[str, Path], request: Request | None) -> None:
+    """Refuse folders that a sandbox may not see, and links to what is no interpreter's folder."""
+    named = Path(os.path.realpath(spec.folder), os.path.relpath(program, spec.folder))
+    own = {_prefix(Path(each).parent) for each in (program, os.path.normpath(named))}
+    libraries = {*getattr(spec.config, "libraries", ())}
+    state = None if request is None else request.workspace.parent
+    for inside, real in shown.items():
         try:
-            check(real)
+            check(real, state, () if request is None else request.guarded)
         except Refused as refused:
             raise Refused(
                 f"{spec}: {program} cannot be used: {refused.message}. Install it in a folder of "
                 "its own"
             ) from None
-    return dict(sorted(found.items()))
+        is_named = real in own or inside in libraries or str(real) in libraries
+        if not is_named and not any(any(real.glob(mark)) for mark in _MARKS):
+            raise Refused(
+                f"{spec}: {program} cannot be used: a link leads to {real}, which is no folder of "
+                "an interpreter; name the program that is meant"
+            )
 
 
 def _folders(program: str) -> Iterator[Path]:
-    """Yield the folders of a program, of what its links lead to, and of a venv's base."""
+    """Yield the folders of a program, and of what its links lead to."""
     for path in _chain(program):
-        folder = _prefix(path.parent)
-        yield folder
-        base = _base(folder)
-        if base is not None:
-            yield _prefix(base)
+        yield _prefix(path.parent)
 
 
 def _chain(program: str) -> Iterator[Path]:
@@ -118,21 +131,6 @@ def _chain(program: str) -> Iterator[Path]:
 def _prefix(folder: Path) -> Path:
     """Return the folder of an installation by that of its programs."""
     return folder.parent if folder.name == "bin" else folder
-
-
-def _base(venv: Path) -> Path | None:
-    """Return where the programs are with which a venv was made; None: it is no venv."""
-    told = venv / "pyvenv.cfg"
-    if not told.is_file():
-        return None
-    try:
-        with told.open(errors="replace") as file:
-            lines = file.read(_LARGEST).splitlines()
-    except OSError:
-        return None
-    parts = (line.partition("=") for line in lines)
-    home = {key.strip(): value.strip() for key, _, value in parts}.get("home", "")
-    return Path(os.path.abspath(home)) if home.startswith("/") else None
 
 
 def _below(path: str, folders: tuple[str, ...]) -> bool:

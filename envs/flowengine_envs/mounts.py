@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from flowengine.sdk import Refused
+from flowengine.sdk import EnvironmentUnavailable, Refused, StepError, printable
+from flowengine.sdk.confined_files import Below
 from flowengine.sdk.engine_files import configuration_near
-from flowengine.sdk.environments import Request
+from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.docker_host import DEFAULT_HOST, host
+from flowengine_envs.obeyed_files import obeyed
 
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys")
 """Folders that are not handed out, nor anything in them."""
@@ -67,6 +71,138 @@ def check_all(request: Request) -> None:
             check(folder, request.workspace.parent, request.guarded)
         except Refused as refused:
             raise Refused(f"{request.spec}: {refused.message}") from None
+    _identities(request, request.mounts)
+
+
+class Mount(NamedTuple):
+    """A folder of another environment, or something in it."""
+
+    inside: str
+    path: Path
+    writable: bool
+
+
+def mounts(request: Request) -> list[Mount]:
+    """Return what is mounted of other environments, what is above before what is below.
+
+    In a folder that programs may write, what their owner's programs obey is mounted over itself, so
+    that it stays as it is.
+    """
+    found = []
+    for inside, folder in request.mounts.items():
+        writable = request.may_write(inside)
+        found.append(Mount(inside, folder, writable))
+        if writable:
+            found += [
+                Mount(f"{inside}/{each.path}", folder / each.path, each.writable)
+                for each in obeyed(folder)
+            ]
+    return found
+
+
+def warn_of_new(request: Request, before: Iterable[Mount]) -> None:
+    """Warn of what programs have made, which programs of their owner would obey.
+
+    Args:
+        request: What was opened.
+        before: What was mounted.
+    """
+    known = {each.inside for each in before}
+    new = [str(each.path) for each in mounts(request) if each.inside not in known]
+    if new:
+        request.log.warning(
+            "programs in it have made files that Git, editors, shells or agents obey; look at them "
+            "before you work in their folder: %s",
+            printable(", ".join(new)),
+        )
+
+
+def identities(request: Request) -> dict[str, list[int]]:
+    """Return what is to be mounted: path inside → device and number.
+
+    Raises:
+        Refused: There is a link in the path of one. Paths were resolved when the folders were
+            opened, so something has put it there since, such as a sandbox that may write above.
+    """
+    return _identities(request, {each.inside: each.path for each in mounts(request)})
+
+
+def _identities(request: Request, paths: Mapping[str, Path]) -> dict[str, list[int]]:
+    found = {}
+    for inside, path in paths.items():
+        with suppress(OSError):  # what is missing is reported when it is mounted
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            try:
+                real, info = os.readlink(f"/proc/self/fd/{fd}"), os.fstat(fd)
+            finally:
+                os.close(fd)
+            if real != str(path):
+                raise _swapped(request, inside)
+            found[inside] = [info.st_dev, info.st_ino]
+    return found
+
+
+def check_mounted(request: Request, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Compare the folders that are mounted with those that were to be.
+
+    Args:
+        request: What was opened.
+        before: What `identities` returned before.
+        now: The same, as it is inside before any program has run.
+
+    Raises:
+        Refused: One is another folder.
+    """
+    for inside, identity in before.items():
+        if now.get(inside) != identity:
+            raise _swapped(request, inside)
+
+
+def _swapped(request: Request, inside: str) -> Refused:
+    return Refused(
+        f"{request.spec}: {inside} is not what was opened for it: it or a folder above it was "
+        "replaced since, perhaps by a program in a sandbox"
+    )
+
+
+def named_folder(spec: Spec, path: str) -> Path:
+    """Return the folder that a configuration names, without links.
+
+    Sandboxes that may write in the working folder can put links there. So below it, links are
+    followed only to what is below it, too, and nowhere into a hidden folder of the home folder.
+
+    Args:
+        spec: What names it.
+        path: As it is named; a relative one begins at the working folder.
+
+    Raises:
+        EnvironmentUnavailable: There is no such folder, or a link on the way leads elsewhere.
+    """
+    words = os.path.normpath(path)
+    named = os.path.normpath(os.path.join(spec.folder, words))
+    if not os.path.isdir(named):
+        raise EnvironmentUnavailable(f"{spec}: there is no folder {path}")
+    if os.path.isabs(words):
+        real = Path(os.path.realpath(words))
+    else:
+        base, parts = spec.folder, words.split("/")
+        while parts and parts[0] == "..":
+            base, parts = os.path.join(base, ".."), parts[1:]
+        try:
+            real = Path(Below(base, "name the path that it leads to").folder("/".join(parts)))
+        except StepError as error:
+            raise EnvironmentUnavailable(f"{spec}: {error.message}") from None
+    home = Path(os.path.realpath(Path.home()))
+    hidden = real.relative_to(home).parts[:1] if real.is_relative_to(home) else ()
+    if hidden and hidden[0].startswith("."):
+        working = Path(os.path.realpath(spec.folder))
+        is_named = hidden[0] in Path(os.path.abspath(named)).parts
+        if not is_named and not working.is_relative_to(home / hidden[0]):
+            raise EnvironmentUnavailable(
+                f"{spec}: {path} leads to {real}, in a hidden folder of the home folder; name its "
+                "path if it is meant"
+            )
+    return real
 
 
 def _is_the_systems(real: Path) -> bool:

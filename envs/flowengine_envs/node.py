@@ -18,6 +18,7 @@ from flowengine_envs.results import (
     CommandResult,
     OnOutput,
     last_line,
+    limit_met,
 )
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.steps import StepFiles, code_of, step_result
@@ -126,8 +127,10 @@ class Node(Supervised):
             error = CodeError("Crashed", f"the process was ended by signal {done.signal}")
         elif done.exit_code != 0:
             error = CodeError("Exited", f"the code ended the process with {done.exit_code}")
+        no_memory = killed or "JavaScript heap out of memory" in done.stderr
         told = told or {}
         return CodeResult(
+            limit=limit_met(done.stopped, out_of_memory=error is not None and no_memory),
             stdout=done.stdout,
             stderr=done.stderr,
             value=plain.decode(told["value"]) if error is None and "value" in told else None,

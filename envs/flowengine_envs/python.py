@@ -13,7 +13,14 @@ from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
 from flowengine_envs.call_limits import GRACE, asked
 from flowengine_envs.channel import Channel
-from flowengine_envs.results import CodeError, CodeResult, OnOutput, Streams, last_line
+from flowengine_envs.results import (
+    CodeError,
+    CodeResult,
+    OnOutput,
+    Streams,
+    last_line,
+    limit_met,
+)
 from flowengine_envs.steps import StepFiles, code_of, step_result
 from flowengine_envs.supervised import Supervised, SupervisedProvider
 from flowengine_envs.supervisor import plain
@@ -98,7 +105,9 @@ class PythonSandbox(Supervised):
         self.call_limits.spend(duration)
         killed = self.sandbox.memory_kills() > kills
         error = self._error(answer, timeout, killed=killed)
-        result = _result(answer, streams, error, duration)
+        no_memory = killed or (answer.get("error") or {}).get("type") == "MemoryError"
+        limit = limit_met(answer["stopped"], out_of_memory=error is not None and no_memory)
+        result = _result(answer, streams, error, duration)._replace(limit=limit)
         met = self._notes(answer, killed and not result.namespace_lost, refused)
         return result._replace(stderr=result.stderr + met)
 

@@ -5,10 +5,27 @@ from __future__ import annotations
 import codecs
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 OnOutput = Callable[[str, str], None]
 """Called while something runs: `stdout` or `stderr`, and the next piece of it."""
+
+
+LimitMet = Literal["time", "memory", "disk"]
+
+
+def limit_met(stopped: str | None, *, out_of_memory: bool) -> LimitMet | None:
+    """Return the limit because of which a call failed.
+
+    Args:
+        stopped: Why it was stopped, if it was.
+        out_of_memory: Whether a process was killed because memory was at its limit.
+    """
+    if stopped == "timeout":
+        return "time"
+    if stopped == "disk":
+        return "disk"
+    return "memory" if out_of_memory and stopped is None else None
 
 
 class CodeError(NamedTuple):
@@ -55,6 +72,8 @@ class CodeResult(NamedTuple):
     """Number of the namespace it ran in: names set under a lower number are gone."""
     namespace_lost: bool = False
     """Whether the call ended the process, so that the names are gone now."""
+    limit: LimitMet | None = None
+    """The limit of the environment that ended the code."""
 
 
 class CommandResult(NamedTuple):
@@ -76,6 +95,8 @@ class CommandResult(NamedTuple):
     stdout_file: str | None = None
     stderr_file: str | None = None
     """Path inside of all that was written, where that is too much for the result."""
+    limit: LimitMet | None = None
+    """The limit of the environment because of which it failed."""
 
 
 class ContainerResult(NamedTuple):
@@ -100,6 +121,8 @@ class ContainerResult(NamedTuple):
     stdout_file: str | None = None
     stderr_file: str | None = None
     """Path inside of all that was written, where that is too much for the result."""
+    limit: LimitMet | None = None
+    """The limit of the environment because of which it failed."""
 
 
 class Streams:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext, ValidationError
 from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.call_limits import asked
+from flowengine_envs.results import limit_met
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.shell_result import ShellResult, step_code
 from flowengine_envs.shell_session import Shell
@@ -83,6 +84,10 @@ class ShellProvider(SupervisedProvider[Shell]):
             ),
             "value": await step_value(resource, place, failed=failed),
         }
+        killed = failed and resource.sandbox.memory_kills() > kills
+        stopped = result.status if result.status in {"timeout", "disk"} else None
+        if limit := limit_met(stopped, out_of_memory=killed):
+            told["limit"] = limit
         told["files"] = await files.keep(command, ".", failed=failed)
         return told
 

@@ -1,4 +1,4 @@
-"""What a `run` step with `in:` brings and takes: files of other steps in, values and files out."""
+"""What a `run` step brings and takes: files of other steps in, values and files out."""
 
 from __future__ import annotations
 
@@ -8,28 +8,60 @@ import json
 import os
 import posixpath
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from flowengine.sdk import Command, NotAFile, Plain, StepContext, ValidationError
+from flowengine.sdk import (
+    Command,
+    File,
+    LimitExceeded,
+    NotAFile,
+    Plain,
+    StepContext,
+    ValidationError,
+)
 from flowengine.sdk.scratch import scratch_folder
 from flowengine_envs.kept_files import is_kept_file, place_of, source_of
 from flowengine_envs.results import CodeResult, CommandResult, ContainerResult
-from flowengine_envs.workspace import InWorkspace
+from flowengine_envs.workspace import Entry
 
 LARGEST_VALUE = 16 * 1024 * 1024
 """Bytes that a command may write to `$FLOW_OUTPUT`."""
 
 
+class StepFolder(Protocol):
+    """Where the program of a step runs; its methods are those of `InWorkspace`."""
+
+    @property
+    def taken_out(self) -> tuple[int, str]: ...
+
+    @property
+    def own(self) -> str: ...
+
+    @property
+    def workdir(self) -> str: ...
+
+    async def async_put(self, path: str, data: bytes | Path, /) -> None: ...
+
+    async def async_get(self, path: str, largest: int, /) -> bytes: ...
+
+    async def async_fetch(self, path: str, to: Path, largest: int, /) -> int: ...
+
+    async def async_list(self, *, deep: bool) -> list[Entry]: ...
+
+    async def async_remove(self, path: str, /) -> None: ...
+
+
 class StepFiles:
-    """Files of one step in a sandbox.
+    """Files of one step.
 
     Args:
-        resource: The sandbox.
+        resource: Where its program runs.
     """
 
-    def __init__(self, resource: InWorkspace, context: StepContext) -> None:
+    def __init__(self, resource: StepFolder, context: StepContext) -> None:
         self.resource = resource
         self.context = context
 
@@ -92,36 +124,67 @@ class StepFiles:
             ValidationError: A file that was named is not there.
         """
         kept: dict[str, Plain] = {}
+        largest, limit = self.resource.taken_out
+        left = largest
         for name, pattern in command.files.items():
-            if any(sign in pattern for sign in "*?["):
-                found = await self._matching(cwd, pattern)
-                kept[name] = [await self.kept(path) for path in found]
-                continue
+            several = any(sign in pattern for sign in "*?[")
+            paths = await self.matching(cwd, pattern) if several else [_joined(cwd, pattern)]
+            files: list[Plain] = []
             try:
-                kept[name] = await self.kept(_joined(cwd, pattern))
+                for path in paths:
+                    file = await self.kept(path, left)
+                    files.append(file)
+                    left -= file["size"]
+            except LimitExceeded as error:
+                raise LimitExceeded(
+                    f"files to be kept as '{name}': {error.message}; all that a step keeps may "
+                    f"have {limit}",
+                    data={"limit": "disk", "value": largest},
+                ) from None
             except NotAFile:
+                if several:
+                    raise
                 if not failed:
                     raise ValidationError(
                         f"there is no file '{pattern}' to be kept as '{name}'"
                     ) from None
+                continue
+            kept[name] = files if several else files[0]
         return kept
 
-    async def _matching(self, cwd: str, pattern: str) -> list[str]:
+    async def matching(self, cwd: str, pattern: str) -> list[str]:
+        """Return the files that a pattern names, as paths for `kept`.
+
+        Args:
+            cwd: Folder of the workspace in which it begins.
+            pattern: With `*`, `?`, `[...]` or `**`.
+        """
         entries = await self.resource.async_list(deep=True)
         wanted = posixpath.normpath(_joined(cwd, pattern))
         return [
             entry.path for entry in entries if entry.kind == "file" and _matches(entry.path, wanted)
         ]
 
-    async def kept(self, path: str) -> Plain:
-        """Keep a file of the workspace and return it as data."""
+    async def kept(self, path: str, largest: int) -> File:
+        """Keep a file of the workspace.
+
+        Args:
+            path: As that of `fetch`.
+            largest: Bytes that it may have.
+
+        Returns:
+            The kept file, as data.
+
+        Raises:
+            NotAFile: There is no such file.
+            LimitExceeded: It has more bytes.
+        """
         with scratch_folder() as folder:
             copy = folder / "copy"
-            await self.resource.async_fetch(path, copy)
+            await self.resource.async_fetch(path, copy, largest)
             artifacts = self.context.execution.artifacts
             name = os.path.basename(path)
-            kept = await self.context.on_thread(lambda: artifacts.put(copy, name))
-        return dict(kept)
+            return await self.context.on_thread(lambda: artifacts.put(copy, name))
 
     async def _place(self, file: Mapping[str, Any]) -> str:
         """Copy a kept file into the workspace under its own name."""
@@ -179,16 +242,19 @@ async def step_result(files: StepFiles, command: Command, result: CodeResult) ->
 async def add_outputs(
     files: StepFiles, result: CodeResult | CommandResult | ContainerResult, told: dict[str, Plain]
 ) -> None:
-    """Keep output that is too much for a result, as the step's `stdout_file` and `stderr_file`.
+    """Add the limit that was met, and output that is too much for a result, as files.
 
     Args:
         files: Files of the step.
         result: What was done.
         told: The step's output, to which they are added.
     """
+    if result.limit is not None:
+        told["limit"] = result.limit
     for name, path in (("stdout", result.stdout_file), ("stderr", result.stderr_file)):
         if path is not None:
-            told[f"{name}_file"] = await files.kept(path)
+            kept = await files.kept(path, files.resource.taken_out[0])
+            told[f"{name}_file"] = dict(kept)
 
 
 async def place_for_value(files: StepFiles, command: Command) -> tuple[str, dict[str, str]]:
@@ -207,7 +273,7 @@ async def place_for_value(files: StepFiles, command: Command) -> tuple[str, dict
     return place, output | await files.variables(command)
 
 
-async def step_value(resource: InWorkspace, place: str, *, failed: bool) -> Plain:
+async def step_value(resource: StepFolder, place: str, *, failed: bool) -> Plain:
     """Return the JSON that a command has written, and remove its file.
 
     Args:
@@ -222,15 +288,17 @@ async def step_value(resource: InWorkspace, place: str, *, failed: bool) -> Plai
         ValidationError: It is too much, or no JSON.
     """
     try:
-        data = await resource.async_get(place)
-        await resource.async_remove(place)
+        data = await resource.async_get(place, LARGEST_VALUE)
     except NotAFile:
         return None
-    if len(data) > LARGEST_VALUE:
+    except LimitExceeded:
         raise ValidationError(
             f"what was written to $FLOW_OUTPUT is over {LARGEST_VALUE} bytes; keep it as a file "
             "with 'files'"
-        )
+        ) from None
+    finally:
+        with suppress(NotAFile):
+            await resource.async_remove(place)
     try:
         text = data.decode()
         value: Any = json.loads(text) if text.strip() else None

@@ -10,17 +10,23 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed, EnvironmentUnavailable
+from flowengine.sdk import (
+    EnvironmentLost,
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    LimitExceeded,
+)
 from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox, Spec
 from flowengine_envs.call_limits import DISK, GRACE, OUTPUT
 from flowengine_envs.channel import COMMAND, Channel
 from flowengine_envs.installations import installation
-from flowengine_envs.results import CommandResult, OnOutput, Streams
-from flowengine_envs.workspace import OWN, InWorkspace, make_home
+from flowengine_envs.mounts import check_mounted, identities
+from flowengine_envs.results import CommandResult, OnOutput, Streams, limit_met
+from flowengine_envs.workspace import OWN, InWorkspace, make_own
 
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -100,16 +106,20 @@ class Supervised(InWorkspace):
         await self._channel.feed(exchange, data)
         await self._channel.end(exchange)
 
-    async def read_file(self, path: str, take: Callable[[bytes], Any]) -> int:
-        """Have the supervisor send a file."""
-        mode = 0o644
+    async def read_file(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
+        """Have the supervisor send a file, and count what it sends: it runs in the sandbox."""
+        mode, size = 0o644, 0
 
         def said(header: dict[str, Any], payload: bytes) -> None:
-            nonlocal mode
+            nonlocal mode, size
             mode = header.get("mode", mode)
+            size += len(payload)
+            if size > largest:
+                raise LimitExceeded(f"{self.name}: {path!r}: it has more than {largest} bytes")
             take(payload)
 
-        await self._channel.request("get", about=repr(path), said=said, path=path)
+        request = self._channel.request
+        await request("get", about=repr(path), said=said, path=path, largest=largest)
         return mode
 
     async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
@@ -191,7 +201,13 @@ class Supervised(InWorkspace):
         duration = time.monotonic() - began
         self.call_limits.spend(duration)
         told = _command_result(answer, streams, duration)
-        told = told._replace(stderr=told.stderr + self._met(answer, told, kills, refused, timeout))
+        killed = told.exit_code != 0 and self.sandbox.memory_kills() > kills
+        told = told._replace(
+            stderr=told.stderr + self._met(answer, told, kills, refused, timeout),
+            limit=limit_met(
+                "disk" if told.signal == _TOO_LARGE else told.stopped, out_of_memory=killed
+            ),
+        )
         return told, answer["payload"]
 
     def _met(
@@ -272,14 +288,16 @@ class SupervisedProvider(Provider[_Kind]):
         if request.sandbox is None:
             raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
         sandbox = request.sandbox(request)
-        make_home(request)
+        make_own(request)
+        folders = await asyncio.to_thread(identities, request) if sandbox.same_files else {}
         await sandbox.open()
         try:
             environment = {"LANG": "C.UTF-8"}
             program = await sandbox.start_supervisor(COMMAND, env=environment)
             channel = Channel(program, f"{request.spec}", late)
             try:
-                await channel.hello(request.deadline, **_facts(request, sandbox))
+                hello = await channel.hello(request.deadline, **_facts(request, sandbox, folders))
+                check_mounted(request, folders, hello["mounts"])
                 return make(request, sandbox, channel)
             except BaseException:
                 await asyncio.shield(channel.close(0))
@@ -309,7 +327,7 @@ async def _last_words(sandbox: Sandbox) -> str:
         await sandbox.close()
 
 
-def _facts(request: Request, sandbox: Sandbox) -> dict[str, Any]:
+def _facts(request: Request, sandbox: Sandbox, folders: Iterable[str]) -> dict[str, Any]:
     """Return what a supervisor has to know."""
     return {
         "workspace": sandbox.workdir,
@@ -318,6 +336,7 @@ def _facts(request: Request, sandbox: Sandbox) -> dict[str, Any]:
         "own_processes": sandbox.own_processes,
         "quota": request.limits.disk or DISK,
         "forwards": [*sandbox.forwards],
+        "mounts": [*folders],
         "files": {f"{sandbox.home}/.config/pip/pip.conf": _PIP},
     }
 

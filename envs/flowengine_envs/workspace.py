@@ -6,7 +6,7 @@ A kind says how a file is read and written where its programs run; the verbs are
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 
 OWN = ".flowengine"
 """Folder of the home folder for output files, terminals and what steps hand in."""
+LARGEST_READ = 256 * 1024 * 1024
+"""Bytes of a file that `get` reads into memory, where the caller says nothing."""
 
 
-def make_home(request: Request) -> None:
-    """Make the home folder that an environment has on the host.
+def make_own(request: Request) -> None:
+    """Make the folder `OWN` in the home folder that an environment has on the host.
 
     Args:
         request: What was asked for.
     """
-    for folder in (request.home, request.home / OWN):
-        folder.mkdir(mode=0o700, exist_ok=True)
+    (request.home / OWN).mkdir(mode=0o700, exist_ok=True)
 
 
 class Entry(NamedTuple):
@@ -41,6 +42,29 @@ class Entry(NamedTuple):
     mode: int
     modified: float
     """Seconds since 1970."""
+
+
+ReadFile = Callable[[str, Callable[[bytes], Any], int], Awaitable[int]]
+"""Hands on a file of so many bytes at most and returns its mode: `InWorkspace.read_file`."""
+
+
+async def read_bytes(read: ReadFile, path: str, largest: int) -> bytes:
+    """Return the bytes of a file; arguments and errors as of `InWorkspace.get`."""
+    parts: list[bytes] = []
+    await read(path, parts.append, largest)
+    return b"".join(parts)
+
+
+async def copy_out(read: ReadFile, path: str, to: Path, largest: int) -> int:
+    """Copy a file and return its size; arguments and errors as of `InWorkspace.fetch`."""
+    with to.open("wb") as copy:
+        try:
+            mode = await read(path, copy.write, largest)
+            os.fchmod(copy.fileno(), mode & 0o777)
+            return copy.tell()
+        except BaseException:
+            os.unlink(to)
+            raise
 
 
 class InWorkspace(Resource):
@@ -74,12 +98,27 @@ class InWorkspace(Resource):
         """The variables that the spec declares for programs; secrets in the clear."""
         return {name: _revealed(value) for name, value in self.request.config.env.items()}
 
+    @property
+    def taken_out(self) -> tuple[int, str]:
+        """Bytes of files that a step may keep, and what says so."""
+        return self.call_limits.taken_out
+
     async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
         """Write a file whole or not at all; for kinds, which raise what `put` does."""
         raise NotImplementedError
 
-    async def read_file(self, path: str, take: Callable[[bytes], Any]) -> int:
-        """Hand on a file piece by piece and return its permissions; for kinds, as `write_file`."""
+    async def read_file(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
+        """Hand on a file piece by piece and return its permissions; for kinds, as `write_file`.
+
+        Args:
+            path: As that of `get`.
+            take: Called with each piece.
+            largest: Bytes that it may have. One that has more is refused before any is read, and
+                one that becomes larger meanwhile is not read on: programs decide what is in it.
+
+        Raises:
+            LimitExceeded: It has more.
+        """
         raise NotImplementedError
 
     async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
@@ -104,11 +143,12 @@ class InWorkspace(Resource):
         """
         await self.write_file(path, data, mode)
 
-    async def _get(self, path: str) -> bytes:
-        """Read a file of the workspace.
+    async def _get(self, path: str, largest: int = LARGEST_READ) -> bytes:
+        """Read a file of the workspace into memory.
 
         Args:
             path: Relative to the workspace, or absolute as programs see it, also in `home`.
+            largest: Bytes that it may have; default: 256 MiB.
 
         Returns:
             Its bytes.
@@ -116,29 +156,29 @@ class InWorkspace(Resource):
         Raises:
             PathEscape: The path leads out of the workspace.
             NotAFile: There is no such file.
+            LimitExceeded: It has more bytes; `fetch` copies it to a file.
         """
-        parts: list[bytes] = []
-        await self.read_file(path, parts.append)
-        return b"".join(parts)
+        return await read_bytes(self.read_file, path, largest)
 
-    async def _fetch(self, path: str, to: Path) -> None:
+    async def _fetch(self, path: str, to: Path, largest: int | None = None) -> int:
         """Copy a file of the workspace to the host, with its permissions.
 
         Args:
             path: Relative to the workspace, or absolute as programs see it, also in `home`.
             to: The file to write.
+            largest: Bytes that it may have, holes of a sparse file included; default: `limits.disk`
+                of the spec, else 1 GiB.
+
+        Returns:
+            How many bytes it has.
 
         Raises:
             PathEscape: The path leads out of the workspace.
             NotAFile: There is no such file.
+            LimitExceeded: It has more bytes.
         """
-        with to.open("wb") as copy:
-            try:
-                mode = await self.read_file(path, copy.write)
-                os.fchmod(copy.fileno(), mode & 0o777)
-            except BaseException:
-                os.unlink(to)
-                raise
+        most = self.taken_out[0] if largest is None else largest
+        return await copy_out(self.read_file, path, to, most)
 
     async def _list(self, path: str = ".", *, deep: bool = False) -> list[Entry]:
         """List a folder of the workspace.

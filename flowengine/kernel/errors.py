@@ -31,6 +31,7 @@ FINAL = frozenset(
         "HttpError",
         "ContextWindowExceeded",
         "ExitCode",
+        "OutOfMemory",
         "ValidationError",
         "Refused",
         "EnvironmentUnavailable",

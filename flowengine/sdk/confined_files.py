@@ -88,15 +88,17 @@ class Below:
                 dir_fd=place.folder,
             )
             try:
-                if not stat.S_ISREG(os.fstat(file).st_mode):
+                info = os.fstat(file)
+                if not stat.S_ISREG(info.st_mode):
                     raise self._no_file(path)
+                if is_store(os.pread(file, 100, 0)):  # by another name, such as a hard link
+                    raise self._own(path)
                 with os.fdopen(file, "rb", closefd=False) as stream:
-                    data = stream.read(limit + 1)
+                    # It may be nothing but holes, or grow while it is read.
+                    data = b"" if info.st_size > limit else stream.read(limit + 1)
             finally:
                 os.close(file)
-        if is_store(data[:100]):  # by another name, such as a hard link
-            raise self._own(path)
-        if len(data) > limit:
+        if max(info.st_size, len(data)) > limit:
             raise ToolError(
                 f"'{path}' has more than {limit} bytes; read it in a 'python' or 'run' step",
                 retryable=False,
@@ -116,15 +118,18 @@ class Below:
         with self._walk(path, make=True) as place, _said(path):
             before = None
             with suppress(FileNotFoundError):
-                before = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False).st_mode
-                if not stat.S_ISREG(before):
+                before = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+                if not stat.S_ISREG(before.st_mode):
                     raise self._no_file(path)
             new = f".{secrets.token_hex(8)}.tmp"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
                 with os.fdopen(os.open(new, flags, 0o666, dir_fd=place.folder), "wb") as stream:
                     if before is not None:
-                        os.fchmod(stream.fileno(), before & 0o777)  # not setuid with other content
+                        with suppress(PermissionError):  # root does not take users' files
+                            os.fchown(stream.fileno(), before.st_uid, before.st_gid)
+                        # not setuid with other content
+                        os.fchmod(stream.fileno(), before.st_mode & 0o777)
                     stream.write(data)
                     stream.flush()
                     os.fsync(stream.fileno())
@@ -146,6 +151,19 @@ class Below:
         """
         with self._walk(path) as place, _said(path), suppress(FileNotFoundError):
             os.unlink(place.name, dir_fd=place.folder)
+
+    def folder(self, path: str) -> str:
+        """Return where a folder is, without links.
+
+        Args:
+            path: Relative path; its links are followed as far as they stay below.
+
+        Raises:
+            PathEscape: It leads out.
+            ToolError: There is no such folder.
+        """
+        with self._walk(path, enter=True) as place, _said(path):
+            return os.readlink(f"/proc/self/fd/{place.folder}")
 
     def glob(self, path: str, pattern: str) -> list[str]:
         """Return the files below a folder that match a pattern.

@@ -98,6 +98,12 @@ class ExitCode(StepError):
     type = "ExitCode"
 
 
+class OutOfMemory(StepError):
+    """A command or code failed because memory was at the limit of its environment."""
+
+    type = "OutOfMemory"
+
+
 class ValidationError(StepError):
     """Arguments or a result do not fit their schema."""
 

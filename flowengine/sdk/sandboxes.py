@@ -117,8 +117,7 @@ class Request(NamedTuple):
     manager, and available again when the environment is reopened after a wait."""
     home: Path
     """The home folder of its programs on the host, which lasts as long as the workspace. It holds
-    everything that is not the user's, to keep that out of the workspace. Created by whoever needs
-    it."""
+    everything that is not the user's, to keep that out of the workspace. The manager creates it."""
     sandbox: type[Sandbox] | None
     """Where programs run; None for kinds that need no sandbox."""
     mounts: Mapping[str, Path]
@@ -191,6 +190,8 @@ class Sandbox:
     """The value of `provider:`."""
     own_processes: ClassVar[bool] = False
     """Whether only its own processes are visible inside (a PID namespace)."""
+    same_files: ClassVar[bool] = False
+    """Whether folders of this machine have the same device and number inside."""
     image: str = ""
     """Digest of the image that runs (`sha256:...`), if there is one; known once it is open."""
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from flowengine.sdk import Command, ExitCode, Plain, StepContext, StepKind
+from flowengine.sdk import (
+    Command,
+    ExitCode,
+    LimitExceeded,
+    OutOfMemory,
+    Plain,
+    StepContext,
+    StepError,
+    StepKind,
+    Timeout,
+)
 
 ACCEPT: dict[str, Plain] = {
     "description": "Exit codes that count as success, or `any`; others raise `ExitCode`.",
@@ -44,11 +54,20 @@ OUTPUT: dict[str, Plain] = {
             "type": "object",
             "additionalProperties": {"anyOf": [_FILE, {"type": "array", "items": _FILE}]},
         },
+        "limit": {"enum": ["time", "memory", "disk"]},
         "stdout_file": _FILE,
         "stderr_file": _FILE,
     },
     "required": ["exit_code", "stdout", "stderr", "value", "files"],
 }
+
+
+_LIMITS: dict[Any, type[StepError]] = {
+    "time": Timeout,
+    "memory": OutOfMemory,
+    "disk": LimitExceeded,
+}
+"""The limit because of which a command failed → the error."""
 
 
 class CommandKind(StepKind):
@@ -78,7 +97,10 @@ class CommandKind(StepKind):
             `{exit_code, stdout, stderr, value, files}`.
 
         Raises:
-            ExitCode: The exit code is not accepted; its data is the result.
+            Timeout: A time limit ended it, and the exit code is not accepted.
+            OutOfMemory: It failed for want of memory, and the exit code is not accepted.
+            LimitExceeded: A full workspace ended it, and the exit code is not accepted.
+            ExitCode: The exit code is not accepted. The data of all four is the result.
         """
         place = context.environment(task.get("in") or "host")
         command = Command(
@@ -93,7 +115,7 @@ class CommandKind(StepKind):
         accept = task.get("accept")
         if accept != "any" and result["exit_code"] not in (accept or (0,)):
             masked: Any = context.mask(result)  # before the message is cut out of it
-            raise ExitCode(_message(masked), data=masked)
+            raise _LIMITS.get(result.get("limit"), ExitCode)(_message(masked), data=masked)
         return result
 
 

@@ -57,6 +57,8 @@ def request_for(
         requires={},
     )
     id = uuid.uuid4().hex
+    home = workspace.parent / f"{workspace.name}.home"
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     return Request(
         spec=spec,
         id=id,
@@ -65,7 +67,7 @@ def request_for(
         policy=rules,
         limits=bounds,
         workspace=workspace,
-        home=workspace.parent / f"{workspace.name}.home",
+        home=home,
         sandbox=sandbox,
         mounts=mounts or {},
         owner=Owner(os.getpid(), 0, "boot", "host"),

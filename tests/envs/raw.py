@@ -69,6 +69,7 @@ class Raw:
             "output": str(self.workspace / "output"),
             "quota": None,
             "forwards": [],
+            "mounts": [],
             "files": {},
         }
 

@@ -212,6 +212,26 @@ def test_files_are_the_callers_when_it_has_ended(tmp_path: Path) -> None:
     assert os.stat("/etc/passwd").st_uid == 0
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root's containers run as another user")
+def test_what_was_not_roots_in_a_workspace_is_not_roots_afterwards(tmp_path: Path) -> None:
+    """`DockerEnv` works in a folder of the user's."""
+    (tmp_path / "users").mkdir()
+    for path in ("users/a", "users/b", "b", "roots"):
+        (tmp_path / path).write_text("a")
+    for path in ("users", "users/a", "users/b", "b"):
+        os.chown(tmp_path / path, 1000, 1000)
+    with opened(BashProvider(), Docker, tmp_path) as bash:
+        done = bash.run("cd users; mkdir c; touch c/d ../new; echo b > e; mv e a; echo b >> ../b")
+
+    assert done.exit_code == 0, done
+    owners = {str(each.relative_to(tmp_path)): each.stat().st_uid for each in tmp_path.rglob("*")}
+    assert {path: uid for path, uid in owners.items() if path in {"roots", "new"}} == {
+        **{"roots": 0, "new": 0}
+    }
+    users = {"users", "users/a", "users/b", "users/c", "users/c/d", "b"}
+    assert {path for path, uid in owners.items() if uid == 1000} == users
+
+
 def as_member(folder: Path) -> dict[str, Any]:
     """Make files in containers as an ordinary user; tell whose they are while these are open."""
     told: dict[str, Any] = {"user": (os.getuid(), os.getgid())}

@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ def test_git_does_not_obey_who_changed_the_copy(
         *("sub/.git", "sub/.GIT/config"),
     }
     assert "a.txt" in told.changed
-    assert "they name programs" in caplog.text
+    assert "they name programs to run" in caplog.text
     # The history has come, and Git does nothing but what its owner says.
     assert git(original, "log", "--format=%s") == "two\none\n"
     assert git(original, "status", "--porcelain") == ""
@@ -136,6 +137,66 @@ def test_git_does_not_obey_who_changed_the_copy(
     (folder.path / ".git" / "config").unlink()
     assert folder.write_back().left_out[0] == ".git/config"
     assert (original / ".git" / "config").exists()
+
+
+def test_a_folder_that_becomes_one_of_git_is_not_written_back(
+    opened: Open, original: Path, tmp_path: Path
+) -> None:
+    """Git knows its folders by what is in them, not by their name."""
+    ran = tmp_path / "ran"
+    bare = ["git", "init", "-q", "--bare", str(original / "kept")]
+    subprocess.run(bare, check=True)
+    (original / "half" / "objects").mkdir(parents=True)
+    (original / "half" / "refs").mkdir()
+    folder = opened(path="original")
+    obey = f"[core]\n\tfsmonitor = touch {ran}\n\tbare = false\n\tworktree = .\n"
+    for name in ("vendor", "half"):
+        for path in ("HEAD", "config", "objects/x", "refs/x", "src.c"):
+            folder.write(f"{name}/{path}", {"HEAD": "ref: refs/heads/x\n"}.get(path, obey))
+    folder.write("shared/HEAD", "ref: refs/heads/x\n")
+    folder.write("shared/commondir", "../kept\n")
+    folder.write("kept/config", obey)
+    folder.write("kept/refs/heads/new", "0" * 40)
+    folder.write("deep/.envrc", f"touch {ran}")
+
+    told = folder.write_back()
+
+    assert told.added == ["kept/refs/heads/new"]
+    assert told.changed == []
+    assert {path.partition("/")[0] for path in told.left_out} == {
+        *("vendor", "half", "shared", "kept", "deep")
+    }
+    for name in ("half", "kept"):
+        subprocess.run(["git", "status"], check=False, cwd=original / name, capture_output=True)
+    assert not ran.exists()
+
+
+def test_a_file_that_is_too_large_is_not_read(opened: Open, original: Path) -> None:
+    folder = opened(path="original", mode="rw")
+    with (original / "holes").open("wb") as file:
+        file.truncate(300 * 1024 * 1024)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(ToolError, match="has more than 268435456 bytes"):
+            folder.read("holes")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 16 * 1024 * 1024
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="others cannot give files away")
+def test_root_takes_no_file_of_a_user_by_writing_back(opened: Open, original: Path) -> None:
+    os.chown(original / "a.txt", 1000, 1000)
+    folder = opened(path="original")
+    folder.write("a.txt", "changed")
+
+    folder.write_back()
+
+    assert (original / "a.txt").read_text() == "changed"
+    assert (original / "a.txt").stat().st_uid == 1000
 
 
 def test_a_file_that_is_written_anew_keeps_no_rights_of_its_owner(

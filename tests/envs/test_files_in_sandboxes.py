@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import filecmp
 import os
 import stat
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.sdk import NotAFile, PathEscape, ToolError
+from flowengine.sdk import LimitExceeded, NotAFile, PathEscape, ToolError
+from flowengine.sdk.environments import background
 from flowengine_envs.bash import Bash
 from flowengine_envs.supervisor import disk_usage, files
 
@@ -44,6 +46,61 @@ def test_any_name_is_a_name(bash: Bash, name: str) -> None:
     assert [entry.path for entry in bash.list("names")] == [f"names/{name}"]
     bash.remove(f"names/{name}")
     assert bash.list("names") == []
+
+
+@pytest.mark.wherever
+def test_a_file_is_refused_before_it_is_read_if_it_is_longer_than_the_caller_takes(
+    bash: Bash, tmp_path: Path
+) -> None:
+    bash.put("small", b"12345")
+    bash.run("truncate -s 2G sparse")
+    taken: list[int] = []
+
+    async def read(path: str, largest: int) -> None:
+        await bash.read_file(path, lambda piece: taken.append(len(piece)), largest)
+
+    with pytest.raises(LimitExceeded, match="'sparse': it has 2147483648 bytes, of at most 10"):
+        background().run(read("sparse", 10))
+    with pytest.raises(LimitExceeded, match="of at most 268435456"):
+        bash.get("sparse")
+    with pytest.raises(LimitExceeded, match="of at most 1073741824"):
+        bash.fetch("sparse", tmp_path / "copy")
+    assert taken == []
+    assert not (tmp_path / "copy").exists()
+    assert bash.get("small", 5) == b"12345"
+    with pytest.raises(LimitExceeded):
+        bash.get("small", 4)
+    bash.remove("sparse")
+
+
+@pytest.mark.wherever
+def test_a_reader_that_fails_ends_its_own_reading_only(bash: Bash) -> None:
+    bash.put("much", bytes(3_000_000))
+
+    def fail(piece: bytes) -> None:
+        raise OSError(errno.ENOSPC, "the host's disk is full")
+
+    async def read() -> None:
+        await bash.read_file("much", fail, 3_000_000)
+
+    with pytest.raises(OSError, match="the host's disk is full"):
+        background().run(read())
+    assert bash.get("much") == bytes(3_000_000)
+
+
+def test_a_file_that_grows_while_it_is_read_is_not_read_on(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"12345")
+    reading = files.Workspace(str(tmp_path)).read("log", 6)
+
+    first = reading.piece(3)
+    with (tmp_path / "log").open("ab") as log:
+        log.write(b"67890")
+    with pytest.raises(files.Refused, match="it has 10 bytes, of at most 6") as refused:
+        reading.piece(100)
+    reading.close()
+
+    assert first == b"123"
+    assert refused.value.kind == "too_large"
 
 
 @pytest.mark.wherever
@@ -197,7 +254,7 @@ def test_links_that_go_up_are_followed_while_files_are_renamed(tmp_path: Path) -
             while renaming.poll() is None and not {"a", "b"} & {*os.listdir(tmp_path)}:
                 pass
             for _ in range(10_000):
-                os.close(workspace.read("deep/up")[0])
+                workspace.read("deep/up", 4).close()
         finally:
             renaming.kill()
 
@@ -274,12 +331,13 @@ def test_without_openat2_links_are_refused_altogether(
     (tmp_path / "link").symlink_to("a")
     workspace = files.Workspace(str(tmp_path))
 
-    fd, found = workspace.read("a/file")
-    os.close(fd)
+    reading = workspace.read("a/file", 1)
+    content = reading.piece(10)
+    reading.close()
     with pytest.raises(files.Refused) as error:
-        workspace.read("link/file")
+        workspace.read("link/file", 1)
 
-    assert found.st_size == 1
+    assert content == b"1"
     assert error.value.kind == "escape"
 
 

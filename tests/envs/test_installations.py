@@ -161,22 +161,47 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     assert "use provider: namespace" in refusal(str(program), Docker)
     (tmp_path / "sly").symlink_to(program)
     assert "the home folder" in refusal(f"{tmp_path}/sly"), "wherever links lead"
-    link = tmp_path / "x" / "bin" / "python"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(sys.executable)
-    (tmp_path / "x" / "pyvenv.cfg").write_text("home = /etc/bin\n")
-    assert "it belongs to the system" in refusal(str(link))
 
 
-def test_a_file_that_blocks_in_place_of_the_settings_of_a_venv_is_not_read(tmp_path: Path) -> None:
-    program = made(tmp_path / "it", "", "python")
-    os.mkfifo(tmp_path / "it" / "pyvenv.cfg")
-    request = request_for(Python(), Namespace, tmp_path, config={"interpreter": str(program)})
+def test_nothing_that_was_written_into_a_venv_shows_folders_of_the_machine(
+    own: Path, tmp_path: Path
+) -> None:
+    """A sandbox that may write a project can change the settings and links of its venv."""
+    secret = tmp_path / "secret"
+    made(secret, "", "key-tool")
+    project = tmp_path / "project"
+    venv.create(project / ".venv", symlinks=True)
+    python = project / ".venv" / "bin" / "python"
 
-    found = installation(request.spec)
+    def shown() -> list[Path]:
+        config = {"interpreter": str(python)}
+        found = installation(request_for(Python(), Namespace, tmp_path, config=config).spec)
+        assert found is not None
+        return [*found.folders.values()]
 
-    assert found is not None
-    assert found.folders == {str(tmp_path / "it"): tmp_path / "it"}
+    before = shown()
+    (project / ".venv" / "pyvenv.cfg").write_text(f"home = {secret}/bin\n")
+    assert shown() == before
+
+    python.unlink()
+    python.symlink_to(secret / "bin" / "key-tool")
+    with pytest.raises(Refused, match=f"a link leads to {secret}, which is no folder of an inter"):
+        shown()
+    python.unlink()
+    python.parent.joinpath("python3").unlink(missing_ok=True)
+    python.symlink_to(own / "bin" / "python")
+    assert own in shown(), "another environment is one"
+
+
+def test_the_folders_of_the_engine_are_shown_to_no_interpreter(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    program = made(state, "", "python")
+    config = {"interpreter": str(program)}
+    request = request_for(Python(), Namespace, tmp_path / "work", config=config)
+
+    assert installation(request.spec, request) is not None
+    with pytest.raises(Refused, match="it contains the state of the engine"):
+        installation(request.spec, request._replace(guarded=[state / "stores"]))
 
 
 def test_two_interpreters_are_one_too_many() -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from flowengine import Engine
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable, LimitExceeded
 from flowengine.sdk.environments import Sandbox
@@ -249,3 +251,48 @@ def test_a_command_that_clears_a_full_disk_is_not_ended_for_the_one_before(
             bash.run("for n in 1 2 3; do head -c 500K /dev/zero > big$n; done")
 
             assert bash.run("sleep 0.5; rm big*; echo cleared").stdout == "cleared\n"
+
+
+STEPS = {
+    "bash": ("sleep 60", "python3 -c 'bytearray(400 << 20)'"),
+    "shell": ("sleep 60", "python3 -c 'bytearray(400 << 20)'"),
+    "python": ("import time; time.sleep(60)", "bytearray(400 << 20)"),
+    "node": ("while (true) {}", "const a = []; while (true) a.push(new Array(1e6).fill(1.5))"),
+}
+TYPES = {"time": "Timeout", "memory": "OutOfMemory"}
+
+
+@pytest.mark.wherever("kind")
+@pytest.mark.parametrize("kind", STEPS)
+@pytest.mark.parametrize("limit", TYPES)
+def test_a_limit_has_an_error_that_handlers_catch_by_its_type(
+    kind: str, limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_without_bubblewrap()
+    if "memory" not in Namespace.capabilities().holds:
+        pytest.skip("no control group can be made")
+    if not has({"shell": "tmux", "node": "node"}.get(kind, "python3")):
+        pytest.skip(f"no program for {kind}")
+    monkeypatch.chdir(tmp_path)
+    script = STEPS[kind][[*TYPES].index(limit)]
+    limits = {"time": 1} if limit == "time" else {"time": 60, "memory": "200MiB"}
+    flow = {
+        "flowengine": 1,
+        "id": "it",
+        "environments": {"box": {"kind": kind, "limits": limits}},
+        "steps": [
+            {
+                "id": "a",
+                "in": "box",
+                "run": script,
+                "on_error": [{"type": TYPES[limit], "output": "caught"}],
+            },
+            {"id": "b", "in": "box", "run": {"script": script, "accept": "any"}},
+        ],
+        "outputs": {"a": "${{ steps.a.output }}", "b": "${{ steps.b.output.limit }}"},
+    }
+    Path("it.yaml").write_text(yaml.safe_dump(flow, sort_keys=False))
+    with Engine("store") as engine:
+        result = engine.run("it.yaml")
+
+    assert result.outputs == {"a": "caught", "b": limit}, result

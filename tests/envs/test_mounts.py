@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable, Refused
+from flowengine.sdk.environments import Program
+from flowengine_envs.bash import BashProvider
+from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.containers import skip_without_docker
+from tests.envs.opening import open_resource
 
 OWNER = {"scope": "session", "owner_id": "s"}
 BOXES = {
@@ -118,6 +123,174 @@ def test_what_must_not_be_seen_is_refused_before_the_daemon_is_asked(
     with pytest.raises(Refused, match=r"box.*is not mounted into a sandbox"):
         manager.ensure({**box, "mounts": {"/src": repo}})
     assert asked == []
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project that a sandbox may write, beside what it may not see, in a home folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("project/docs", "project/own", "secret", ".aws"):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "key").write_text(name)
+    return tmp_path / "project"
+
+
+@pytest.mark.parametrize(("mode", "target"), [("copy", "/etc"), ("rw", "../../secret")])
+def test_a_planted_link_opens_no_other_folder(
+    manager: EnvironmentManager, project: Path, mode: str, target: str
+) -> None:
+    (project / "docs" / "key").unlink()
+    (project / "docs").rmdir()
+    (project / "docs").symlink_to(os.path.normpath(project / "docs" / target))
+    folder = {"kind": "files", **OWNER, "folder": str(project)}
+
+    with pytest.raises(
+        EnvironmentUnavailable, match=r"leads out of it.*name the path that it leads to"
+    ):
+        manager.ensure({**folder, "config": {"path": "docs", "mode": mode}})
+
+
+def test_links_that_stay_below_and_paths_that_are_named_are_followed(
+    manager: EnvironmentManager, project: Path
+) -> None:
+    (project / "link").symlink_to("own")
+    (project / "out").symlink_to("../secret")
+    (project / "hidden").symlink_to("../.aws")
+
+    def read(path: str, folder: Path = project) -> bytes:
+        config = {"path": path, "mode": "ro"}
+        spec = {"kind": "files", **OWNER, "resource_key": path, "config": config}
+        content: bytes = manager.ensure({**spec, "folder": str(folder)}).resource.read("key")
+        return content
+
+    assert read("link") == b"project/own"
+    assert read("../secret") == b"secret"
+    assert read(str(project / "out")) == b"secret"
+    assert read(str(project.parent / ".aws")) == read("../.aws") == b".aws"
+    for path, folder in ((str(project / "hidden"), project), ("project/hidden", project.parent)):
+        with pytest.raises(
+            EnvironmentUnavailable, match=r"hidden folder of the home folder; name its path"
+        ):
+            read(path, folder)
+
+
+def test_a_folder_that_became_a_link_after_it_was_opened_is_not_mounted(
+    manager: EnvironmentManager, project: Path, box: dict[str, Any]
+) -> None:
+    spec = {"kind": "files", **OWNER, "resource_key": "repo", "folder": str(project)}
+    repo = manager.ensure({**spec, "config": {"path": "docs", "mode": "rw"}})
+    (project / "docs").rename(project / "moved")
+    (project / "docs").symlink_to("../secret")
+
+    with pytest.raises(Refused, match=r"/src is not what was opened for it"):
+        manager.ensure({**box, "mounts": {"/src": repo.id}})
+
+
+def given_to_programs(folder: Path, box: dict[str, Any]) -> None:
+    """Let containers write, which root does not start as root."""
+    if os.getuid() == 0 and box.get("provider") != "namespace":
+        for each in (folder, *folder.rglob("*")):
+            os.chown(each, 1000, 1000, follow_symlinks=False)
+
+
+def owners(folder: Path) -> dict[str, tuple[int, int]]:
+    found = {str(each): each.lstat() for each in (folder, *folder.rglob("*"))}
+    return {path: (info.st_uid, info.st_gid) for path, info in found.items()}
+
+
+def test_what_the_owners_programs_obey_stays_as_it_is_in_a_writable_folder(
+    manager: EnvironmentManager,
+    project: Path,
+    box: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", *words], cwd=project, check=True, capture_output=True)
+
+    git("init", "-q", ".")
+    git("init", "-q", "--bare", "docs/vendored")
+    obeyed = (".envrc", ".vscode/tasks.json", "docs/.mcp.json", "docs/.claude/settings.json")
+    for path in obeyed:
+        (project / path).parent.mkdir(exist_ok=True)
+        (project / path).write_text("mine")
+    (project / ".git/hooks/pre-commit").write_text("mine")
+    given_to_programs(project, box)
+    settings = (".git/config", "docs/vendored/config", ".git/hooks/pre-commit")
+    before = {path: (project / path).read_bytes() for path in (*obeyed, *settings)}
+    repo = declared(manager, path=str(project), mode="rw")
+    handle = manager.ensure({**box, "mounts": {"/src": repo}})
+    attacks = [f"(echo theirs >> {path})" for path in before] + [
+        "touch .git/hooks/post-checkout",
+        "mv .git old",
+        "mv docs/vendored old",
+        "rm -r .vscode",
+        "mv .vscode old",
+        "rm .envrc",
+    ]
+
+    tried = sh(
+        handle.resource, "cd /src; " + "; ".join(f"{each} && echo {each!r}" for each in attacks)
+    )
+    works = "cd /src; echo new > made && echo changed > own/key && echo ref > .git/refs/heads/new"
+    worked = sh(handle.resource, f"{works} && mkdir -p .idea docs/.git/objects && echo done")
+    manager.release_scope("session", "s")
+
+    assert tried.stdout == ""
+    assert worked.stdout == "done\n", worked
+    assert {path: (project / path).read_bytes() for path in before} == before
+    assert not (project / ".git/hooks/post-checkout").exists()
+    assert (project / "own" / "key").read_text() == "changed\n"
+    [warning] = [each.message for each in caplog.records if "have made files" in each.message]
+    assert f"{project}/.idea" in warning
+    assert f"{project}/docs/.git" in warning
+    assert ".vscode" not in warning
+
+
+def test_containers_take_no_file_of_a_user(
+    manager: EnvironmentManager, project: Path, box: dict[str, Any]
+) -> None:
+    given_to_programs(project, box)
+    if os.getuid() == 0:
+        os.chown(project / "own", 0, 0)
+        os.chown(project / "own" / "key", 1000, 1000)
+    before = owners(project)
+    repo = declared(manager, path=str(project), mode="rw")
+    inside = manager.ensure({**box, "mounts": {"/src": repo}}).resource
+
+    made = sh(inside, "echo changed > /src/docs/key && echo done")
+    manager.release_scope("session", "s")
+
+    assert made.stdout == "done\n", made
+    assert owners(project) == before
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root's containers run as another user")
+def test_a_folder_that_containers_of_root_cannot_write_is_refused(
+    manager: EnvironmentManager, project: Path
+) -> None:
+    skip_without_docker()
+    repo = declared(manager, path=str(project), mode="rw")
+    spec = {**OWNER, "kind": "bash", "provider": "docker", "mounts": {"/src": repo}}
+
+    with pytest.raises(EnvironmentUnavailable, match=r"run as user 1000, who may not write"):
+        manager.ensure(spec)
+
+
+@pytest.mark.skipif(not has("bwrap"), reason="no bubblewrap: apt-get install bubblewrap")
+def test_a_folder_that_is_swapped_while_the_sandbox_starts_is_seen_by_no_program(
+    project: Path, tmp_path: Path
+) -> None:
+    class Raced(Namespace):
+        async def start_supervisor(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
+            (project / "docs").rename(project / "moved")
+            (project / "docs").symlink_to("../secret")
+            return await super().start_supervisor(argv, env=env)
+
+    work = tmp_path / "work"
+    work.mkdir()
+    with pytest.raises(Refused, match=r"/src is not what was opened for it"):
+        open_resource(BashProvider(), Raced, work, mounts={"/src": project / "docs"})
 
 
 def test_the_host_shows_no_folder_elsewhere(manager: EnvironmentManager, original: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.sdk import Command, PathEscape, ValidationError
+from flowengine.sdk import Command, LimitExceeded, PathEscape, ValidationError
 from flowengine.sdk.environments import Provider, Sandbox, background
 from flowengine_envs.bash import BashProvider
 from flowengine_envs.node import NodeProvider
@@ -141,6 +142,47 @@ def test_a_command_gets_files_and_gives_json_and_globs(
     assert [file["name"] for file in told["files"]["flat"]] == ["a.txt"]
     assert words["stdout"] == "content"
     assert "in put.txt" in stdin["stdout"]
+
+
+@pytest.mark.wherever
+def test_a_value_that_is_too_large_never_reaches_the_engines_memory(
+    sandbox: type[Sandbox], tmp_path: Path, context: Context
+) -> None:
+    provider, work = BashProvider(), tmp_path / "work"
+    work.mkdir()
+    with opened(provider, sandbox, work) as bash:
+        tracemalloc.start()
+        try:
+            with pytest.raises(ValidationError, match=r"is over 16777216 bytes; keep it as a file"):
+                run(provider, bash, context, script='truncate -s 200M "$FLOW_OUTPUT"')
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        after = run(provider, bash, context, script='echo 1 > "$FLOW_OUTPUT"')
+
+    assert peak < 16 * 1024 * 1024
+    assert after["value"] == 1
+
+
+@pytest.mark.wherever
+def test_files_that_a_step_keeps_count_as_long_as_they_are(
+    sandbox: type[Sandbox], tmp_path: Path, context: Context
+) -> None:
+    provider, work = BashProvider(), tmp_path / "work"
+    work.mkdir()
+    with (
+        opened(provider, sandbox, work) as bash,
+        pytest.raises(LimitExceeded, match=r"of at most 1073741824.*1 GiB, the default"),
+    ):
+        run(provider, bash, context, script="truncate -s 2G x", files={"x": "x"})
+    with opened(provider, sandbox, work, limits={"disk": "8MiB"}) as bash:
+        two = "truncate -s 6M a.bin b.bin"
+        with pytest.raises(LimitExceeded, match=r"as 'all':.*8 MiB \(limits.disk\)") as together:
+            run(provider, bash, context, script=two, files={"all": "*.bin"})
+        one = run(provider, bash, context, script="true", files={"one": "a.bin"})
+
+    assert together.value.data == {"limit": "disk", "value": 8 * 1024 * 1024}
+    assert one["files"]["one"]["size"] == 6 * 1024 * 1024
 
 
 @pytest.mark.wherever

@@ -186,6 +186,32 @@ def test_named_files_are_kept_with_name_size_and_digest(bench: Bench) -> None:
     assert [part["name"] for part in files["parts"]] == ["a.txt", "b.txt"]
 
 
+@pytest.mark.parametrize(
+    ("planted", "refused"),
+    [
+        ("mkfifo", None),
+        ("ln -s /etc/hostname", "PathEscape"),
+        ("truncate -s 1G", "ValidationError"),
+    ],
+)
+def test_what_stands_in_place_of_the_value_is_not_followed_or_waited_for(
+    bench: Bench, planted: str, refused: str | None
+) -> None:
+    step = {"script": f'rm -f "$FLOW_OUTPUT"; {planted} "$FLOW_OUTPUT"'}
+
+    if refused is None:
+        assert bench.do("run", step)["value"] is None
+    else:
+        assert bench.fail("run", step)["type"] == refused
+
+
+def test_a_value_that_is_too_deep_is_told(bench: Bench) -> None:
+    error = bench.fail("run", {"script": "head -c 100000 /dev/zero | tr '\\0' [ > $FLOW_OUTPUT"})
+
+    assert error["type"] == "ValidationError"
+    assert "is not JSON" in error["message"]
+
+
 def test_kept_file_is_put_where_a_later_command_can_read_and_change_it(bench: Bench) -> None:
     file = bench.do("run", {"script": "printf abc > r.csv", "files": {"r": "r.csv"}})["files"]["r"]
     read_and_change = (
@@ -424,5 +450,9 @@ def test_a_command_may_ask_for_a_timeout(bench: Bench, monkeypatch: pytest.Monke
 
     result = bench.do("run", {"script": "sleep 60", "accept": "any"})
 
-    assert (result["exit_code"], result["stdout"]) == (124, "")
+    error = bench.fail("run", {"script": "sleep 60"})
+
+    assert (result["exit_code"], result["stdout"], result["limit"]) == (124, "", "time")
+    assert error["type"] == "Timeout"
+    assert error["message"] == "exit code 124: it took longer than 0.5 s and was stopped"
     assert result["stderr"] == "it took longer than 0.5 s and was stopped\n"

@@ -18,6 +18,7 @@ from typing import Any
 
 from playwright._impl.connection import Connection
 from playwright._impl.transport import PipeTransport
+from playwright._impl.utils.tasks import wait_for_next_task
 from playwright.async_api import Download, Playwright
 
 from flowengine.sdk import EnvironmentStartFailed
@@ -26,6 +27,8 @@ from flowengine_envs.browser import installation
 from flowengine_envs.browser.first_process import START
 from flowengine_envs.documents import libraries
 
+LARGEST_MESSAGE = 64 * 1024 * 1024
+"""Bytes of a message from the driver."""
 _ENDING = 3.0
 """Seconds for an end that was asked for."""
 _LOG = 4096
@@ -107,6 +110,9 @@ class Driver:
     async def _read(self) -> None:
         try:
             await self._transport.run()
+        except _TooLarge as error:
+            self._log += f"\n{error}".encode()
+            self._program.kill()
         finally:
             self._connection.close()  # calls that still wait fail
 
@@ -116,8 +122,34 @@ class Driver:
                 self._log = (self._log + data)[-_LOG:]
 
 
+class _TooLarge(Exception):
+    """A message that no driver sends, but perhaps a page that has taken it over."""
+
+
 class _Streams(PipeTransport):
     """The pipes of a program that runs already."""
+
+    async def run(self) -> None:
+        """Take messages until the program ends; the reader of the package has no bound for one."""
+        source = self._proc.stdout
+        assert source is not None
+        try:
+            while True:
+                length = int.from_bytes(await source.readexactly(4), "little")
+                if length > LARGEST_MESSAGE:
+                    raise _TooLarge(
+                        f"the driver announced a message of {length} bytes, of at most "
+                        f"{LARGEST_MESSAGE}, and was ended"
+                    )
+                data = await source.readexactly(length)
+                if not self._stopped:
+                    self.on_message(self.deserialize_message(data))
+                await wait_for_next_task()
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            if not self._stopped_future.done():
+                self._stopped_future.set_result(None)
 
     def __init__(self, loop: asyncio.AbstractEventLoop, program: Program) -> None:
         super().__init__(loop)

@@ -22,7 +22,7 @@ from flowengine_envs.compatibility import with_env
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.unmanaged import Unmanaged
-from flowengine_envs.workspace import make_home
+from flowengine_envs.workspace import make_own
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -170,7 +170,7 @@ class _Adopting(BrowserProvider):
         self._adopted = adopted
 
     async def ensure(self, request: Request) -> Browser:
-        make_home(request)
+        make_own(request)
         browser = AdoptedBrowser(request, self._adopted)
         await browser.open()
         return browser

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Provider, Request, Spec
 from flowengine_envs.browser import installation
-from flowengine_envs.workspace import make_home
+from flowengine_envs.workspace import make_own
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -76,7 +76,7 @@ class BrowserProvider(Provider["Browser"]):
         """
         from flowengine_envs.browser.resource import Browser
 
-        make_home(request)
+        make_own(request)
         browser = Browser(request)
         await browser.open()
         return browser

@@ -30,7 +30,7 @@ from flowengine.sdk.environments import Spec
 from flowengine_envs.docker import image
 from flowengine_envs.docker.build_lock import PAUSE, BuildLock
 from flowengine_envs.docker.daemon import connect, connection
-from flowengine_envs.mounts import check
+from flowengine_envs.mounts import check, named_folder
 
 if TYPE_CHECKING:
     from flowengine_envs.docker.configuration import Build
@@ -90,9 +90,7 @@ async def built(spec: Spec) -> str | None:
 
 def _context(spec: Spec, build: Build, tar: IO[bytes]) -> str:
     """Pack a folder, the same bytes for the same contents; return the tag of its image."""
-    folder = Path(os.path.abspath(os.path.join(spec.folder, os.path.expanduser(build.build))))
-    if not folder.is_dir():
-        raise EnvironmentUnavailable(f"{spec}: there is no folder {folder} to build an image from")
+    folder = named_folder(spec, os.path.expanduser(build.build))
     try:
         root = check(folder)
     except Refused as refused:

@@ -13,14 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from flowengine.sdk import (
-    EnvironmentFailure,
-    NotAFile,
-    PathEscape,
-    ValidationError,
-)
+from flowengine.sdk import ValidationError
 from flowengine.sdk.environments import (
     Request,
     awaitable,
@@ -32,7 +27,8 @@ from flowengine_envs.docker.captured import Captured
 from flowengine_envs.docker.gate import Gate
 from flowengine_envs.docker.rights import HOME
 from flowengine_envs.docker.sandbox import Docker, ProgramMissing
-from flowengine_envs.results import ContainerResult, OnOutput, Streams
+from flowengine_envs.outside_files import OutsideFiles
+from flowengine_envs.results import ContainerResult, LimitMet, OnOutput, Streams, limit_met
 from flowengine_envs.supervisor import files
 from flowengine_envs.supervisor.disk_usage import measure
 from flowengine_envs.workspace import OWN, InWorkspace
@@ -41,16 +37,9 @@ _LOOK = 0.25
 """Seconds between two looks at how large the workspace is."""
 _SHARE = 20
 """How many times as long as a look takes the next one waits."""
-_PIECE = 1 << 20
 _KILLED = 137
 _REFUSED = os.strerror(errno.EAGAIN)
 """How programs tell that no process could be started."""
-_FAULTS: dict[str, type[EnvironmentFailure]] = {
-    "escape": PathEscape,
-    "no_file": NotAFile,
-    "missing": NotAFile,
-}
-_Result = TypeVar("_Result")
 
 
 class Containers(InWorkspace):
@@ -67,6 +56,7 @@ class Containers(InWorkspace):
         self.isolation = "container"
         self._files = files.Workspace(str(request.workspace), self.workdir)
         self._own = files.Workspace(str(request.home / OWN), self.own)
+        self._outside = OutsideFiles(self.name, [self._files, self._own])
         self._running: dict[Docker, None] = {}
         self._gate = gate
 
@@ -131,9 +121,9 @@ class Containers(InWorkspace):
         captures = [self._captured(name, streams) for name in ("stdout", "stderr")]
         try:
             await box.open()
-            code, stopped, note = await self._finish(box, captures, stdin or b"", seconds, quota)
+            code, limit, note = await self._finish(box, captures, stdin or b"", seconds, quota)
         except ProgramMissing as error:
-            code, stopped, note = 127, None, f"{error.message}\n"
+            code, limit, note = 127, None, f"{error.message}\n"
         finally:
             await asyncio.shield(box.close())
             del self._running[box]
@@ -146,11 +136,12 @@ class Containers(InWorkspace):
             stdout=stdout,
             stderr=stderr + note + self._refusals(stdout + stderr),
             outputs=sorted(path for path in after if after[path] != before.get(path)),
-            timed_out=stopped == "timeout",
+            timed_out=limit == "time",
             truncated=any(told.values()),
             duration=time.monotonic() - began,
             image=box.image,
-            stopped=stopped,
+            stopped={"time": "timeout", "disk": "disk"}.get(limit or ""),
+            limit=limit,
             stdout_file=told["stdout"].get("file"),
             stderr_file=told["stderr"].get("file"),
         )
@@ -177,8 +168,8 @@ class Containers(InWorkspace):
         stdin: bytes,
         seconds: float | None,
         quota: float,
-    ) -> tuple[int, str | None, str]:
-        """Return exit code, why it was stopped, and what is to be said of its end."""
+    ) -> tuple[int, LimitMet | None, str]:
+        """Return the exit code, the limit because of which it failed, and a line about that."""
         output, source = box.streams
         reading = asyncio.gather(
             captures[0].read(output.stdout), captures[1].read(output.stderr), _feed(source, stdin)
@@ -188,17 +179,24 @@ class Containers(InWorkspace):
             first: set[asyncio.Future[Any]] = {reading, full}
             await asyncio.wait(first, timeout=seconds, return_when="FIRST_COMPLETED")
             if reading.done():
-                code, memory = await box.ended()
-                return code, None, f"{self.call_limits.out_of_memory()}\n" if memory else ""
+                code, out_of_memory = await box.ended()
+                limit = limit_met(None, out_of_memory=out_of_memory)
+                return code, limit, self._note(limit)
             stopped = "disk" if full.done() else "timeout"
             await box.close()
             await asyncio.wait({reading}, timeout=5)
-            note = f"{self.call_limits.disk_full()}\n" if stopped == "disk" else ""
-            return _KILLED, stopped, note
+            limit = limit_met(stopped, out_of_memory=False)
+            return _KILLED, limit, self._note(limit)
         finally:
             full.cancel()
             reading.cancel()
             await asyncio.gather(reading, full, return_exceptions=True)
+
+    def _note(self, limit: LimitMet | None) -> str:
+        """Return the line about a limit; that of a time is added where it is known whose it was."""
+        if limit == "memory":
+            return f"{self.call_limits.out_of_memory()}\n"
+        return f"{self.call_limits.disk_full()}\n" if limit == "disk" else ""
 
     def _quota(self) -> float:
         """Return how full the workspace may become: what is full already can be cleared."""
@@ -239,28 +237,19 @@ class Containers(InWorkspace):
 
     async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
         """Write a file from outside."""
-        await self._at(path, lambda place: _write(place, path, data, mode))
+        await self._outside.write(path, data, mode)
 
-    async def read_file(self, path: str, take: Callable[[bytes], Any]) -> int:
+    async def read_file(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
         """Read a file from outside."""
-        return await self._at(path, lambda place: _read(place, path, take))
+        return await self._outside.read(path, take, largest)
 
     async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
         """Look from outside."""
-        return await self._at(path, lambda place: place.entries(path, deep=deep))
+        return await self._outside.entries(path, deep=deep)
 
     async def remove_entry(self, path: str) -> None:
         """Remove it from outside."""
-        await self._at(path, lambda place: place.remove(path))
-
-    async def _at(self, path: str, work: Callable[[files.Workspace], _Result]) -> _Result:
-        """Do something where a path is; what is refused is told as an error of the sdk."""
-        place = files.place_of(path, [self._files, self._own])
-        try:
-            return await asyncio.to_thread(work, place)
-        except files.Refused as refused:
-            error = _FAULTS.get(refused.kind, EnvironmentFailure)
-            raise error(f"{self.name}: {path!r}: {refused.reason}") from None
+        await self._outside.remove(path)
 
     async def close(self) -> None:
         """Remove the containers that still run; on the background loop."""
@@ -268,28 +257,6 @@ class Containers(InWorkspace):
             await box.close()
         if self._gate is not None:
             await self._gate.close()
-
-
-def _write(workspace: files.Workspace, path: str, data: bytes | Path, mode: int) -> None:
-    draft = workspace.write(path, mode)
-    try:
-        if isinstance(data, Path):
-            with data.open("rb") as source:
-                while piece := source.read(_PIECE):
-                    draft.add(piece)
-        else:
-            draft.add(data)
-        draft.finish()
-    finally:
-        draft.drop()
-
-
-def _read(workspace: files.Workspace, path: str, take: Callable[[bytes], Any]) -> int:
-    fd, found = workspace.read(path)
-    with open(fd, "rb") as source:
-        while data := source.read(_PIECE):
-            take(data)
-    return found.st_mode
 
 
 async def _feed(source: Any, data: bytes) -> None:

@@ -1,7 +1,8 @@
 """Whose files those of a container are.
 
 Programs in a container run as the user of this process, so that their files are the user's. Root's
-containers are no root: their folders are lent to an ordinary user while they run, and given back.
+containers are no root: the engine's own folders are lent to an ordinary user while they run, and
+given back. Folders of users keep their owners.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import stat
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,7 +28,20 @@ def group() -> int:
     return os.getgid() or _ORDINARY
 
 
+def writable_inside(folder: Path) -> bool:
+    """Return whether programs in containers of root may write a folder, by its owner and mode."""
+    if os.getuid() != 0:
+        return True
+    found = os.stat(folder)
+    if found.st_uid == user():
+        return bool(found.st_mode & stat.S_IWUSR)
+    bit = stat.S_IWGRP if found.st_gid == group() else stat.S_IWOTH
+    return bool(found.st_mode & bit)
+
+
 _lent: Counter[Path] = Counter()
+_not_lent: dict[Path, set[tuple[int, int]]] = {}
+"""What in a folder belonged to the ordinary user before it was lent: device and number."""
 _alone = threading.Lock()
 
 
@@ -40,12 +54,16 @@ def lend(folders: Iterable[Path]) -> None:
     if os.getuid() == 0:
         with _alone:
             for folder in folders:
+                if not _lent[folder]:
+                    _not_lent[folder] = _owned(folder, (user(), group()))
                 _lent[folder] += 1
                 _chown(folder, (0, 0), (user(), group()))
 
 
 def take_back(folders: Iterable[Path]) -> None:
     """Make root the owner of what containers of root wrote, when the last of them has ended.
+
+    What belonged to their user before keeps its owner: a workspace can be a folder of a user's.
 
     Args:
         folders: On this machine; one that is gone is passed over.
@@ -72,17 +90,50 @@ def take_back_left(folders: Iterable[Path]) -> None:
 def _give_back(folder: Path) -> None:
     if _lent[folder] <= 0:
         del _lent[folder]
-        _chown(folder, (user(), group()), (0, 0))
+        _chown(folder, (user(), group()), (0, 0), _not_lent.pop(folder, set()))
 
 
-def _chown(folder: Path, old: tuple[int, int], new: tuple[int, int]) -> None:
-    """Change the owner of what has a certain one; no link is followed, not even one just made.
+def _owned(folder: Path, owner: tuple[int, int]) -> set[tuple[int, int]]:
+    """Return what belongs to an owner."""
+    found = set()
+
+    def note(name: str, above: int, info: os.stat_result) -> None:
+        if (info.st_uid, info.st_gid) == owner:
+            found.add((info.st_dev, info.st_ino))
+
+    _visit(folder, note)
+    return found
+
+
+def _chown(
+    folder: Path,
+    old: tuple[int, int],
+    new: tuple[int, int],
+    but: Iterable[tuple[int, int]] = (),
+) -> None:
+    """Change the owner of what has a certain one, but for some and what is new in their folders."""
+    others = set(but)
+
+    def change(name: str, above: int, info: os.stat_result) -> None:
+        identity, parent = (info.st_dev, info.st_ino), os.fstat(above)
+        if (info.st_uid, info.st_gid) != old or identity in others:
+            return
+        if (parent.st_dev, parent.st_ino) in others:
+            others.add(identity)
+        else:
+            os.chown(name, *new, dir_fd=above, follow_symlinks=False)
+
+    _visit(folder, change)
+
+
+def _visit(folder: Path, visit: Callable[[str, int, os.stat_result], None]) -> None:
+    """Call something for a folder and all in it; no link is followed, not even one just made.
 
     What is gone meanwhile, or nested too deep to be reached, is passed over.
     """
     above = [_Open(str(folder), None)]
     try:
-        above[0].change(".", old, new)
+        above[0].visit(".", visit)
         while above:
             here = above[-1]
             if not here.names:
@@ -90,7 +141,7 @@ def _chown(folder: Path, old: tuple[int, int], new: tuple[int, int]) -> None:
                 above.pop()
                 continue
             name = here.names.pop()
-            if here.change(name, old, new):
+            if here.visit(name, visit):
                 above.append(_Open(name, here.fd))
     finally:
         for each in above:
@@ -107,13 +158,12 @@ class _Open:
             self.fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
             self.names = os.listdir(self.fd)
 
-    def change(self, name: str, old: tuple[int, int], new: tuple[int, int]) -> bool:
-        """Change the owner of an entry; return whether it is a folder."""
+    def visit(self, name: str, visit: Callable[[str, int, os.stat_result], None]) -> bool:
+        """Call something for an entry: name, folder, what it is; return whether it is a folder."""
         with suppress(OSError):
             if self.fd is not None:
                 found = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-                if (found.st_uid, found.st_gid) == old:
-                    os.chown(name, *new, dir_fd=self.fd, follow_symlinks=False)
+                visit(name, self.fd, found)
                 return stat.S_ISDIR(found.st_mode)
         return False
 

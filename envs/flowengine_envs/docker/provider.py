@@ -27,7 +27,7 @@ from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.egress import leads_out
 from flowengine_envs.mounts import check_all
 from flowengine_envs.steps import StepFiles, add_outputs
-from flowengine_envs.workspace import make_home
+from flowengine_envs.workspace import make_own
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -69,7 +69,7 @@ class DockerProvider(Provider[Containers]):
     async def ensure(self, request: Request) -> Containers:
         """Have the image ready."""
         check_all(request)
-        make_home(request)
+        make_own(request)
         name = request.prepared or await Docker.prepare(request.spec)
         found = await asyncio.to_thread(lambda: str(connect().images.get(name).id))
         if not leads_out(request.spec):

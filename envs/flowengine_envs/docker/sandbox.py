@@ -37,7 +37,7 @@ from flowengine_envs.docker.building import built, wanted
 from flowengine_envs.docker.daemon import Attached, attached, connect
 from flowengine_envs.docker.fetching import find_image
 from flowengine_envs.docker.leftovers import reap, remove, sweep
-from flowengine_envs.docker.ownership import group, lend, take_back, user
+from flowengine_envs.docker.ownership import group, lend, take_back, user, writable_inside
 from flowengine_envs.docker.programs import Running
 from flowengine_envs.docker.rights import (
     HOME,
@@ -46,7 +46,7 @@ from flowengine_envs.docker.rights import (
     workdir,
 )
 from flowengine_envs.egress import INSIDE, Egress
-from flowengine_envs.mounts import check_all
+from flowengine_envs.mounts import Mount, check_all, mounts, warn_of_new
 from flowengine_envs.sandboxes.cgroups import group_of, memory_kills, refused_processes
 from flowengine_envs.sandboxes.processes import cpus
 from flowengine_envs.workspace import OWN
@@ -108,6 +108,7 @@ class Docker(Sandbox):
         self._keeper: Attached | None = None
         self._input: asyncio.StreamWriter | None = None
         self._groups: dict[str, Path] = {}
+        self._shown: list[Mount] = []
         self._lists = Lists()
         self._egress = Egress(request, (user(), group()))
         self._log = bytearray()
@@ -199,6 +200,8 @@ class Docker(Sandbox):
         """Make and start the container."""
         self.request.trace(container=self._name, lent=[str(path) for path in self._lent])
         check_all(self.request)
+        await asyncio.to_thread(self._check_owners)
+        self._shown = await asyncio.to_thread(mounts, self.request)
         try:
             await asyncio.to_thread(lend, self._lent)
             self._given = True
@@ -239,12 +242,30 @@ class Docker(Sandbox):
     def _mounts(self) -> list[tuple[str, Path, bool]]:
         """Return what is mounted: path inside, folder, and whether it may be written."""
         own = [(inside, path, True) for inside, path in self._own.items()]
-        mounts = self.request.mounts.items()
-        return own + [(each, path, self.request.may_write(each)) for each, path in mounts]
+        return own + [(each.inside, each.path, each.writable) for each in self._shown]
 
     @property
     def _lent(self) -> list[Path]:
-        return [path for _, path, writable in self._mounts if writable]
+        """Return the writable folders of the engine: those of its users keep their owners."""
+        request = self.request
+        mounted = [path for each, path in request.mounts.items() if request.may_write(each)]
+        return [*self._own.values(), *(path for path in mounted if self._is_engines(path))]
+
+    def _is_engines(self, folder: Path) -> bool:
+        """Return whether a folder is a workspace, such as the copy of a folder."""
+        return folder.is_relative_to(os.path.realpath(self.workspace.parent))
+
+    def _check_owners(self) -> None:
+        """Refuse a folder of the user's that programs are to write and could not."""
+        for inside, path in self.request.mounts.items():
+            if not self.request.may_write(inside) or self._is_engines(path):
+                continue
+            if not writable_inside(path):
+                raise EnvironmentUnavailable(
+                    f"{self.request.spec}: containers that root starts run as user {user()}, who "
+                    f"may not write {path}; give the folder to that user, use mode: copy, or "
+                    "provider: namespace"
+                )
 
     async def _make(self, reference: str) -> None:
         """Make the container; one that was begun is known, even to who no longer wants it."""
@@ -423,6 +444,7 @@ class Docker(Sandbox):
         if self._given:
             self._given = False
             await asyncio.to_thread(take_back, self._lent)
+            await asyncio.to_thread(warn_of_new, self.request, self._shown)
 
     @property
     def streams(self) -> tuple[Attached, asyncio.StreamWriter]:

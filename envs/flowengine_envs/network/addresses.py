@@ -12,6 +12,8 @@ from ipaddress import (
     ip_address,
 )
 
+from flowengine.sdk import printable
+
 Address = IPv4Address | IPv6Address
 
 _RANGES_4 = {
@@ -118,7 +120,7 @@ def spelled(host: str) -> str:
         BadHost: It is neither.
     """
     if host.startswith("[") != host.endswith("]"):
-        raise BadHost(f"'{host:.200}' is not a host")
+        raise BadHost(f"'{printable(host[:200])}' is not a host")
     bare = host[1:-1] if host.startswith("[") else host
     if ":" in bare or host.startswith("["):
         try:
@@ -126,7 +128,7 @@ def spelled(host: str) -> str:
         except ValueError:
             address = None
         if address is None or address.scope_id is not None:
-            raise BadHost(f"'{host:.200}' is not an IPv6 address")
+            raise BadHost(f"'{printable(host[:200])}' is not an IPv6 address")
         return str(address)
     name = _ascii(bare).removesuffix(".")
     labels = name.split(".")
@@ -134,9 +136,9 @@ def spelled(host: str) -> str:
         try:
             return socket.inet_ntoa(socket.inet_aton(name))
         except OSError:
-            raise BadHost(f"'{host:.200}' is not an IPv4 address") from None
+            raise BadHost(f"'{printable(host[:200])}' is not an IPv4 address") from None
     if len(name) > _LONGEST_HOST or not all(map(_LABEL.fullmatch, labels)):
-        raise BadHost(f"'{host:.200}' is not a host")
+        raise BadHost(f"'{printable(host[:200])}' is not a host")
     return name
 
 
@@ -148,4 +150,4 @@ def _ascii(name: str) -> str:
     try:
         return idna.encode(name, uts46=True, transitional=False).decode("ascii")
     except (idna.IDNAError, UnicodeError) as error:
-        raise BadHost(f"'{name:.200}' is not a host: {error}") from None
+        raise BadHost(f"'{printable(name[:200])}' is not a host: {error}") from None

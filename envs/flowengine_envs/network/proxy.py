@@ -17,6 +17,7 @@ leads to this socket (`egress.Egress.proxies`).
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from flowengine.sdk import printable
 from flowengine_envs.network.accepted import Accepted
 from flowengine_envs.network.connections import (
     CONNECTING,
@@ -49,9 +51,15 @@ _ASKING = 30.0
 """Seconds in which a client has to say what it wants."""
 _LINGERING = 2.0
 """Seconds in which a client may take an answer that is an error."""
-_HOP_BY_HOP = frozenset(
-    {b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"te", b"upgrade"}
+_NOT_PASSED_ON = frozenset(
+    {
+        *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"te"),
+        *(b"upgrade", b"host"),
+    }
 )
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER = re.compile(_TOKEN.pattern + rb":[^\r\n\0]*")
+"""No bare line feed is left, after which a server may see a header that was not looked at."""
 
 
 class Refusal(NamedTuple):
@@ -62,7 +70,7 @@ class Refusal(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}: {self.reason}"
+        return f"{printable(self.host)}:{self.port}: {self.reason}"
 
 
 Judge = Callable[[str, int], str]
@@ -182,13 +190,16 @@ def _read(head: bytes) -> _Request:
     if not target.lower().startswith("http://") or not version.startswith("HTTP/1."):
         raise _Bad("a proxy is asked for http://… or by CONNECT")
     host, port = _host_and_port(target, 80)
-    if any(each[:1] in {b" ", b"\t"} or b":" not in each for each in headers):
-        raise _Bad("its headers cannot be read")
+    if not _TOKEN.fullmatch(method.encode()) or not all(map(_HEADER.fullmatch, headers)):
+        raise _Bad("its method or headers cannot be read")
     parts = urlsplit(target)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    kept = [each for each in headers if each.split(b":", 1)[0].strip().lower() not in _HOP_BY_HOP]
-    # Of one connection, one request: the next may be for another host.
-    lines = [f"{method} {path} HTTP/1.1".encode(), *kept, b"Connection: close", b"", b""]
+    kept = [each for each in headers if each.partition(b":")[0].lower() not in _NOT_PASSED_ON]
+    # The host that was judged is the one that is asked, whatever the client says (RFC 9112, 3.2.2):
+    # several may share an address. Of one connection, one request: the next may be for another.
+    asked = f"Host: {parts.netloc.rpartition('@')[2]}".encode()
+    first = f"{method} {path} HTTP/1.1".encode()
+    lines = [first, asked, *kept, b"Connection: close", b"", b""]
     return _Request(host, port, b"\r\n".join(lines), is_tunnel=False)
 
 

@@ -21,7 +21,7 @@ from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Sp
 from flowengine_envs.call_limits import MEMORY, PROCESSES
 from flowengine_envs.egress import INSIDE, Egress, Place, places
 from flowengine_envs.installations import installation
-from flowengine_envs.mounts import check_all
+from flowengine_envs.mounts import Mount, check_all, mounts, warn_of_new
 from flowengine_envs.sandboxes import kernel_resources, landlock, started, syscalls
 from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
@@ -78,6 +78,7 @@ class Namespace(Processes):
 
     name: ClassVar[str] = "namespace"
     own_processes: ClassVar[bool] = True
+    same_files: ClassVar[bool] = True
 
     @classmethod
     def capabilities(cls) -> Capabilities:
@@ -124,6 +125,7 @@ class Namespace(Processes):
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         self._egress = Egress(request)
+        self._mounts: list[Mount] = []
 
     @property
     def forwards(self) -> Sequence[Mapping[str, Any]]:
@@ -151,6 +153,7 @@ class Namespace(Processes):
     async def open(self) -> None:
         """Make the control group, and answer at the ways out."""
         check_all(self.request)
+        self._mounts = await asyncio.to_thread(mounts, self.request)
         if self.request.policy.network == "any" and not landlock.keeps_sockets_apart():
             self.request.log.warning(
                 "policy.network: any: programs can connect to abstract sockets of this machine, "
@@ -169,6 +172,7 @@ class Namespace(Processes):
             await super().close()
         finally:
             await self._egress.close()
+            await asyncio.to_thread(warn_of_new, self.request, self._mounts)
 
     async def _start(
         self,
@@ -251,10 +255,9 @@ class Namespace(Processes):
         options += ["--bind", str(self.request.home), self.home]
         if self._egress.folder is not None:
             options += ["--ro-bind", str(self._egress.folder), INSIDE]
-        for inside, folder in self.request.mounts.items():
-            may_write = self.request.may_write(inside)
-            options += ["--bind" if may_write else "--ro-bind", str(folder), inside]
-        found = installation(self.request.spec)
+        for inside, path, writable in self._mounts:
+            options += ["--bind" if writable else "--ro-bind", str(path), inside]
+        found = installation(self.request.spec, self.request)
         for inside, folder in ({} if found is None else found.folders).items():
             options += ["--ro-bind", str(folder), inside]
         return options

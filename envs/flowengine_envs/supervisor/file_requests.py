@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from flowengine_envs.supervisor.files import Draft, Refused, Workspace, place_of
+from flowengine_envs.supervisor.files import Draft, Reading, Refused, Workspace, place_of
 from flowengine_envs.supervisor.frames import PIECE
 from flowengine_envs.supervisor.loop import Outbox
 
@@ -26,6 +25,7 @@ class FileRequests:
         self._outbox = outbox
         self._say = say
         self._drafts: dict[int, Draft] = {}
+        self._readings: dict[int, Reading] = {}
         self.places: list[Workspace] = []
         """Workspace and home folder, known when the engine has said hello."""
         self.requests = {
@@ -53,11 +53,14 @@ class FileRequests:
         del self._drafts[request]
 
     def forget(self, request: int) -> bool:
-        """Give up a file that is being written; returns whether the request was for one."""
-        draft = self._drafts.pop(request, None)
-        if draft is None:
+        """Give up a file that is being written or read; returns whether the request was for one."""
+        draft, reading = self._drafts.pop(request, None), self._readings.pop(request, None)
+        if draft is not None:
+            draft.drop()
+        elif reading is not None:
+            reading.close()
+        else:
             return False
-        draft.drop()
         self._fault(request, "cancelled", "it was cancelled")
         return True
 
@@ -65,24 +68,31 @@ class FileRequests:
         self._drafts[id] = self._its(header).write(header["path"], header["mode"])
 
     def _get(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        fd, found = self._its(header).read(header["path"])
-        self._say(id, {"size": found.st_size, "mode": found.st_mode & 0o7777})
-        self._send(id, fd)
+        reading = self._its(header).read(header["path"], header["largest"])
+        self._readings[id] = reading
+        self._say(id, {"mode": reading.mode})
+        self._send(id)
 
-    def _send(self, id: int, fd: int) -> None:
+    def _send(self, id: int) -> None:
         while not self._outbox.full:
+            reading = self._readings.get(id)
+            if reading is None:  # it was given up meanwhile
+                return
             try:
-                data = os.read(fd, PIECE)
-            except OSError as error:
-                os.close(fd)
-                self._fault(id, "failed", error.strerror or str(error))
+                data = reading.piece(PIECE)
+            except Refused as error:
+                self._end(id)
+                self._fault(id, error.kind, error.reason)
                 return
             if not data:
-                os.close(fd)
+                self._end(id)
                 self._done(id)
                 return
             self._say(id, {}, data)
-        self._outbox.when_empty(partial(self._send, id, fd))
+        self._outbox.when_empty(partial(self._send, id))
+
+    def _end(self, id: int) -> None:
+        self._readings.pop(id).close()
 
     def _list(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
         found = self._its(header).entries(header["path"], deep=header["deep"])

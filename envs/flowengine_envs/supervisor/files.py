@@ -38,7 +38,7 @@ class Refused(Exception):
     """Something about a path is not accepted.
 
     Args:
-        kind: `escape`, `no_file`, `missing` or `failed`.
+        kind: `escape`, `no_file`, `missing`, `too_large` or `failed`.
         reason: What it is, without the path.
     """
 
@@ -60,25 +60,26 @@ class Workspace:
         self.root = root or folder
         self.fd = os.open(folder, _IN_FOLDER)
 
-    def read(self, path: str) -> tuple[int, os.stat_result]:
+    def read(self, path: str, largest: int) -> Reading:
         """Open a file to read it.
 
         Args:
             path: Relative to the workspace, or absolute below it.
+            largest: Bytes that it may have; holes of a sparse file count.
 
         Returns:
-            A descriptor and what the file is.
+            The open file.
 
         Raises:
-            Refused: It leads out, is no file, or cannot be opened.
+            Refused: It leads out, is no file, is too large, or cannot be opened.
         """
         with _told():
             fd = self._open_to_read(self.below(path))
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode):
+            try:
+                return Reading(fd, largest)
+            except BaseException:
                 os.close(fd)
-                raise Refused("no_file", f"it is {_kind(found.st_mode)}")
-            return fd, found
+                raise
 
     def write(self, path: str, mode: int) -> Draft:
         """Begin to write a file; its folders are made.
@@ -272,6 +273,51 @@ def place_of(path: str, places: Sequence[Workspace]) -> Workspace:
         if path == place.root or path.startswith(f"{place.root}/"):
             return place
     return places[0]
+
+
+class Reading:
+    """A file that is being read, up to a number of bytes.
+
+    Args:
+        fd: Its descriptor.
+        largest: Bytes that it may have, now and when more is appended while it is read.
+
+    Raises:
+        Refused: It is no file, or has more.
+    """
+
+    def __init__(self, fd: int, largest: int) -> None:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise Refused("no_file", f"it is {_kind(found.st_mode)}")
+        if found.st_size > largest:
+            raise _too_large(largest, found.st_size)
+        self.mode = stat.S_IMODE(found.st_mode)
+        """Its permissions."""
+        self._fd = fd
+        self._largest = largest
+        self._left = largest
+
+    def piece(self, size: int) -> bytes:
+        """Return the next bytes, at the end none; what fails is `Refused`.
+
+        Args:
+            size: Bytes at most.
+        """
+        with _told():
+            data = os.read(self._fd, min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise _too_large(self._largest, os.fstat(self._fd).st_size)
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+
+def _too_large(largest: int, size: int) -> Refused:
+    return Refused("too_large", f"it has {size} bytes, of at most {largest}")
 
 
 class Draft:

@@ -78,6 +78,12 @@ def main(number: int) -> None:
     Server(source, sink, key, killed_first, entrances).serve()
 
 
+def _identity(path: str) -> list[int]:
+    """Return what says which folder a path is, as the engine sees it from outside."""
+    info = os.stat(path)
+    return [info.st_dev, info.st_ino]
+
+
 class _Fault(Exception):
     """A request that cannot be done.
 
@@ -252,7 +258,8 @@ class Server:
         self._output = header["output"]
         self._quota.hold([self._workspace, home], header["quota"])
         Forwarding(self._loop, header["forwards"])
-        self._done(id, python=list(sys.version_info[:3]), pid=os.getpid())
+        mounts = {path: _identity(path) for path in header["mounts"] if os.path.exists(path)}
+        self._done(id, python=list(sys.version_info[:3]), pid=os.getpid(), mounts=mounts)
 
     def _ping(self, id: int, _header: dict[str, Any], _payload: bytes) -> None:
         self._done(id)

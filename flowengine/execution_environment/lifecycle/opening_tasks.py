@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
@@ -247,7 +248,7 @@ class OpeningTasks:
         for inside, id in instance.record.declared.spec.mounts.items():
             handle = await self._have(self.books.record(id), instance.id)
             instance.mounted.append(handle)
-            folder = getattr(handle.resource, "path", None) or handle.workspace
+            folder = getattr(handle.resource, "path", None) or _real(handle.workspace)
             if folder is None:
                 raise EnvironmentStartFailed(
                     f"{instance.record.declared}: {handle.resource_key} has no folder to mount"
@@ -255,6 +256,11 @@ class OpeningTasks:
             writable = getattr(handle.resource, "writable", True) is not False
             mounts[inside] = Mounted(Path(folder), writable)
         return mounts
+
+
+def _real(folder: Path | None) -> Path | None:
+    """Return the path of a workspace without links; the store may be reached through one."""
+    return folder and Path(os.path.realpath(folder))
 
 
 def _stays(waiter: Waiter) -> bool:

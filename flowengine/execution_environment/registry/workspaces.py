@@ -1,7 +1,7 @@
 """The folders of environments: one per spec, available again when it is reopened.
 
     FOLDER/workspaces/SCOPE/OWNER/SPEC/           the workspace
-    FOLDER/workspaces/SCOPE/OWNER/SPEC.home/      the home folder of its programs, if it has any
+    FOLDER/workspaces/SCOPE/OWNER/SPEC.home/      the home folder of its programs
     FOLDER/workspaces/SCOPE/OWNER/SPEC.claim      the process that uses both
     FOLDER/workspaces/lock                        held by whoever claims or removes one
 
@@ -65,7 +65,7 @@ class Workspaces:
         return self._of(scope, owner_id) / spec_id
 
     def claim(self, scope: Scope, owner_id: str, spec_id: str, generation: int) -> tuple[Path, int]:
-        """Create the folder of a spec, or take the existing one.
+        """Create the folder of a spec and its home folder, or take the existing ones.
 
         Args:
             scope: Of the spec.
@@ -91,7 +91,8 @@ class Workspaces:
             if taken is None:
                 path = above / f"{spec_id}.{self._manager}"
                 taken = self._take(path, generation) or generation
-            path.mkdir(exist_ok=True, mode=0o700)
+            for each in (path, home_of(path)):
+                each.mkdir(exist_ok=True, mode=0o700)
         return path, taken
 
     def note_ready(self, path: Path) -> None:
@@ -108,7 +109,8 @@ class Workspaces:
     def temporary(self) -> Path:
         """Create a folder in the system's temporary folder, which is not reused."""
         path = make_scratch() / "workspace"
-        path.mkdir(mode=0o700)
+        for each in (path, home_of(path)):
+            each.mkdir(mode=0o700)
         return path
 
     def has(self, path: Path) -> bool:

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -28,6 +29,7 @@ from flowengine.testing.environment_conformance import (
     killed_process_is_reaped,
 )
 from flowengine_envs.browser import installation, observing
+from flowengine_envs.browser.driver import LARGEST_MESSAGE, Driver
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.host import Host
@@ -36,6 +38,44 @@ from tests.alive import alive
 from tests.envs.browser.web import Web, network, send
 from tests.envs.opening import Trace, opened, release
 from tests.execution_environment.toy import until
+
+
+class Taken:
+    """A driver that a page has taken over: what it writes is in its pipe."""
+
+    stdin = None
+    stderr = None
+
+    def __init__(self) -> None:
+        self.stdout = asyncio.StreamReader()
+        self.returncode: int | None = None
+
+    def kill(self) -> None:
+        self.returncode = -9
+        self.stdout.feed_eof()
+
+
+def test_a_message_of_the_driver_has_a_bound() -> None:
+    async def taken() -> tuple[Driver, int]:
+        program = Taken()
+        driver = Driver(program)  # type: ignore[arg-type]
+        program.stdout.feed_data((LARGEST_MESSAGE + 1).to_bytes(4, "little"))
+        before = tracemalloc.get_traced_memory()[0]
+        while driver.alive:
+            program.stdout.feed_data(bytes(1 << 20))
+            await asyncio.sleep(0)
+            assert tracemalloc.get_traced_memory()[0] - before < 16 * 1024 * 1024
+        return driver, program.returncode or 0
+
+    tracemalloc.start()
+    try:
+        driver, code = asyncio.run(taken())
+    finally:
+        tracemalloc.stop()
+
+    assert code == -9
+    assert "a message of 67108865 bytes, of at most 67108864, and was ended" in driver.log
+
 
 CASE = Case(
     BrowserProvider, {"kind": "browser"}, use=lambda browser: browser.navigate("about:blank")

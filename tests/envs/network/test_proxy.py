@@ -85,6 +85,41 @@ def test_a_plain_request(tmp_path: Path, site: Site) -> None:
 
 
 @pytest.mark.parametrize(
+    "said",
+    [
+        *("Host: evil.example\r\n", "hOsT: evil.example\r\nHost: other.example\r\n"),
+        *("", "Host:\r\n"),
+    ],
+)
+def test_a_server_is_told_the_host_that_was_judged(said: str, tmp_path: Path, site: Site) -> None:
+    """Others may be at the same address, which no rule allows."""
+    names, dialled = Names(good_example=[[PUBLIC]]), Dialled(("127.0.0.1", site.port))
+    hosts: list[str] = []
+
+    def page(handler: Any) -> None:
+        hosts.extend(handler.headers.get_all("Host"))
+        handler.send_response(204)
+        handler.end_headers()
+
+    site.pages["/"] = page
+    data = f"GET http://user:x@good.example/ HTTP/1.1\r\n{said}\r\n".encode()
+    answer, _ = asked(tmp_path, data, network(names, dialled))
+
+    assert answer.startswith(b"HTTP/1.1 204")
+    assert hosts == ["good.example"]
+
+
+def test_a_host_that_is_none_controls_no_log(tmp_path: Path) -> None:
+    head = b"CONNECT evil\x08\x1bc.example:443 HTTP/1.1\r\n\r\n"
+    answer, refused = asked(tmp_path, head, Network(Rules.of("public")))
+
+    assert answer.startswith(b"HTTP/1.1 403")
+    [refusal] = refused
+    assert refusal.reason == "'evil\ufffd\ufffdc.example' is not a host"
+    assert str(refusal).isprintable()
+
+
+@pytest.mark.parametrize(
     "target",
     [
         *("CONNECT 127.0.0.1:{port}", "CONNECT 0x7f.1:{port}", "CONNECT [::ffff:127.0.0.1]:{port}"),
@@ -116,6 +151,9 @@ def test_what_may_not_be_reached_is_refused_and_reported(
         (b"CONNECT :443 HTTP/1.1\r\n\r\n", b"400"),
         (b"\x16\x03\x01 \r\n\r\n", b"400"),
         (b"GET http://x.example/ HTTP/1.1\r\nA: b\r\n folded\r\n\r\n", b"400"),
+        (b"GET http://x.example/ HTTP/1.1\r\nA: b\nHost: evil.example\r\n\r\n", b"400"),
+        (b"GET http://x.example/ HTTP/1.1\r\nHost : evil.example\r\n\r\n", b"400"),
+        (b"GET\nHost:evil.example http://x.example/ HTTP/1.1\r\n\r\n", b"400"),
         (b"GET http://x.example/ HTTP/1.1\r\nA: " + b"b" * 200_000 + b"\r\n\r\n", b"400"),
         (b"CONNECT nowhere.example:443 HTTP/1.1\r\n\r\n", b"502"),
         (b"CONNECT gone.example:443 HTTP/1.1\r\n\r\n", b"502"),

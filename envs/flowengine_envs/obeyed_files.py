@@ -1,0 +1,131 @@
+"""Files of a project that programs of its owner obey: Git, shells, editors, agents.
+
+Whoever can write them has these programs run something, as the owner and outside of any sandbox. So
+they stay as they are in folders that a sandbox may otherwise write, and are not written back.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+NAMES = frozenset(
+    {
+        *(".envrc", ".vscode", ".idea", ".zed", ".fleet", ".devcontainer", ".husky"),
+        *(".mcp.json", ".claude", ".cursor", ".codex", ".gemini", ".gitmodules", ".gitconfig"),
+        *(".exrc", ".nvimrc", ".nvim.lua", ".ripgreprc"),
+        *(".bashrc", ".bash_profile", ".profile", ".zshrc", ".zshenv", ".zprofile"),
+    }
+)
+"""Files and folders that are obeyed wherever they lie in a project."""
+GIT = ".git"
+_SETTINGS = ("config", "config.worktree", "commondir", "hooks", "info", "modules", "worktrees")
+"""What of a Git folder names programs, or other folders with settings."""
+_HISTORY = frozenset(
+    {
+        *("objects", "refs", "logs", "HEAD", "index", "packed-refs", "shallow"),
+        *("ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG", "MERGE_HEAD", "MERGE_MODE", "MERGE_MSG"),
+    }
+)
+"""What of a Git folder names no program."""
+_DEPTH = 4
+"""Folders in folders that are searched."""
+_MOST_FOLDERS = 2_000
+_MOST = 200
+"""Files and folders that are found."""
+
+
+class Obeyed(NamedTuple):
+    """A file or folder that is to be mounted over itself."""
+
+    path: str
+    """Relative to the folder that was searched."""
+    writable: bool
+    """Whether it may be written, as the history of Git; it cannot be replaced all the same."""
+
+
+def obeyed(root: Path) -> list[Obeyed]:
+    """Return what is obeyed in a folder, those above before those below; no links.
+
+    Folders are searched four deep, 2,000 at most, the upper ones first.
+
+    Args:
+        root: The folder.
+    """
+    found: list[Obeyed] = []
+    if is_git_folder(root):
+        found += [Obeyed(name, writable=False) for name in _settings_in(root)]
+    pending = deque([("", 0)])
+    searched = 0
+    while pending and searched < _MOST_FOLDERS and len(found) < _MOST:
+        folder, depth = pending.popleft()
+        searched += 1
+        for name, is_folder in _entries(root / folder):
+            path = f"{folder}/{name}" if folder else name
+            if is_folder and (name.casefold() == GIT or is_git_folder(root / path)):
+                found.append(Obeyed(path, writable=True))
+                found += [Obeyed(f"{path}/{each}", False) for each in _settings_in(root / path)]
+            elif name.casefold() in NAMES or name.casefold() == GIT:
+                found.append(Obeyed(path, writable=False))
+            elif is_folder and depth < _DEPTH and name != "node_modules":
+                pending.append((path, depth + 1))
+    return found[:_MOST]
+
+
+def is_git_folder(*folders: Path) -> bool:
+    """Return whether Git takes a folder for one of its own, whatever its name is.
+
+    Args:
+        folders: It, or several that are to become one.
+    """
+
+    def has(name: str) -> bool:
+        return any(os.path.lexists(folder / name) for folder in folders)
+
+    return has("HEAD") and (has("commondir") or (has("objects") and has("refs")))
+
+
+def is_kept_back(path: str, original: Path, copy: Path) -> bool:
+    """Return whether a changed file is not written back to the folder that its owner has.
+
+    Of a Git folder its history is, as long as it is one of the original or called `.git`; settings
+    and hooks are not.
+
+    Args:
+        path: Relative path.
+        original: The folder of the owner.
+        copy: The folder in which it was changed.
+    """
+    parts = path.split("/")
+    for at, part in enumerate(parts):
+        if part.casefold() in NAMES:
+            return True
+        if part.casefold() == GIT:  # a file of this name says where the settings are
+            return at + 1 == len(parts) or parts[at + 1] not in _HISTORY
+        folder = "/".join(parts[:at])
+        if is_git_folder(original / folder, copy / folder):
+            return not is_git_folder(original / folder) or part not in _HISTORY
+    return False
+
+
+def _settings_in(folder: Path) -> Iterator[str]:
+    for name in _SETTINGS:
+        with suppress(OSError):
+            if not stat.S_ISLNK((folder / name).lstat().st_mode):
+                yield name
+
+
+def _entries(folder: Path) -> list[tuple[str, bool]]:
+    """Return the names in a folder, and whether each is a folder; links are left out."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return sorted(
+            (entry.name, entry.is_dir(follow_symlinks=False))
+            for entry in entries
+            if not entry.is_symlink()
+        )
+    return []
