@@ -205,3 +205,19 @@ def test_a_fork_goes_on_from_a_turn(tmp_path: Path) -> None:
     assert result.outputs == {"answer": "10", "agent": "first"}
     assert len(case.model.requests) == requests + 1
     assert case.called == ["add 1 2", "boom", "add 3 4"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_fork_at_the_second_call_of_a_reply_keeps_the_first(tmp_path: Path, fails: bool) -> None:
+    first = call("boom", "c1", why="x") if fails else call("add", "c1", a=1, b=2)
+    script = [{"calls": [first, call("add", "c2", a=3, b=4)]}, {"text": "10"}]
+    case = Case(tmp_path, flow(AGENT), script, by_turn=True)
+    case.run()
+    before = case.called
+
+    with case.engine_open() as engine:
+        forked = engine.fork(case.id, at="ask/first.calls[2]/add")
+
+    assert (forked.status, forked.outputs) == ("succeeded", {"answer": "10", "agent": "first"})
+    assert case.called == [*before, "add 3 4"]
+    assert case.sent(-1) == case.sent(1)
