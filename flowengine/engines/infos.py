@@ -148,6 +148,8 @@ class StepInfo(TypedDict, total=False):
     """Each attempt; only if one step was requested."""
     decision: dict[str, Any]
     """Of an approval: what was decided, by whom, when and through which channel."""
+    earlier_decisions: list[dict[str, Any]]
+    """The same of those before it: votes, the approval of a call that a crash left uncertain."""
 
 
 class BudgetInfo(TypedDict, total=False):

@@ -302,6 +302,8 @@ class _Told:
         if step is None:
             return
         if event["type"] == "decided":
+            if "decision" in step:
+                step.setdefault("earlier_decisions", []).append(step["decision"])
             step["decision"] = decision_view(dict(event))
         if "evidence" in event:
             _add_evidence(step, dict(event))

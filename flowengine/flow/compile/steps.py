@@ -394,7 +394,10 @@ class Steps:
         model = info.model
         if not model.has("output"):
             return raw, doubts
-        seen = view.having({"result": raw}, None, under("result", doubts))
+        roots = {"result": raw}
+        if "adapter" in info.spec:
+            roots["approval"] = UNKNOWN
+        seen = view.having(roots, None, under("result", doubts))
         typed = self.expressions.value(model.output, (*info.loc, "output"), seen)
         info.spec["output"] = typed.value
         own = {} if typed.doubt is None or typed.doubt.always else {"": typed.doubt}
