@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +103,9 @@ def test_an_edit_is_known_after_a_crash_during_the_call(tmp_path: Path, choice: 
         if case.called == ["add 10 2"] and not store.faults:
             store.faults[number] = "die before"
 
-    with Engine(store, workdir=case.folder) as engine, suppress(ProcessDied):
+    with Engine(store, workdir=case.folder) as engine:
         [wait] = engine.run(case.path, id="it").waits
+    with pytest.raises(ProcessDied), Engine(store, workdir=case.folder) as engine:
         engine.approve(wait["id"], edit={"a": 10}, comment="ten")
     store.restart()
     with Engine(store, workdir=case.folder) as engine:
