@@ -121,7 +121,11 @@ def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
         "lock": {"key": "calls", "scope": "run", "shared": tool.parallel and parallel},
         "output": _told(_TEXT) if tool.adapter is None else _ENVELOPE,
         "on_error": [
-            {"type": ["BudgetExceeded"], "set": {"spent": 1}, "output": told},
+            {
+                "type": ["BudgetExceeded"],
+                "set": {"spent": {"reason": "${{ error.message }}"}},
+                "output": told,
+            },
             *changed,
             {"output": told},
         ],

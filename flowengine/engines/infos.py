@@ -137,6 +137,7 @@ class StepInfo(TypedDict, total=False):
     summary: str
     """What its output means, in a line, if its step kind says so."""
     status: str
+    """Of a call of a model, also `rejected`, `expired` and `refused`: it was not made."""
     outcome: str | None
     attempts: int
     started_at: str
