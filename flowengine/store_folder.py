@@ -16,12 +16,14 @@ STATE is `$XDG_STATE_HOME/flowengine`, or `~/.local/state/flowengine`. A store t
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
+from flowengine.durable_files import make_folder, write_whole
 from flowengine.errors import StoreError
 
 SETTING = "FLOWENGINE_STORE"
@@ -35,6 +37,7 @@ in_use: dict[tuple[int, int], str] = {}
 may open one of them, or the files beside it: closing that would end the locks of SQLite."""
 
 _ID = "id"
+_PATHS = "paths"
 STORED = (_ID, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", "artifacts")
 """What a store is read from."""
 _LENGTH = 32
@@ -119,8 +122,7 @@ def claim(path: str | os.PathLike[str], *, by_name: bool) -> str:
     if private is None and not by_name and _has_store(folder):
         private = known(folder)  # another process may have made it at this moment
         if private is None:
-            why = "it was not created here by you; it may have come with other files"
-            _refuse(folder, why)
+            _refuse(folder, _why_unknown(folder))
     if private is None:
         private = _adopt(folder, _read_id(folder) if by_name else None)
     if not by_name:
@@ -144,7 +146,7 @@ def make_private(folder: str) -> None:
         PermissionError: It belongs to somebody else.
         OSError: It cannot be made.
     """
-    _make_folder(folder)
+    make_folder(folder, synced=True)
     state = state_folder()
     for each in (state, folder):
         if reason := fault_of(each):
@@ -171,15 +173,6 @@ def known(folder: str) -> str | None:
     if id is None or os.path.realpath(folder) not in _paths(_private(id)):
         return None
     return _private(id)
-
-
-def _make_folder(path: str) -> None:
-    """Make a folder and those above it, private whatever the umask."""
-    if os.path.isdir(path):
-        return
-    _make_folder(os.path.dirname(path))
-    with suppress(FileExistsError):  # others may make it at the same time
-        os.mkdir(path, 0o700)
 
 
 def _check_folder(folder: str) -> None:
@@ -209,41 +202,45 @@ def _has_store(folder: str) -> bool:
 def _adopt(folder: str, id: str | None) -> str:
     """Write down that a store is the user's own; make the folder if it is not there."""
     if not os.path.isdir(folder):
-        _make_folder(folder)
-        with suppress(FileExistsError):
-            ignored = os.path.join(folder, ".gitignore")
-            with open(ignored, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-                file.write(IGNORED)
-        _sync(os.path.dirname(folder))
+        make_folder(folder, synced=True)
+        write_whole(os.path.join(folder, ".gitignore"), IGNORED.encode(), replace=False)
     if id is not None:
         _note_path(id, folder)
         return _private(id)
-    new = os.urandom(_LENGTH // 2).hex()
-    path, draft = os.path.join(folder, _ID), os.path.join(folder, f".{new}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{new}\n")
-        if os.path.lexists(path) and known(folder) is None:
-            os.unlink(path)  # it is none of this user's ids
-        _note_path(new, folder)  # it is there before anybody can read the id
-        os.link(draft, path)
-    except FileExistsError:  # another process was faster, and has written it down, too
-        with suppress(OSError):
-            os.unlink(os.path.join(_private(new), "paths"))
-            os.rmdir(_private(new))
-        return _private(_read_id(folder) or new)
-    finally:
-        os.unlink(draft)
-    return _private(new)
+    with _alone(folder):
+        if (private := known(folder)) is not None:
+            return private  # another process was faster
+        new = os.urandom(_LENGTH // 2).hex()
+        try:
+            _note_path(new, folder)  # it is there before anybody can read the id
+            write_whole(os.path.join(folder, _ID), f"{new}\n".encode())  # over one not this user's
+        finally:
+            if _read_id(folder) != new:
+                with suppress(OSError):
+                    os.unlink(os.path.join(_private(new), _PATHS))
+                    os.rmdir(_private(new))
+        return _private(new)
 
 
 def _note_path(id: str, folder: str) -> None:
-    make_private(_private(id))
-    with open(
-        os.path.join(_private(id), "paths"), "a", encoding="utf-8", errors="surrogateescape"
-    ) as paths:
-        paths.write(f"{os.path.realpath(folder)}\n")
+    """Note that a store is the user's own at this place; all that was noted before stays."""
+    private, place = _private(id), os.path.realpath(folder)
+    make_private(private)
+    with _alone(private):
+        places = [*filter(None, _paths(private)), place]
+        text = "".join(f"{each}\n" for each in dict.fromkeys(places))
+        write_whole(os.path.join(private, _PATHS), text.encode("utf-8", "surrogateescape"))
+
+
+@contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """Change something in a folder, as no other process does meanwhile."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _private(id: str) -> str:
@@ -251,7 +248,7 @@ def _private(id: str) -> str:
 
 
 def _read_id(folder: str) -> str | None:
-    """Return the id of a store, if there is one."""
+    """Return the id of a store, if there is one, and it is whole."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(os.path.join(folder, _ID), flags)
@@ -265,19 +262,18 @@ def _read_id(folder: str) -> str | None:
 def _paths(private: str) -> list[str]:
     """Return the places where a store of an id is the user's own."""
     try:
-        path = os.path.join(private, "paths")
+        path = os.path.join(private, _PATHS)
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return file.read().split("\n")
     except OSError:
         return []
 
 
-def _sync(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _why_unknown(folder: str) -> str:
+    """Return why a store is not known as the user's own."""
+    if _read_id(folder) is None and os.path.lexists(os.path.join(folder, _ID)):
+        return f"'{_ID}' in it is damaged, which would show that it was created here by you"
+    return "it was not created here by you; it may have come with other files"
 
 
 def _refuse(folder: str, why: str) -> NoReturn:

@@ -121,7 +121,11 @@ def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
         "lock": {"key": "calls", "scope": "run", "shared": tool.parallel and parallel},
         "output": _told(_TEXT) if tool.adapter is None else _ENVELOPE,
         "on_error": [
-            {"type": ["BudgetExceeded"], "set": {"spent": 1}, "output": told},
+            {
+                "type": ["BudgetExceeded"],
+                "set": {"spent": {"reason": "${{ error.message }}"}},
+                "output": told,
+            },
             *changed,
             {"output": told},
         ],
@@ -136,13 +140,20 @@ def _told(content: str) -> Plain:
     return {"messages": messages, "context": {}, "handoff": ""}
 
 
-# What a person gives in place of a call has not been through the adapter.
+# What a person gives as the result of a call, or in its place, has not been through the adapter.
+_PEOPLE = (
+    "(approval == null ? '' : (has(approval.edits) ? "
+    "'[Before the call was made, a person changed these arguments: ' + json(approval.edits)"
+    " + ']\\n\\n' : '') + (has(approval.comment) ? "
+    "'[Who approved the call says: ' + approval.comment + ']\\n\\n' : ''))"
+)
+"""What whoever approved a call has changed of it and said, as `tool_answers` puts it."""
 _MADE = "type(result) == map && has(result.envelope)"
 _MESSAGE = f"[{{{_HEAD}, 'content': result.envelope.content}}]"
 _ALONE = "size(result.envelope.more) == 0"
 _ENVELOPE: Plain = {
     "messages": f"${{{{ {_MADE} ? ({_ALONE} ? {_MESSAGE} : {_MESSAGE} + result.envelope.more)"
-    f" : [{{{_HEAD}, 'content': {_TEXT}}}] }}}}",
+    f" : [{{{_HEAD}, 'content': {_PEOPLE} + ({_TEXT})}}] }}}}",
     "context": f"${{{{ {_MADE} ? result.envelope.context : {{}} }}}}",
     "handoff": f"${{{{ {_MADE} ? result.envelope.handoff : '' }}}}",
 }

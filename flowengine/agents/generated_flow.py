@@ -27,7 +27,7 @@ from flowengine.agents.agent_tool import AgentTool
 from flowengine.agents.generated_checks import ANSWERED, Around
 from flowengine.agents.generated_offers import OFFER, OFFER_AGAIN
 from flowengine.agents.generated_reductions import MEASURED
-from flowengine.agents.generated_state import ANSWER, NO_END, NOTHING
+from flowengine.agents.generated_state import ANSWER, NO_END, NOTHING, SPENT
 from flowengine.agents.served import wanted
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
@@ -128,7 +128,7 @@ class _Writer:
             "outputs": {
                 "output": {"value": ANSWER},
                 "agent": {"value": "${{ state.active }}"},
-                "reason": {"value": "${{ state.end.reason }}"},
+                "reason": {"value": self._reason()},
             },
             "outcome": self._outcome(),
             "limits": {"activations": max(1000, 4 * turns), "steps": max(10_000, 100 * turns)},
@@ -140,8 +140,16 @@ class _Writer:
         left = "'max_turns'"
         if not self.execute_tools:
             left = "size(state.calls) > 0 ? 'tools_not_executed' : 'max_turns'"
-        left = f"state.spent > 0 ? 'budget' : {left}"
+        left = f"{SPENT} ? 'budget' : {left}"
         return f"${{{{ state.end.outcome != '' ? state.end.outcome : {left} }}}}"
+
+    def _reason(self) -> Plain:
+        """Return why the work has ended, if it did not by an answer: what limit was met."""
+        turns = f"'its {self.agents[0].max_turns} turns are used up: give it more with max_turns'"
+        if not self.execute_tools:
+            turns = f"size(state.calls) > 0 ? '' : {turns}"
+        left = f"{SPENT} ? state.spent.reason : {turns}"
+        return f"${{{{ state.end.outcome != '' ? state.end.reason : {left} }}}}"
 
     def _offer(self) -> Plain:
         self.marks[OFFER] = Mark(plumbing=True, ahead=True, servers=self.servers)
@@ -307,7 +315,7 @@ class _Writer:
     # Calls
 
     def _calls(self, agent: AgentSpec, calls: str) -> Plain:
-        done, spent = f"state.end.outcome != '' || {self.over}", "state.spent > 0"
+        done, spent = f"state.end.outcome != '' || {self.over}", SPENT
         to = self._end(agent)
         ends = self._answered(agent)
         if to == "end":

@@ -19,6 +19,8 @@ ANSWER = (
 )
 """The output: the answer, else the last text."""
 NO_END = {"outcome": "", "reason": "", "value": None, "no_progress": False}
+SPENT = "has(state.spent.reason)"
+"""Whether a call met a budget with nothing left."""
 NOTHING = json.dumps(NO_END)
 """The same as an expression."""
 
@@ -44,7 +46,7 @@ def declared(active: str, served: bool) -> Mapping[str, Plain]:
         "begun": {"type": "integer", "default": 0},
         "model_at": {"type": "integer", "default": 0, "reducer": "add"},
         "idle": {"type": "integer", "default": 0},
-        "spent": {"type": "integer", "default": 0, "reducer": "add"},
+        "spent": {"type": "object", "default": {}, "reducer": "merge"},
         "calls": {"type": "array", "default": []},
         "active": {"type": "string", "default": active},
         "text": {"type": "string", "default": ""},

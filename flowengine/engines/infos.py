@@ -137,6 +137,7 @@ class StepInfo(TypedDict, total=False):
     summary: str
     """What its output means, in a line, if its step kind says so."""
     status: str
+    """Of a call of a model, also `rejected`, `expired` and `refused`: it was not made."""
     outcome: str | None
     attempts: int
     started_at: str
@@ -148,6 +149,8 @@ class StepInfo(TypedDict, total=False):
     """Each attempt; only if one step was requested."""
     decision: dict[str, Any]
     """Of an approval: what was decided, by whom, when and through which channel."""
+    earlier_decisions: list[dict[str, Any]]
+    """The same of those before it: votes, the approval of a call that a crash left uncertain."""
 
 
 class BudgetInfo(TypedDict, total=False):

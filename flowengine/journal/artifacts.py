@@ -24,8 +24,8 @@ from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 
+from flowengine.durable_files import make_folder, sync_folder
 from flowengine.errors import InputError, NotFound, StoreError
-from flowengine.journal.durable_folders import make_folder, sync_folder
 from flowengine.journal.records import Artifact
 
 _CHUNK = 1 << 20

@@ -189,6 +189,7 @@ class Observation(NamedTuple):
     attempt: int
     output: Plain
     error: "ErrorData | None"
+    """What it failed with; if it has succeeded, the error that a handler took for that."""
     input: Plain
     to: tuple[int, ...] = ()
     """Where its tokens went, if it has ended: steps, `END`, `END_ALL`."""

@@ -184,8 +184,8 @@ def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
             failure = handlers.instead(evaluate(names, spec["fail"]), error.get("step", ""), error)
             m.agenda.append(entries.flow_end("failed", failure, None, of))
         elif do == "output":
-            output = evaluate(names, spec["output"])
-            m.agenda.append(entries.flow_end("succeeded", None, output, of))
+            outputs = _given(m, scope, evaluate(names, spec["output"]))
+            m.agenda.append(entries.flow_end("succeeded", None, outputs, of))
         elif do == "continue":
             m.agenda.append(entries.flow_ended(of, provenance.share(m.state, past)))
         else:
@@ -237,9 +237,27 @@ def _outputs(m: Machine, scope: Scope, past: int) -> dict[str, Plain]:
     outputs: dict[str, Plain] = {}
     for name, spec in _flow(m, scope).outputs.items():
         outputs[name] = evaluate(names, spec["value"])
-        fault = m.graph.validate(spec["schema"], outputs[name]) if spec.get("schema") else None
-        require(fault is None, "ValidationError", f"outputs.{name}: {fault}")
+        _check_output(m, name, spec, outputs[name])
     return outputs
+
+
+def _check_output(m: Machine, name: str, spec: dict[str, Plain], value: Plain) -> None:
+    fault = m.graph.validate(spec["schema"], value) if spec.get("schema") else None
+    require(fault is None, "ValidationError", f"outputs.{name}: {fault}")
+
+
+def _given(m: Machine, scope: Scope, output: Plain) -> dict[str, Plain]:
+    """Return the outputs of a flow that a handler gives instead: all of them, of their types."""
+    declared = _flow(m, scope).outputs
+    message = "the 'output' of this handler is the outputs of the flow"
+    require(isinstance(output, dict), "ValidationError", f"{message}, but no map")
+    outputs: dict[str, Plain] = output
+    for what, names in (("lacks", declared.keys() - outputs), ("adds", outputs.keys() - declared)):
+        named = ", ".join(sorted(names))
+        require(not names, "ValidationError", f"{message}, but {what} {named}")
+    for name, spec in declared.items():
+        _check_output(m, name, spec, outputs[name])
+    return {name: outputs[name] for name in declared}
 
 
 def _outcome(m: Machine, scope: Scope, past: int) -> str:

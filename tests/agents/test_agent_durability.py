@@ -11,7 +11,7 @@ import pytest
 from flowengine import Engine
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.testing.faulty_store import Fault, FaultyStore
+from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
 from tests.agents.crashes import crashed, gone_on
 from tests.agents.flows import HEAD, NAME, Case, call, flow, told
 
@@ -89,6 +89,40 @@ def test_calls_of_one_reply_wait_at_once_and_answers_go_to_their_calls(tmp_path:
     first, second, third = case.sent(1)[-3:]
     assert "not this" in first["content"]
     assert (second["content"], third["content"]) == ("2", "3")
+
+
+@pytest.mark.parametrize("choice", ["result", "retry"])
+def test_an_edit_is_known_after_a_crash_during_the_call(tmp_path: Path, choice: str) -> None:
+    text = flow(AGENT, head=approved("{edit: true}"))
+    calls = [call("add", "c1", a=1, b=2)]
+    case = Case(tmp_path, text, [{"calls": calls}, {"text": "so"}], by_turn=True)
+    register(NAME, case.model)
+    store = FaultyStore(on_write=lambda number, _: die(number))
+
+    def die(number: int) -> None:
+        if case.called == ["add 10 2"] and not store.faults:
+            store.faults[number] = "die before"
+
+    with Engine(store, workdir=case.folder) as engine:
+        [wait] = engine.run(case.path, id="it").waits
+    with pytest.raises(ProcessDied), Engine(store, workdir=case.folder) as engine:
+        engine.approve(wait["id"], edit={"a": 10}, comment="ten")
+    store.restart()
+    with Engine(store, workdir=case.folder) as engine:
+        [question] = engine.resume("it").waits
+        given: Any = {"value": 12} if choice == "result" else {}
+        result = engine.decide(question["id"], choice, **given).result
+        assert result is not None
+        assert result.status == "succeeded"
+        step = engine.show("it", step="ask/first.calls[1]/add")["steps"][0]
+
+    assert case.sent(1)[-1]["content"].replace(": 10", ":10") == (
+        '[Before the call was made, a person changed these arguments: {"a":10}]\n\n'
+        "[Who approved the call says: ten]\n\n12"
+    )
+    [earlier] = step["earlier_decisions"]
+    assert (earlier["choice"], earlier["edits"]) == ("approve", {"a": 10})
+    assert step["decision"]["choice"] == choice
 
 
 @pytest.fixture
@@ -205,3 +239,19 @@ def test_a_fork_goes_on_from_a_turn(tmp_path: Path) -> None:
     assert result.outputs == {"answer": "10", "agent": "first"}
     assert len(case.model.requests) == requests + 1
     assert case.called == ["add 1 2", "boom", "add 3 4"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_fork_at_the_second_call_of_a_reply_keeps_the_first(tmp_path: Path, fails: bool) -> None:
+    first = call("boom", "c1", why="x") if fails else call("add", "c1", a=1, b=2)
+    script = [{"calls": [first, call("add", "c2", a=3, b=4)]}, {"text": "10"}]
+    case = Case(tmp_path, flow(AGENT), script, by_turn=True)
+    case.run()
+    before = case.called
+
+    with case.engine_open() as engine:
+        forked = engine.fork(case.id, at="ask/first.calls[2]/add")
+
+    assert (forked.status, forked.outputs) == ("succeeded", {"answer": "10", "agent": "first"})
+    assert case.called == [*before, "add 3 4"]
+    assert case.sent(-1) == case.sent(1)

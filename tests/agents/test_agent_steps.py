@@ -62,7 +62,7 @@ def test_the_steps_of_a_run_are_turns_and_calls(tmp_path: Path) -> None:
         ("ask/first", "succeeded"),
         ("ask/first#2", "succeeded"),
         ("ask/first.calls[1]/add", "succeeded"),
-        ("ask/first.calls[2]/boom", "succeeded"),
+        ("ask/first.calls[2]/boom", "failed"),
     ]
 
 

@@ -109,6 +109,53 @@ def test_a_store_above_that_is_not_ours_is_not_used(
     assert "hello" in flowengine("list").out
 
 
+@pytest.mark.parametrize("left", [0, 7])
+def test_a_damaged_id_is_named_and_made_anew_for_a_store_that_is_named(
+    flowengine: CommandLine, below: Path, left: int
+) -> None:
+    """As an older release left it where the power failed, or the disk was full."""
+    flowengine("run", "hello.yaml")
+    os.truncate(".flowengine/id", left)
+
+    said = flowengine("list", code=10).err
+
+    assert f"{below}/.flowengine was not used: 'id' in it is damaged" in said
+    assert f"confirm it once by naming it: flowengine --store {below}/.flowengine list" in said
+    assert "hello" in flowengine("--store", ".flowengine", "list").out
+    assert "hello" in flowengine("list").out
+    assert Path(".flowengine/id").stat().st_size == 33
+
+
+def test_a_damaged_list_of_places_is_written_anew(flowengine: CommandLine, below: Path) -> None:
+    """A line that was cut off is no part of the next one."""
+    flowengine("run", "hello.yaml")
+    private = known(str(below / ".flowengine"))
+    assert private is not None
+    paths = Path(private, "paths")
+    os.truncate(paths, paths.stat().st_size - 5)
+
+    assert "was not created here" in flowengine("list", code=10).err
+    flowengine("--store", ".flowengine", "list")
+    assert "hello" in flowengine("list").out
+
+
+def test_a_log_that_a_step_deletes_ends_the_run(flowengine: CommandLine, below: Path) -> None:
+    log = f"{below}/.flowengine/flowengine.db-wal"
+    flowengine.write(
+        "project/flows/inner/delete.yaml",
+        f"""\
+flowengine: 1
+id: delete
+steps:
+  - {{id: a, run: "rm {log}", effect: pure, in: host}}
+""",
+    )
+
+    said = flowengine("run", "delete.yaml", code=10).err
+
+    assert f"{log}, which belongs to the store, was deleted or moved while it was in use" in said
+
+
 def test_a_store_above_that_others_can_write_is_not_used(
     flowengine: CommandLine, below: Path
 ) -> None:

@@ -101,7 +101,10 @@ def test_what_cannot_be_put_leaves_no_file(store: SqliteStore) -> None:
 def test_what_must_survive_a_power_cut_is_synced_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bytes before the name, the name before anybody is told; at other levels nothing."""
+    """The bytes before the name, the name before anybody is told.
+
+    At the level below only the file of a new store is synced, without which nothing is there.
+    """
     synced: list[str] = []
     fsync = os.fsync
 
@@ -113,7 +116,7 @@ def test_what_must_survive_a_power_cut_is_synced_in_order(
     store = SqliteStore(tmp_path / "new" / "store" / "s.db", "power")
     above, made, content, named = synced
     assert (above, made, named) == (".", "new", "new/store")
-    assert content.startswith("new/store/s.db-")
+    assert content.startswith("new/store/s.db.")
     begin(store, "e1")
     synced.clear()
 
@@ -125,6 +128,8 @@ def test_what_must_survive_a_power_cut_is_synced_in_order(
     assert (shelf, named) == ("new/store/artifacts", f"new/store/artifacts/{digest[:2]}")
     synced.clear()
     weaker = SqliteStore(tmp_path / "weaker" / "s.db", "process")
+    assert [name.partition(".db.")[0] for name in synced] == [".", "weaker/s", "weaker"]
+    synced.clear()
     begin(weaker, "e1")
     weaker.put_artifact("e1", b"content", "a")
     assert synced == []

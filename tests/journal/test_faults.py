@@ -260,12 +260,43 @@ def test_a_store_that_is_gone_is_noticed_at_the_next_commit(
     group.close()
 
 
-def test_a_thread_that_comes_later_makes_no_new_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["-wal", "-shm"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_log_that_is_gone_is_noticed_at_the_next_commit(
+    path: Path, ending: str, replaced: bool
+) -> None:
+    one, group = SqliteStore(path), SqliteStore(path)
+    begin(one)
+    begin(group, "e2")
+    append(one, 1)
+    gone = path.with_name(path.name + ending)
+    content = gone.read_bytes()
+    gone.unlink()
+    if replaced:
+        gone.write_bytes(content)
+
+    what = "replaced by another" if replaced else "deleted or moved"
+    for attempt in range(2):
+        with pytest.raises(StoreError, match=rf"{gone.name}, .* was {what} while") as caught:
+            append(one, 2 + attempt)
+        assert caught.value.exit_code == 10
+    with pytest.raises(StoreError, match="committed last may be lost"):
+        group.execution("e2")
+    one.close()
+    group.close()
+    again = SqliteStore(path)
+    assert len(again.events("e1")) >= 2  # what was committed while all was in its place
+    again.close()
+
+
+@pytest.mark.parametrize("left", [[], ["s.db"]], ids=["all of it", "its log"])
+def test_a_thread_that_comes_later_makes_no_new_file(tmp_path: Path, left: list[str]) -> None:
     path = tmp_path / "s.db"
     store = SqliteStore(path)
     begin(store)
     for file in tmp_path.iterdir():
-        file.unlink()
+        if file.name not in left:
+            file.unlink()
     caught: list[str] = []
 
     def write() -> None:
@@ -279,7 +310,7 @@ def test_a_thread_that_comes_later_makes_no_new_file(tmp_path: Path) -> None:
     thread.join()
 
     assert len(caught) == 1
-    assert list(tmp_path.iterdir()) == []
+    assert [file.name for file in tmp_path.iterdir()] == left
     store.close()
 
 

@@ -180,6 +180,8 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
         for name in ("input", "output", "decision"):
             if step.get(name) is not None:
                 yield f"{name:11} {clean(inline(step[name]))}"  # type: ignore[literal-required]
+        for earlier in step.get("earlier_decisions", ()):
+            yield f"{'before':11} {clean(inline(earlier))}"
         error: Any = step.get("error")
         if error is not None:
             yield f"error       {clean(error_text(error))}"

@@ -24,7 +24,7 @@ SHAPES = {
 }
 FILLS = {
     "succeeded": "#d9f2dd",
-    "failed": "#ffe0e0",
+    **dict.fromkeys(("failed", "refused", "rejected", "expired"), "#ffe0e0"),
     "waiting": "#fff3c4",
     "running": "#d6ecff",
     "uncertain": "#ffe3cc",

@@ -32,7 +32,7 @@ TITLE_LINE = 24
 LINES = {"next": "-->", "error": "-.->", "undo": "-.-", "after": "-.->"}
 CLASSES = {
     "succeeded": "fill:#d9f2dd,stroke:#2b8a3e",
-    "failed": "fill:#ffe0e0,stroke:#c92a2a",
+    **dict.fromkeys(("failed", "refused", "rejected", "expired"), "fill:#ffe0e0,stroke:#c92a2a"),
     "waiting": "fill:#fff3c4,stroke:#b08900",
     "running": "fill:#d6ecff,stroke:#1971c2",
     "uncertain": "fill:#ffe3cc,stroke:#d9480f",

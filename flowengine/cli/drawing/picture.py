@@ -18,7 +18,18 @@ from flowengine.kernel.graph.compiled import END
 if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, SplitSpec, StepSpec
 
-WORST_FIRST = ("failed", "uncertain", "running", "waiting", "cancelled", "succeeded", "skipped")
+WORST_FIRST = (
+    "failed",
+    "refused",
+    "rejected",
+    "expired",
+    "uncertain",
+    "running",
+    "waiting",
+    "cancelled",
+    "succeeded",
+    "skipped",
+)
 """The first of these among the activations of a step gives its colour."""
 
 

@@ -21,6 +21,7 @@ from flowengine.cli.terminal.output import (
 from flowengine.cli.views.evidence import evidence_lines
 from flowengine.cli.views.waits import undelivered
 from flowengine.engines.executions.subjects import wholes
+from flowengine.engines.inspection.call_endings import NOT_MADE, shown_status
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
@@ -37,6 +38,8 @@ KEY_WIDTH = {False: 4, True: 14}
 STATUS_WIDTH = 11
 TOLD = frozenset({"succeeded", "failed", "skipped", "cancelled", "retrying"})
 """Statuses that get a line of their own; a waiting step is reported with what it waits for."""
+FAILED = frozenset({"failed", "retrying", *NOT_MADE.values()})
+"""Statuses that are shown with the error."""
 
 
 class Progress:
@@ -174,7 +177,9 @@ class Progress:
             since = self._since.pop(place, None)
             if since is None and self._is_instant(execution, step.step):
                 since = step.at
-            self._line(step.address, step.status, self._detail(place, step, since))
+            spec = self._flow(execution).compiled["steps"][step.step]
+            status = shown_status(step, spec)
+            self._line(step.address, status, self._detail(place, step, status, since))
             why = self._evidence.pop(place, {})
             for line in evidence_lines(why, indent="    "):
                 self.line(line)
@@ -195,9 +200,11 @@ class Progress:
             self._flows[execution] = self.session.flow_of(execution)
         return self._flows[execution]
 
-    def _detail(self, place: tuple[str, str], step: Observation, since: int | None) -> str:
+    def _detail(
+        self, place: tuple[str, str], step: Observation, status: str, since: int | None
+    ) -> str:
         """Return what follows a status: who decided, what failed, how long it took."""
-        if step.status in ("failed", "retrying") and step.error is not None:
+        if status in FAILED and step.error is not None:
             if step.status == "retrying":
                 self._since[place] = step.at
             return one_line(error_text(step.error))

@@ -28,6 +28,9 @@ _COLOURS = {
 STATUS_COLOURS = {
     "succeeded": "green",
     "failed": "red",
+    "refused": "red",
+    "rejected": "red",
+    "expired": "red",
     "cancelled": "dim",
     "skipped": "dim",
     "running": "cyan",

@@ -16,6 +16,7 @@ from flowengine.engines.executions.replay import Moment, read, unpacked, walk, w
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.executions.views import entry_view
 from flowengine.engines.inspection.budgets import budget_views
+from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.interrupted import standing_view
 from flowengine.engines.interventions import trying_again
@@ -83,6 +84,7 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
             with CollectedLater():  # all that is read here is alive until it is shown
                 shown = _by_index(host, record)
         steps, last, warnings = shown or _by_replay(host, record)
+    _wait_with_what_is_inside(steps)
     if step is not None:
         steps = [found for found in steps if found["address"] == step]
         if not steps:
@@ -123,6 +125,16 @@ def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
         return step["status"] in ("failed", "uncertain", "retrying")
     inside = (f"{step['address']}/", f"{step['address']}[")
     return not any(one["address"].startswith(inside) for one in steps)
+
+
+def _wait_with_what_is_inside(steps: list[StepInfo]) -> None:
+    """Let steps wait in which something waits, and nothing runs."""
+    open_steps = [one for one in steps if "ended_at" not in one]
+    for step in reversed(open_steps):  # those inside begin later
+        ways_in = tuple(f"{step['address']}{sign}" for sign in "/[@")
+        inside = {one["status"] for one in open_steps if one["address"].startswith(ways_in)}
+        if step["status"] == "running" and inside == {"waiting"}:
+            step["status"] = "waiting"
 
 
 def _stop(steps: list[StepInfo]) -> None:
@@ -302,6 +314,8 @@ class _Told:
         if step is None:
             return
         if event["type"] == "decided":
+            if "decision" in step:
+                step.setdefault("earlier_decisions", []).append(step["decision"])
             step["decision"] = decision_view(dict(event))
         if "evidence" in event:
             _add_evidence(step, dict(event))
@@ -329,7 +343,9 @@ class _Told:
                 told = registry.summary(teller, seen.output)
                 step |= {} if told is None else {"summary": told}
             step["ended_at"] = at
-            step["outcome"], step["output"], step["error"] = seen.outcome, seen.output, seen.error
+            step["status"] = shown_status(seen, graph.flow["steps"][seen.step])
+            step["outcome"], step["output"] = seen.outcome, seen.output
+            step["error"] = None if step["status"] == "succeeded" else seen.error
 
     def pass_over(self, seen: Observation) -> None:
         """Note only that an item or round was there: nobody is shown the step."""
@@ -387,7 +403,7 @@ def _end_attempt(step: StepInfo, seen: Observation, at: str) -> None:
     if not tries or "ended_at" in tries[-1]:
         return
     last = tries[-1]
-    last["status"] = "failed" if seen.status == "retrying" else seen.status
+    last["status"] = "failed" if seen.error is not None else seen.status
     last["ended_at"] = at
     if seen.error is not None:
         last["error"] = seen.error

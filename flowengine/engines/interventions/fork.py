@@ -16,22 +16,27 @@ from flowengine.engines.executions.replay import (
     with_holds,
 )
 from flowengine.engines.flows import as_loaded
+from flowengine.engines.interventions.retracing import within
 from flowengine.engines.starting.beginning import execution_data, new_record
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.view import View
 from flowengine.validation import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from os import PathLike
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
+    from flowengine.engines.executions.replay import Moment
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.flow.building import Flow
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
+
+    Results = dict[tuple[str, int], Any]
+    """Address and attempt → the event that says how it succeeded."""
 
 COMPENSATION = "/compensate"
 
@@ -49,9 +54,10 @@ def fork(
 ) -> Execution:
     """Create an execution that has the past of another one up to where a step started.
 
-    That step starts again, with what `values` writes into the state. Other steps that ran or waited
-    at that point keep waiting; running ones count as interrupted. A fork at a compensation undoes
-    what the old execution has left, and nothing that it has undone.
+    That step starts again, with what `values` writes into the state. Other steps that waited then
+    keep waiting. One that ran keeps the result that the old execution has of it since; without one
+    it counts as interrupted. A fork at a compensation undoes what the old execution has left, and
+    nothing that it has undone.
 
     Args:
         old: Its id, or an unambiguous prefix of it; it is not changed.
@@ -70,7 +76,7 @@ def fork(
     values, old = values or {}, host.store.find_execution(old)
     record = host.store.execution(old)
     journal = read(host.store, old)
-    past = _past(host.flows, record.hash, journal, old, at)
+    past, results = _past(host.flows, record.hash, journal, old, at)
     upgrades = [event for event in past if event["type"] == "upgraded"]
     after = upgrades[-1]["after"] if upgrades else first_form(journal, record.hash)
     before = host.flows.by_hash(after)
@@ -96,20 +102,67 @@ def fork(
     execution.begin_with(new, past, state, forms(past))
     # At the time of the past: the retry puts off what bounds the steps by the time since then.
     written: Any = {"type": "state", "at": state["now"], "values": dict(values), "by": user}
-    again: Any = {"type": "retry", "at": now, "by": user, **_beginning(View(graph, state), at)}
-    if anew := _whole(View(graph, state)):
-        again["overdue"] = anew
+    again, *late = _again(View(graph, state), at, results, now, user)
     if at.endswith(COMPENSATION):
         again["undone"] = _undone(host.flows, record.hash, journal)
-    execution.queue += [written, again]
+    execution.queue += [written, again, *late]
     return execution
+
+
+def _again(view: View, at: str, results: Results, now: int, user: str) -> list[Any]:
+    """Return the event that begins a step anew, and the results that follow it."""
+    late = [{**one, "at": now} for one in _came_later(view, at, results)]
+    again = {"type": "retry", "at": now, "by": user, **_beginning(view, at)}
+    if late:
+        again["late"] = [one["unit"] for one in late]
+    if anew := _whole(view):
+        again["overdue"] = anew
+    return [again, *late]
 
 
 def _beginning(view: View, at: str) -> dict[str, Any]:
     """Return what the request to begin a step says about it."""
-    if at.endswith(COMPENSATION):
-        return {"unit": unit_at(view.graph, view.state, at)}
-    return {"unit": None, "hold": {"at": at}}
+    if view.state.get("hold", {}).get("at") == at:
+        return {"unit": None, "hold": {"at": at}}
+    return {"unit": unit_at(view.graph, view.state, at)}
+
+
+def _came_later(view: View, at: str, results: Results) -> list[Any]:
+    """Return the results that attempts beside the step of a fork have had since: they are facts.
+
+    If the step is neither at work nor held, what runs may have followed from it.
+    """
+    state = view.state
+    tables: list[Any] = [state["units"], state["acts"], state["scopes"]]
+    is_held = any("then" in one for table in tables for one in table.values())
+    if not is_held and unit_at(view.graph, state, at) is None:
+        return []
+    beside = {attempt: n for n, attempt in _running(view) if not within(attempt[0], at)}
+    return [{**results[attempt], "unit": n} for attempt, n in beside.items() if attempt in results]
+
+
+def _running(view: View) -> Iterator[tuple[int, tuple[str, int]]]:
+    """Yield the units whose attempt runs: number, address and attempt."""
+    for number, unit in view.state["units"].items():
+        if unit["phase"] == "run":
+            yield number, (view.address(unit), unit["attempt"])
+
+
+def _results(moment: Moment, journal: Sequence[Event]) -> Results:
+    """Return the results that the attempts which run at a moment have had since.
+
+    Where the execution was taken back or moved, none is looked for.
+    """
+    running = dict(_running(View(moment.graph, moment.state)))
+    found: Results = {}
+    for event in journal[moment.number + 1 :]:
+        if event["type"] in {"retry", "upgraded"}:
+            break
+        if event["type"] == "succeeded":
+            attempt = running.get(event["unit"])
+            if attempt is not None and attempt[1] == event["attempt"]:
+                found.setdefault(attempt, event)
+    return found
 
 
 def _whole(view: View) -> list[int]:
@@ -132,25 +185,36 @@ def _undone(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> list[str
 
 def _past(
     flows: LinkedFlows, hash: str, journal: Sequence[Event], execution: str, at: str
-) -> list[Any]:
-    """Return the events up to the one that started a step, which holds it before it begins.
+) -> tuple[list[Any], Results]:
+    """Return the events up to the one that started a step, and the results of others since.
 
-    A compensation is not held: it begins anew.
+    That event holds the step before it begins. A compensation is not held, it begins anew; so does
+    a step that was queued for a lock. That starts when it has it: those before it are done then.
 
     Raises:
         NotFound: No step with that address has started.
     """
     seen: list[Observation] = []
+    queued: tuple[list[Any], Results] | None = None
     for moment in walk(flows, hash, journal, seen):
-        view = View(moment.graph, moment.state)
+        view, unit = View(moment.graph, moment.state), unit_at(moment.graph, moment.state, at)
         acts = moment.state["acts"].values()
         begun = {view.step_address(act) for act in acts} | {one.address for one in seen}
-        if at in begun or unit_at(moment.graph, moment.state, at) is not None:
-            past = line(journal, moment.number)
-            if not at.endswith(COMPENSATION):
-                past[-1] = with_holds(past[-1], {"at": at})
-            return past
         seen.clear()
+        in_queue = unit is not None and moment.state["units"][unit]["phase"] == "lock"
+        if unit is None and queued is not None:
+            return queued  # it was withdrawn from the queue
+        if unit is None and at not in begun:
+            continue
+        past = line(journal, moment.number)
+        if in_queue:
+            queued = queued or (past, _results(moment, journal))
+            continue
+        if queued is None and not at.endswith(COMPENSATION):
+            past[-1] = with_holds(past[-1], {"at": at})
+        return past, _results(moment, journal)
+    if queued is not None:
+        return queued
     raise NotFound(
         f"no step '{at}' has started in execution {execution}",
         hint=f"see its steps: flowengine show {execution}",

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.kernel.events import ErrorData, Event
 
+LASTING = frozenset({"BudgetExceeded", "ExpressionError"})
+"""Types of errors over what a retry keeps: a budget that is used up, values that do not change."""
+
 
 def command(
     host: Host, execution: str, hash: str, journal: Sequence[Event], error: ErrorData | None
@@ -22,7 +25,8 @@ def command(
     """Return the command line that tries again what failed in an execution.
 
     What was not undone is undone in a fork. An execution that was compensated cannot be retried,
-    so a fork starts at the first step that was undone. Anything else is retried.
+    so a fork starts at the first step that was undone. Anything else is retried, with a changed
+    flow if the same one would fail again.
 
     Args:
         execution: Full id of a failed execution.
@@ -37,7 +41,17 @@ def command(
         retrace(host.flows, hash, journal)
     except Conflict as refused:
         return fork_command(id, refused.hint, error)
-    return f"flowengine retry {id}"
+    fixed = " --file FILE" if _comes_again(error) else ""
+    return f"flowengine retry {id}{fixed}"
+
+
+def _comes_again(error: ErrorData | None) -> bool:
+    """Return whether the same flow must fail with the same error again."""
+    while error is not None:
+        if error["type"] in LASTING:
+            return True
+        error = error["cause"]
+    return False
 
 
 def fork_command(id: str, where: str | None, error: ErrorData | None) -> str:

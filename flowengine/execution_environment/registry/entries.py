@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from flowengine.durable_files import DRAFT, write_whole
 from flowengine.execution_environment.registry.signatures import is_signed, signed
 from flowengine.sdk.environments import Leftover, Owner
 from flowengine.sdk.errors import EnvironmentUnavailable
@@ -29,8 +30,6 @@ from flowengine.sdk.process_identity import started
 from flowengine.store_folder import fault_of
 
 FORMAT = 2
-DRAFT = ".new"
-"""End of the names of files that are being written."""
 
 
 class Entry:
@@ -167,21 +166,8 @@ class Registry:
             OSError: It cannot be written.
         """
         path = self._path(data["id"])
-        new = draft_of(path)
-        try:
-            with open(new, "xb") as file:
-                text = json.dumps(signed(path.name, data), separators=(",", ":"))
-                file.write(text.encode())
-                file.flush()
-                if synced:
-                    os.fsync(file.fileno())
-            os.replace(new, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                new.unlink(missing_ok=True)
-            raise
-        if synced:
-            _sync_folder(self.entries)
+        text = json.dumps(signed(path.name, data), separators=(",", ":"))
+        write_whole(path, text.encode(), synced=synced)
 
     def remove(self, id: str) -> None:
         """Remove an entry if it exists."""
@@ -291,11 +277,6 @@ def make_own(folder: Path, *below: str) -> Path:
     return folder.joinpath(*below)
 
 
-def draft_of(path: Path) -> Path:
-    """Return a unique path for writing a file before it is moved into place."""
-    return path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}{DRAFT}")
-
-
 def remove_drafts(folder: Path) -> None:
     """Remove files that dead processes had started to write."""
     for draft in folder.glob(f"*{DRAFT}"):
@@ -343,11 +324,3 @@ def _checked(data: Any) -> dict[str, Any]:
     if not isinstance(data["at"], int | float):
         raise TypeError("at no time")
     return dict(data)
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

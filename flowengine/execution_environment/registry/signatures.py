@@ -12,9 +12,9 @@ import hmac
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
+from flowengine.durable_files import write_whole
 from flowengine.store_folder import make_private, state_folder
 
 _FIELD = "proof"
@@ -56,22 +56,21 @@ def _key() -> bytes:
 
 
 def _kept_key(folder: str) -> bytes | None:
-    """Return the user's key; it is created if missing."""
+    """Return the user's key; it is created if it is missing, and anew if a part of it is."""
     path = os.path.join(folder, "key")
-    draft = f"{path}.{os.urandom(6).hex()}"
     try:
         make_private(folder)
         if not os.path.lexists(path):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            with open(os.open(draft, flags, 0o600), "wb") as file:
-                file.write(os.urandom(_SIZE))
-                file.flush()
-                os.fsync(file.fileno())
-            with suppress(FileExistsError):  # another process was faster
-                os.link(draft, path)
-            os.unlink(draft)
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-            key = file.read(_SIZE)
+            write_whole(path, os.urandom(_SIZE), replace=False)
+        key = _read_key(path)
+        if len(key) != _SIZE:  # what it has signed cannot be proved any more
+            write_whole(path, os.urandom(_SIZE))
+            key = _read_key(path)
     except OSError:
         return None
-    return key if len(key) == _SIZE else None
+    return key
+
+
+def _read_key(path: str) -> bytes:
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        return file.read(_SIZE)

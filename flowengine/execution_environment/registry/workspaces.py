@@ -25,12 +25,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from flowengine.execution_environment.registry.entries import (
-    content,
-    draft_of,
-    make_own,
-    remove_drafts,
-)
+from flowengine.durable_files import write_whole
+from flowengine.execution_environment.registry.entries import content, make_own, remove_drafts
 from flowengine.execution_environment.registry.signatures import is_signed, signed
 from flowengine.sdk.environments import Owner, Scope
 from flowengine.sdk.folder_removal import remove_tree
@@ -246,10 +242,8 @@ class Workspaces:
         return {key: value for key, value in data.items() if key != "proof"}
 
     def _write(self, path: Path, data: dict[str, Any]) -> None:
-        new = draft_of(path)
-        with open(new, "x", encoding="utf-8") as file:
-            file.write(json.dumps(signed(self._name_of(path), data)))
-        os.replace(new, path)
+        text = json.dumps(signed(self._name_of(path), data))
+        write_whole(path, text.encode(), synced=False)
 
     def _name_of(self, path: Path) -> str:
         return str(path.relative_to(self._folder))

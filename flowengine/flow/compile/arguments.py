@@ -63,7 +63,7 @@ def check_arguments(
             message = f"the flow fixes the argument {argument!r} of {name!r} with 'bind'"
             report.at("E402", message, place, "leave it out", key=True)
         elif argument in properties:
-            _check_argument(report, properties[argument], typed, place, f"{name}.{argument}")
+            check_argument(report, properties[argument], typed, place, f"{name}.{argument}")
         elif schema.get("additionalProperties") is False:
             foreign = callee.step_kind.synonym(argument)
             hint = foreign.hint if foreign else did_you_mean(argument, free) or _takes(free)
@@ -92,7 +92,7 @@ def _check_whole(report: Report, callee: Callee, given: Typed, loc: Loc, name: s
             report.at("E402", message, loc)
         elif argument in takes and argument not in bound:
             typed = Typed(given.value, part)
-            _check_argument(report, takes[argument], typed, loc, f"{name}.{argument}")
+            check_argument(report, takes[argument], typed, loc, f"{name}.{argument}")
         elif argument in sure and schema.get("additionalProperties") is False:
             free = [one for one in takes if one not in bound]
             report.at("E402", f"{name!r} takes no argument {argument!r}", loc, _takes(free))
@@ -103,7 +103,19 @@ def _check_whole(report: Report, callee: Callee, given: Typed, loc: Loc, name: s
             report.at("E402", f"{name!r} needs {names}, which this does not give", loc)
 
 
-def _check_argument(report: Report, schema: Any, typed: Typed, loc: Loc, name: str) -> None:
+def check_argument(
+    report: Report, schema: Any, typed: Typed, loc: Loc, name: str, code: str = "E402"
+) -> None:
+    """Check one value against the schema that is declared for it, as far as it is known.
+
+    Args:
+        report: Of the file that gives it.
+        schema: What is declared.
+        typed: The value.
+        loc: Where it stands.
+        name: What it is given for, for messages.
+        code: Of what is reported.
+    """
     if not isinstance(schema, dict) or "$ref" in schema:
         return
     if typed.constant:
@@ -112,10 +124,10 @@ def _check_argument(report: Report, schema: Any, typed: Typed, loc: Loc, name: s
         except SchemaError:
             return  # it leads outside of this part of the schema, or was reported
         except FlowEngineError as error:
-            report.at("E402", error.message, loc, error.hint)
+            report.at(code, error.message, loc, error.hint)
     elif differs(typed.schema, schema):
         message = f"{name} is {words(schema)}; this gives {words(typed.schema)}"
-        report.at("E402", message, loc)
+        report.at(code, message, loc)
 
 
 def _takes(names: list[str]) -> str:

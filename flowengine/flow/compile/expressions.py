@@ -259,6 +259,17 @@ def constant(data: Any) -> Typed:
     return Typed(["const", data], of_constant(data))
 
 
+def parts_of(typed: Typed) -> dict[str, Typed] | None:
+    """Return the parts of a map that is written out; None of any other value."""
+    kind, value = typed.value
+    if kind == "const" and isinstance(value, dict):
+        return {key: constant(part) for key, part in value.items()}
+    if kind != "map":
+        return None
+    types = typed.schema["properties"]
+    return {key: Typed(part, types[key]) for key, part in value.items()}
+
+
 def together(parts: dict[str, Typed]) -> Typed:
     """Return values by name as one value."""
     if all(part.constant for part in parts.values()):

@@ -18,6 +18,7 @@ from flowengine.flow.compile.durations import too_long
 from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.environments import Environments
 from flowengine.flow.compile.expressions import Expressions
+from flowengine.flow.compile.handled_outputs import check_handled
 from flowengine.flow.compile.handlers import Plans, check_handlers
 from flowengine.flow.compile.last_readers import last_readers
 from flowengine.flow.compile.loop_conditions import check_loops
@@ -31,6 +32,7 @@ from flowengine.flow.compile.types import (
     UNKNOWN,
     Schema,
     as_declared,
+    common,
     differs,
     signal_schema,
     words,
@@ -238,11 +240,16 @@ class Compiler:
 
     def _outputs(self) -> None:
         view = self.scopes.at_end()
+        handled = [
+            check_handled(self.report, self.model.outputs, given, loc)
+            for loc, given in self.steps.handled
+        ]
         outputs: dict[str, Any] = {}
         for name, model in self.model.outputs.items():
             typed = self.expressions.value(model.value, (*model.loc, "value"), view)
             outputs[name] = {"value": typed.value}
-            self.outputs[name] = {**typed.schema, **model.json_schema}
+            schema = common([typed.schema, *(types[name] for types in handled)])
+            self.outputs[name] = {**schema, **model.json_schema}
             if model.json_schema:
                 outputs[name]["schema"] = model.json_schema
             elif typed.doubt is not None and not typed.doubt.always:

@@ -88,6 +88,8 @@ class Steps:
         self.actions = actions
         self.calls = calls
         self.report = report
+        self.handled: list[tuple[Loc, Typed]] = []
+        """What handlers of the flow give as its outputs, and where that stands."""
 
     def write(self) -> None:
         """Write all steps, those of a group before what comes after the group."""
@@ -98,7 +100,9 @@ class Steps:
         if isinstance(model.on_error, list):
             view = self.scopes.flow_handler()
             for spec, handler in zip(self.plan.flow["on_error"], model.on_error, strict=True):
-                self._handler(spec, handler, view)
+                given = self._handler(spec, handler, view)
+                if given is not None:
+                    self.handled.append(((*handler.loc, "output"), given))
         elif model.on_error == "compensate":
             self.plan.flow["on_error"] = [HandlerSpec(compensate=True, do="raise")]
         elif model.on_error == "continue":
@@ -149,7 +153,7 @@ class Steps:
                 self._handler(one, handler, view)
                 for one, handler in zip(spec["on_error"], model.on_error, strict=True)
             ]
-            given = [schema for schema in handled if schema is not None]
+            given = [typed.schema for typed in handled if typed is not None]
             self.scopes.outputs[info.number] = common([whole, *given])
 
     def _finally(self, body: int, around: dict[str, Schema], loc: Loc) -> None:
@@ -391,7 +395,10 @@ class Steps:
         model = info.model
         if not model.has("output"):
             return raw, doubts
-        seen = view.having({"result": raw}, None, under("result", doubts))
+        roots = {"result": raw}
+        if "adapter" in info.spec:
+            roots["approval"] = UNKNOWN
+        seen = view.having(roots, None, under("result", doubts))
         typed = self.expressions.value(model.output, (*info.loc, "output"), seen)
         info.spec["output"] = typed.value
         own = {} if typed.doubt is None or typed.doubt.always else {"": typed.doubt}
@@ -504,8 +511,8 @@ class Steps:
         info.spec["compensate"] = len(self.plan.flow["steps"])
         self.plan.flow["steps"].append(spec)
 
-    def _handler(self, spec: HandlerSpec, model: Handler, view: View) -> Schema | None:
-        """Write a handler; return the type of its output, if it has one."""
+    def _handler(self, spec: HandlerSpec, model: Handler, view: View) -> Typed | None:
+        """Write a handler; return its output, if it has one."""
         if model.when is not None:
             spec["when"] = self.expressions.condition(model.when, (*model.loc, "when"), view)
         pairs = self.sets(model.set, (*model.loc, "set"), view)
@@ -519,7 +526,7 @@ class Steps:
             return None
         typed = self.expressions.value(model.output, (*model.loc, "output"), view)
         spec["output"] = typed.value
-        return typed.schema
+        return typed
 
 
 def _locals(view: View) -> dict[str, Schema]:

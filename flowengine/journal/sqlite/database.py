@@ -13,6 +13,7 @@ commit survives is the pragma `synchronous` (https://sqlite.org/pragma.html):
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
@@ -20,8 +21,8 @@ from _thread import RLock, _local, allocate_lock
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
+from flowengine.durable_files import draft_of, give_name, make_folder, sync_file, sync_folder
 from flowengine.errors import StoreError, UsageError
-from flowengine.journal.durable_folders import make_folder, sync_file, sync_folder
 from flowengine.journal.sqlite import schema
 from flowengine.journal.sqlite.open_files import OpenFile
 from flowengine.store_folder import APPLICATION_ID
@@ -63,6 +64,8 @@ class Database:
         self._patience = patience
         self._own = _local()
         self._all: list[Connection] = []
+        self._identities: list[tuple[str, tuple[int, int]]] = []
+        """Path, device and number of each file that is in use."""
         self._lock = allocate_lock()
         self._closed = False
         self._prepare()
@@ -126,22 +129,35 @@ class Database:
             self._file.release()
 
     def check_place(self) -> None:
-        """Check that the file is where it was: what is written to a deleted one is lost.
+        """Check that the file and those beside it are where they were.
+
+        What is written to a deleted file is lost; that includes the log, which has the last
+        commits, and the file by whose locks processes share the log.
 
         Raises:
-            StoreError: It was deleted, moved, or replaced by another.
+            StoreError: One was deleted, moved, or replaced by another.
         """
-        try:
-            found = os.stat(self._place)
-        except (FileNotFoundError, NotADirectoryError):
-            found = None
-        if found is None or self._file is None or not self._file.is_same(found):
-            what = "deleted or moved" if found is None else "replaced by another"
-            raise StoreError(
+        for path, identity in self._identities:
+            try:
+                found = os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                raise self._is_gone(path, "deleted or moved") from None
+            if (found.st_dev, found.st_ino) != identity:
+                raise self._is_gone(path, "replaced by another")
+
+    def _is_gone(self, path: str, what: str) -> StoreError:
+        """Return the error for one of the files that is not where it was."""
+        if path == self._place:
+            return StoreError(
                 f"the store {self.path} was {what} while it was in use; nothing since then was "
                 "saved",
                 hint="put it back, or start over",
             )
+        return StoreError(
+            f"{path}, which belongs to the store, was {what} while it was in use; what was "
+            "committed last may be lost",
+            hint="end every process that uses the store, then see what it has: flowengine list",
+        )
 
     def durability(self) -> Durability:
         """Return what a finished commit survives, from the settings that are in force."""
@@ -163,6 +179,9 @@ class Database:
         kind = next((name for name in _EXPLANATIONS if code.startswith(name)), None)
         if kind is None:
             return StoreError(f"the store {self.path} failed: {error} ({code})")
+        return self._explained(kind, error, code)
+
+    def _explained(self, kind: str, error: Exception, code: str) -> StoreError:
         message, hint = _EXPLANATIONS[kind]
         values = {"path": self.path, "error": error, "code": code, "patience": self._patience}
         return StoreError(message.format(**values), hint=hint.format(**values))
@@ -171,16 +190,13 @@ class Database:
         """Make the file if it is absent, look whether it is sound, and bring it up to date."""
         try:
             folder = os.path.dirname(os.path.abspath(self.path))
-            make_folder(folder, synced=self._level == _LEVELS["power"])
+            make_folder(folder, synced=self._level > _LEVELS["none"])
             if not os.path.lexists(self._place):
                 self._make()
             self._file = OpenFile(self._place)
             check_header(self.path, self._file)
         except OSError as error:
-            raise StoreError(
-                f"the store {self.path} cannot be opened: {error.strerror or error}",
-                hint="check the permissions of the folder, or name another with --store",
-            ) from None
+            raise self._cannot_be_opened(error) from None
         except StoreError:
             self.close()
             raise
@@ -195,6 +211,13 @@ class Database:
                 )
             if version < len(schema.MIGRATIONS):
                 self._migrate(connection)
+            self._identities = [(self._place, self._file.identity)]
+            for path in (f"{self._place}-wal", f"{self._place}-shm"):
+                found = os.stat(path)
+                self._identities.append((path, (found.st_dev, found.st_ino)))
+        except OSError as error:
+            self.close()
+            raise self._cannot_be_opened(error) from None
         except ERRORS as error:
             explained = self.explain(error)
             self.close()
@@ -203,23 +226,34 @@ class Database:
             self.close()
             raise
 
+    def _cannot_be_opened(self, error: OSError) -> StoreError:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return self._explained("SQLITE_FULL", error, "")
+        return StoreError(
+            f"the store {self.path} cannot be opened: {error.strerror or error}",
+            hint="check the permissions of the folder, or name another with --store",
+        )
+
     def _make(self) -> None:
         """Make the file, private and whole before it has its name: nobody ever sees half of it."""
-        new = f"{self._place}-{os.urandom(4).hex()}.new"
+        new = draft_of(self._place)
         try:
             os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             os.chmod(new, 0o600)  # whatever the umask has taken away; the log gets the same rights
             connection = self._connect(new)
             try:
                 connection.execute("PRAGMA synchronous = OFF")
-                self._use_log(connection)
+                # The log comes last: its content is copied into the file when it is closed, and
+                # nobody is told if there is no room for that.
+                connection.execute("PRAGMA journal_mode = MEMORY")
                 schema.migrate(connection)
+                self._use_log(connection)
             finally:
                 connection.close()
-            synced = self._level == _LEVELS["power"]
+            synced = self._level > _LEVELS["none"]
             if synced:
                 sync_file(new)
-            _give_name(new, self._place)
+            give_name(new, self._place)
             if synced:
                 sync_folder(os.path.dirname(self._place))
         except ERRORS as error:
@@ -259,6 +293,7 @@ class Database:
         """Open a connection with a level of `synchronous`."""
         if self._closed:
             raise self._is_closed()
+        self.check_place()  # a new log would be made in the place of one that is gone
         try:
             connection = self._connect(self._place)
         except ERRORS as error:
@@ -371,17 +406,6 @@ class Transaction:
             self._connection.execute("ROLLBACK")
 
 
-def _give_name(new: str, path: str) -> None:
-    """Give a file its name, unless another process was faster."""
-    try:
-        os.link(new, path)
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without hard links
-        if not os.path.lexists(path):
-            os.rename(new, path)
-
-
 def check_header(path: str, file: OpenFile) -> None:
     """Refuse a file that is not a store, or incomplete. Costs one small read.
 
@@ -434,6 +458,10 @@ _SAFE = "what was committed before is kept; "
 _EXPLANATIONS: dict[str, tuple[str, str]] = {
     "SQLITE_FULL": (
         "the disk that holds the store {path} is full",
+        _SAFE + "free some space, then resume",
+    ),
+    "SQLITE_IOERR_SHMSIZE": (
+        "the disk that holds the store {path} has no room for the index of its log",
         _SAFE + "free some space, then resume",
     ),
     "SQLITE_IOERR": (

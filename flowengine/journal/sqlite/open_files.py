@@ -38,9 +38,9 @@ class OpenFile:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 found = os.fstat(descriptor)  # it may have been replaced in between
                 self._open.setdefault((found.st_dev, found.st_ino), [0]).append(descriptor)
-            self._identity = (found.st_dev, found.st_ino)
-            in_use[self._identity] = os.path.abspath(path)
-            self._entry = self._open[self._identity]
+            self.identity = (found.st_dev, found.st_ino)
+            in_use[self.identity] = os.path.abspath(path)
+            self._entry = self._open[self.identity]
             self._entry[0] += 1
             self._is_used = True
 
@@ -52,14 +52,10 @@ class OpenFile:
             self._is_used = False
             self._entry[0] -= 1
             if not self._entry[0]:
-                del self._open[self._identity]
-                del in_use[self._identity]
+                del self._open[self.identity]
+                del in_use[self.identity]
                 for descriptor in self._entry[1:]:
                     close(descriptor)
-
-    def is_same(self, found: os.stat_result) -> bool:
-        """Return whether a file that was found is this one."""
-        return (found.st_dev, found.st_ino) == self._identity
 
     def read(self, size: int) -> bytes:
         """Return the beginning of the file."""

@@ -157,7 +157,7 @@ def done_of(m: Machine, cut: Cut) -> Done:
     node = m.graph.node(cut["step"])
     output = cut["value"]
     if node.output is not None:
-        extra = {**cut["local"], "result": output}
+        extra = {**cut["local"], "result": output, "approval": None}
         names = Names(m, None, past=cut["past"], extra=extra, frame=cut.get("frame", 0))
         try:
             output = evaluate(names, node.output)

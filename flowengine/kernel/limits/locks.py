@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from flowengine.kernel.commands import Claim, GiveBack
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate
-from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.limits.suspension import resume, suspend
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.view import is_shared
@@ -132,6 +132,23 @@ def _has_room(m: Machine, lock: Lock, unit: Unit) -> bool:
     spec = m.node(m.act_of(unit)).lock
     assert spec is not None
     return len(holders) < spec.get("permits", 1)
+
+
+def would_keep(m: Machine, unit: Unit) -> bool:
+    """Return whether a unit that begins anew has the very lock that it would take again.
+
+    To give it back would let those pass who are queued behind it.
+    """
+    spec = m.node(m.act_of(unit)).lock
+    if spec is None or not unit.get("held") or is_shared(unit["lock"]):
+        return False
+    names = Names(m, m.act_of(unit), unit)
+    try:
+        key = _key(evaluate(names, spec["key"]), "")
+        shares = "shared" in spec and _shares(evaluate(names, spec["shared"]), "")
+    except (StepFailure, EvaluationError):
+        return False  # its attempt fails by that
+    return unit["lock"].partition(":")[2] == key and shares == ("shares" in unit)
 
 
 def leave(m: Machine, unit: Unit) -> None:

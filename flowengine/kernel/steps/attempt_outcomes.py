@@ -28,6 +28,7 @@ from flowengine.kernel.steps.loops import round_ended
 from flowengine.kernel.steps.retries import pause_before_attempt, tries_again
 from flowengine.kernel.steps.unit_outcomes import unit_ended, unit_failed
 from flowengine.kernel.tokens import routing
+from flowengine.kernel.waiting import call_questions
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -64,12 +65,12 @@ def attempt_ended(
     if node.lock is not None and not _has_lock(m, unit, raw, outcome, past):
         return
     if node.output is not None or node.set or node.emit:
-        names = Names(m, act, unit, past, {"result": raw, "outcome": outcome})
+        extra: dict[str, Plain] = {"result": raw, "outcome": outcome, **_people(m, node, unit)}
+        names = Names(m, act, unit, past, extra)
         try:
             if node.output is not None:
                 output = evaluate(names, node.output)
-            assert names.extra is not None
-            names.extra["output"] = output
+            extra["output"] = output
             _write(m, node, act, unit, names)
             if node.emit:
                 signals.emit(m, names, node.emit, f"{unit['id']}/{unit['attempt']}")
@@ -87,6 +88,11 @@ def attempt_ended(
         round_ended(m, node, unit, output, outcome, past)
     else:
         unit_ended(m, unit, output, outcome)
+
+
+def _people(m: Machine, node: Node, unit: Unit) -> dict[str, Plain]:
+    """Return who approved a call that a model makes, and what they changed, for its output."""
+    return {} if node.adapter is None else {"approval": call_questions.permission(m, unit)}
 
 
 def _has_lock(m: Machine, unit: Unit, raw: Plain, outcome: str, past: int | None) -> bool:

@@ -314,7 +314,8 @@ def begin_anew(m: Machine, unit: Unit) -> None:
     stop_attempt(m, unit)
     unpark(m, unit)
     no_longer_wait(m, unit)
-    locks.leave(m, unit)
+    if not locks.would_keep(m, unit):
+        locks.leave(m, unit)
     unit["tries"] = 0
     if not cleaning.first(m, "unit", unit, entries.attempt(unit["id"])):
         attempt(m, unit)

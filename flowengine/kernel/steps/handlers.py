@@ -111,7 +111,8 @@ def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) ->
             fail(m, act, error, handler)
         elif do == "output":
             output = evaluate(names, spec["output"])
-            _go_on(m, act, _targets(m, act, output, "ok"), handler, output=output)
+            targets = _targets(m, act, output, "ok")
+            _go_on(m, act, targets, handler, output=output, handled=error)
         elif do == "next":
             _go_on(m, act, [spec["to"]], handler, error=error)
         else:
@@ -153,8 +154,14 @@ def _go_on(
     *,
     output: Plain = None,
     error: ErrorData | None = None,
+    handled: ErrorData | None = None,
 ) -> None:
-    """Continue after a failed step; without an error, it counts as succeeded."""
+    """Continue after a failed step; without an error, it counts as succeeded.
+
+    Args:
+        error: What it failed with.
+        handled: What it would have failed with, if it counts as succeeded.
+    """
     node = m.node(act)
     status, outcome = ("failed", "failed") if error is not None else ("succeeded", "ok")
     if node.named:
@@ -164,7 +171,7 @@ def _go_on(
         status,
         outcome=None if error is not None else outcome,
         output=output,
-        error=error,
+        error=error or handled,
         to=targets,
         handler=handler,
     )

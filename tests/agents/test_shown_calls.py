@@ -1,0 +1,76 @@
+"""`show` tells what became of the calls of a model, and which limit ended an agent's work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents.flows import HEAD, Case, call, flow
+from tests.command_line import flowengine
+
+AGENT = "first: {instructions: You add., tools: [add, boom]}"
+ASKED = HEAD.replace('"tools:add"}', '"tools:add", approval: {expires: 1h}}')
+CALLS = [call("add", "c1", a=1, b=2), call("boom", "c2", why="x")]
+
+
+def shown(case: Case) -> dict[str, Any]:
+    with case.engine_open() as engine:
+        return dict(engine.show(case.id))
+
+
+def statuses(case: Case) -> dict[str, str]:
+    return {one["address"]: one["status"] for one in shown(case)["steps"]}
+
+
+@pytest.mark.parametrize(
+    ("ends", "status", "error"),
+    [("reject", "rejected", "Rejected"), ("resume", "expired", "Expired")],
+)
+def test_a_call_that_was_not_made_did_not_succeed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, status: str, error: str
+) -> None:
+    case = Case(tmp_path, flow(AGENT, head=ASKED), [{"calls": CALLS}, {"text": "so"}], by_turn=True)
+    case.run()
+    before = statuses(case)
+    with case.engine_open() as engine:
+        if ends == "reject":
+            engine.reject(engine.waits().items[0]["id"], comment="no")
+        else:
+            monkeypatch.setattr("time.time_ns", lambda: 4_000_000_000_000_000_000)
+            engine.resume(case.id)
+
+    assert before["ask"] == before["ask/first.calls[1]/add"] == "waiting"
+    found = shown(case)
+    made = {one["address"]: one for one in found["steps"]}
+    assert found["status"] == "succeeded"
+    one, other = made["ask/first.calls[1]/add"], made["ask/first.calls[2]/boom"]
+    assert (one["status"], one["error"]["type"]) == (status, error)
+    assert (other["status"], other["error"]["type"]) == ("failed", "ZeroDivisionError")
+    said = flowengine("--store", tmp_path / "store.db", "show", case.id).out
+    assert f"{status}" in said
+    assert "succeeded   approved by" not in said
+
+
+def test_a_call_that_the_budget_refused_says_so_and_so_does_the_end(tmp_path: Path) -> None:
+    head = HEAD.replace("tools:\n", "budget: {tool_calls: 1}\ntools:\n", 1)
+    case = Case(tmp_path, flow(AGENT, head=head), [{"calls": CALLS}, {"text": "so"}], by_turn=True)
+
+    result = case.run()
+
+    assert result.status == "failed"
+    assert statuses(case)["ask/first.calls[2]/boom"] == "refused"
+    assert case.called == ["add 1 2"]
+    assert "used up its 1 tool call" in result.error["message"]
+    assert shown(case)["command"].endswith(" --file FILE")
+
+
+def test_the_end_of_the_turns_says_how_many_there_were(tmp_path: Path) -> None:
+    agent = "first: {instructions: You add., tools: [add], max_turns: 2}"
+    case = Case(tmp_path, flow(agent), [{"calls": CALLS[:1]}] * 3, by_turn=True)
+
+    result = case.run()
+
+    assert result.error["type"] == "MaxTurns"
+    assert "its 2 turns are used up: give it more with max_turns" in result.error["message"]
