@@ -373,7 +373,11 @@ def test_secrets_of_a_server_are_references(folder: Path, monkeypatch: pytest.Mo
 
 
 def test_approvals_hold_for_ready_made_tools_and_servers() -> None:
-    made = agent().enable_python().use_mcp(name="sums", command=COMMAND)
+    tools = Path("list.json").resolve()
+    numbers = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+    tools.write_text(json.dumps([{"name": "add", "inputSchema": numbers}]))
+    command = [sys.executable, str(SERVER), str(tools)]
+    made = agent().enable_python().use_mcp(name="sums", command=command)
     made.approvals = {"run_python": "required", "sums": "ask"}
     script: list[dict[str, Any]] = [
         {"calls": [call("run_python", code="6 * 7"), call("sums.add", a=1, b=2)]},
@@ -388,7 +392,8 @@ def test_approvals_hold_for_ready_made_tools_and_servers() -> None:
         ended = chain.resume(waiting.execution, made)
 
     assert ended.termination == "resolved"
-    assert [one.get("value") or one.get("result") for one in answers(ended)] == [42, 3]
+    ran, added = answers(ended)
+    assert (ran["value"], added) == (42, 'add was given {"a": 1, "b": 2}')
 
 
 def test_a_run_goes_on_in_another_process_with_its_environment() -> None:
