@@ -168,6 +168,7 @@ class Turn:
             agent=self.name,
             call_ids=known.call_ids,
             earlier_replies=self.state["earlier_replies"],
+            conversation=self.conversation,
         )
 
     def _offered(self) -> list[Offered]:

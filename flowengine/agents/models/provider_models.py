@@ -35,9 +35,10 @@ from flowengine.agents.models.replies import (
     Finish,
     SentCall,
     SentReply,
-    format_of,
+    form_of,
+    must_call,
     read_sent,
-    tools_of,
+    text_tools_of,
 )
 from flowengine.agents.models.streams import ArrivingReply
 from flowengine.agents.models.telling import Teller
@@ -256,7 +257,9 @@ def _asked(
     messages = _answer_schema(request, provider, facts, known, sent)
     if calling == "text":
         shown = conversation.with_images(messages)
-        sent["messages"] = request_messages(shown, tools_of(request), format_of(request))
+        tools, form = text_tools_of(request), form_of(request)
+        must = must_call(request)
+        sent["messages"] = request_messages(shown, tools, form, must_call=must)
     else:
         sent["messages"] = conversation.written(messages)
         _offer(request, names, known, sent)
