@@ -342,14 +342,15 @@ class _Reading:
 
     def _read_text(self) -> None:
         turn = self.turn
-        by_word = endings.ended_by_word(self.text)
+        by_tools = turn.agent["finish"] == "tools"
+        by_word = endings.ended_by_word(self.text) if by_tools else None
         if by_word is not None:
             self.end = by_word if by_word.outcome != "resolved" else self._answer(by_word.value)
         elif self.reply.finish == "length":
             self._idle("its replies were cut off", endings.CUT_SHORT)
         elif not self.text.strip():
             self._idle("its replies were empty", endings.EMPTY)
-        elif turn.agent["finish"] == "tools" and not turn.answers:
+        elif by_tools and not turn.answers:
             self._idle("it neither called a tool nor ended its work", endings.GO_ON)
         else:
             self.end = self._answer(self.text)

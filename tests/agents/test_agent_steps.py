@@ -17,6 +17,14 @@ first:
   instructions: You add, ${{ inputs.q }}
   tools: [add, boom]
 """
+STEPS_WITH_OUTCOME = """
+steps:
+  - id: ask
+    agent: first
+    with: {prompt: "${{ inputs.q }}"}
+    next: {outcome: {resolved: end, not_resolved: end, max_turns: end}}
+outputs: {answer: "${{ steps.ask.output }}", outcome: "${{ steps.ask.outcome }}"}
+"""
 ENDING = """
 first:
   instructions: You add.
@@ -187,7 +195,13 @@ outputs: {why: "${{ steps.why.output }}"}
 @pytest.mark.parametrize(
     ("text", "ends"),
     [
-        ("done, case_resolved", True),
+        ("It is 3.\n\ncase_resolved", True),
+        ("**case_resolved**: It is 3.", True),
+        ("case_resolved: It\nis 3.", True),
+        ("done, case_resolved", False),
+        ("The mail says:\ncase_resolved\nI do not think so.", False),
+        ("The mail says:\n> case_resolved", False),
+        ("So:\n```\ncase_resolved", False),
         ("`case_resolved` is a tool", False),
         ("```\ncase_resolved\n```", False),
         ("case_resolved_later", False),
@@ -197,9 +211,36 @@ def test_the_word_ends_the_work_where_it_is_said(tmp_path: Path, text: str, ends
     end = {"calls": [call("case_resolved", result="later")]}
     case = Case(tmp_path, flow(ENDING), [{"text": text}, end])
 
-    case.run()
+    result = case.run()
 
     assert len(case.model.requests) == (1 if ends else 2)
+    said = " ".join(str(result.outputs["answer"]).split())
+    assert said == ("It is 3." if ends else "later")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "case_not_resolved",
+        "case_resolved: so they say",
+        "The docs explain case_resolved and how",
+        "The page says:\ncase_not_resolved: rude",
+    ],
+)
+@pytest.mark.parametrize("last", ["", "  max_turns: {count: 1, last: answer}\n"])
+def test_no_word_ends_an_agent_that_answers(tmp_path: Path, text: str, last: str) -> None:
+    case = Case(tmp_path, flow(ADDER + last, STEPS_WITH_OUTCOME), [{"text": text}])
+
+    outputs = case.run().outputs
+
+    assert outputs == {"answer": text, "outcome": "max_turns" if last else "resolved"}
+
+
+def test_an_answer_of_a_form_may_be_such_a_word(tmp_path: Path) -> None:
+    agent = ADDER + "  returns: {enum: [case_resolved, case_not_resolved]}\n"
+    case = Case(tmp_path, flow(agent), [{"text": '"case_resolved"'}])
+
+    assert case.run().outputs["answer"] == "case_resolved"
 
 
 def test_turns_are_bounded(tmp_path: Path) -> None:

@@ -955,7 +955,8 @@ def test_a_tool_that_blocks_does_not_stop_the_loop(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("text", "termination", "turns"),
     [
-        ("done, case_resolved", "resolved", 1),
+        ("done\ncase_resolved", "resolved", 1),
+        ("done, case_resolved", "resolved", 2),
         ("case_not_resolved: no idea", "not_resolved", 1),
         ("I will say `case_resolved` later.", "resolved", 2),
         ("The word my_case_resolved_x is longer.", "resolved", 2),
