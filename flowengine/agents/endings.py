@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flowengine.agents.models.port import Message, ToolOffer
+from flowengine.agents.telling import without_marks
 from flowengine.sdk import Plain
 
 RESOLVED = "case_resolved"
@@ -107,7 +108,10 @@ def repeated(messages: Sequence[Message], name: str, arguments: Plain) -> tuple[
     count, before, was_told = 0, None, False
     for message in reversed(messages):  # as far back as the calls are this one, not all of it
         if message.get("role") == "tool":
-            results[message.get("tool_call_id")] = message.get("content")
+            content = message.get("content")
+            if isinstance(content, str):  # the mark around it is another one each time
+                content = without_marks(content)
+            results[message.get("tool_call_id")] = content
         for call in reversed(message.get("tool_calls") or []):
             result = results.get(call["id"])
             same = call["function"]["name"] == name and call["function"]["arguments"] == arguments

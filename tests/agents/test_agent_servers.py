@@ -207,7 +207,8 @@ def test_what_servers_say_stands_in_a_block_that_it_cannot_close(tmp_path: Path)
     case = served(tmp_path, "['github.*']", script, listed=listed)
 
     assert case.run().status == "succeeded"
-    told = [one["content"] for one in case.sent(1) if one["role"] == "tool"]
+    messages = case.model.requests[1].messages
+    told = [one["content"] for one in messages if one["role"] == "tool"]
     for text in told[:2]:
         mark = re.search(r"<content (\w+)>", text)
         assert mark is not None, text

@@ -36,12 +36,18 @@ from flowengine.errors import UsageError
 from flowengine.metachain import AgentRunFailed, MetaChain
 from flowengine.sdk import ValidationError
 from flowengine.tool_environment import tool
+from tests.agents.flows import without_marks
 
 ASK = [{"role": "user", "content": "What is 1 + 2?"}]
 
 
 def call(name: str, id: str = "", /, **arguments: Any) -> dict[str, Any]:
     return {"name": name, "arguments": arguments, "id": id}
+
+
+def results(response: Any) -> list[str]:
+    """What tools returned, without marks of others."""
+    return [one["content"] for one in without_marks(response.messages) if one["role"] == "tool"]
 
 
 class Bench:
@@ -64,7 +70,7 @@ class Bench:
             return MetaChain(logger=self.logger).run(agent, *(given or (ASK,)), **how)
 
     def sent(self, number: int) -> list[dict[str, Any]]:
-        return [dict(one) for one in self.model.requests[number].messages]
+        return without_marks(self.model.requests[number].messages)
 
     def offered(self, number: int) -> list[str]:
         return [one.name for one in self.model.requests[number].tools]
@@ -355,7 +361,7 @@ def test_objects_for_functions_may_be_given_for_a_run_alone(bench: Bench, tmp_pa
         found = chain.resume(wait["execution"], agent, runtime_resources={"line": line})
         kept = json.dumps(list(engine.events(found.execution)), default=str)
 
-    assert [one["content"] for one in found.messages if one["role"] == "tool"] == ["2"]
+    assert results(found) == ["2"]
     assert found.context_variables == {}
     assert "object at" not in kept
     with pytest.raises(UsageError, match="'line' is given in context_variables and in runtime"):
@@ -409,7 +415,7 @@ def test_calls_that_run_together_merge_in_their_order_and_clashes_are_told(bench
     found = bench.run(agent, script)
 
     assert found.context_variables == {"k": 2}
-    assert [one["content"] for one in found.messages if one["role"] == "tool"] == ["1", "2"]
+    assert results(found) == ["1", "2"]
     [clash] = [one for one in bench.events if one.event == "context_clash"]
     assert clash.data["key"] == "k"
     assert len(clash.data["calls"]) == 2
@@ -486,7 +492,7 @@ def test_case_resolved_ends_the_run_after_the_other_calls(bench: Bench) -> None:
 
     assert found.termination == "resolved"
     assert found.result == "three"
-    answers = [one["content"] for one in found.messages if one["role"] == "tool"]
+    answers = results(found)
     assert answers[1] == "3"
     assert bench.sent(1)[-1]["role"] == "user"
     assert bench.names()[-1] == "termination"
@@ -927,7 +933,7 @@ def test_calls_run_one_after_another_unless_their_tools_allow_more(bench: Bench)
     found = bench.run(Agent(name="A", functions=[step]), [{"calls": calls}, {"text": "so"}])
 
     assert log == ["1 begins", "1 ends", "2 begins", "2 ends"]
-    assert [one["content"] for one in found.messages if one["role"] == "tool"] == ["1", "2"]
+    assert results(found) == ["1", "2"]
 
 
 def test_a_tool_that_blocks_does_not_stop_the_loop(bench: Bench) -> None:

@@ -250,7 +250,7 @@ def test_no_glob_gives_it_to_a_model(site: Site, tmp_path: Path) -> None:
 
 
 def _contents(case: Case, number: int) -> list[str]:
-    messages = case.sent(number)
+    messages = case.model.requests[number].messages
     at = max(n for n, one in enumerate(messages) if one["role"] == "assistant")
     return [str(one["content"]) for one in messages[at + 1 :]]
 

@@ -160,7 +160,7 @@ def test_a_run_becomes_a_case_that_needs_no_model(tmp_path: Path) -> None:
     assert set(second["with"]) == set(third["with"]) == {"messages"}
     assert [message["role"] for message in second["with"]["messages"]] == ["tool"] * 3
     assert first["calls"][0]["arguments"] == {"a": 1, "b": 2}
-    assert found["tools"]["add"] == [{"with": {"a": 1, "b": 2}, "return": "3"}]
+    assert found["tools"]["add"] == [{"with": {"a": 1, "b": 2}, "return": 3}]
     assert not any("_offer" in name or "answer" in name for name in found["tools"])
 
     cases = f"cases:\n{text_of(found)}"

@@ -11,6 +11,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.agents.agent_spec import RETRY
+from flowengine.sdk.untrusted import unmarked
 from flowengine.testing.simulator import Fails
 from tests.agents.flows import HEAD, flow
 from tests.agents.flows import TOOLS as PYTHON
@@ -115,7 +116,7 @@ def boom(why: str): "Fail."
 
     assert result.outputs["answer"] == "A cat."
     *_, drawn, image = wire.requests[-1].body["messages"]
-    assert drawn["content"] == "drawn"
+    assert unmarked(drawn["content"]) == "drawn"
     assert "iVBORw" not in json.dumps(wire.requests[-1].body)
     assert "An image was left out" in json.dumps(image["content"])
 
