@@ -250,10 +250,11 @@ def _cleaned(schema: Any, *, prose: bool = False) -> Any:
         return schema
     from flowengine.sdk.untrusted import visible
 
-    seen, hidden = visible(schema)
-    if hidden and not prose:
+    if prose:
+        return _printable(schema)
+    if visible(schema)[1]:
         raise ValueError("the schema of its arguments has invisible characters in a name or value")
-    return seen
+    return schema
 
 
 def _describes(key: str, value: Any) -> bool:
@@ -267,12 +268,14 @@ def description_of(text: str) -> str:
     Args:
         text: What its server says.
     """
-    from flowengine.sdk.untrusted import visible
-
-    seen, _ = visible(text)
+    seen = _printable(text)
     if len(seen) <= LONGEST_DESCRIPTION:
         return seen
     return f"{seen[:LONGEST_DESCRIPTION]} […]"
+
+
+def _printable(text: str) -> str:
+    return "".join(char for char in text if char.isprintable() or char in "\n\t")
 
 
 def _check_number(agent: str, steps: Mapping[str, Plain]) -> None:

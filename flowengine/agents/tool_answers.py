@@ -68,6 +68,8 @@ def _has_text(value: Any) -> bool:
     """Return whether text is in a value: numbers, flags and nothing give no instructions."""
     if isinstance(value, list | tuple | set | frozenset):
         return any(map(_has_text, value))
+    if isinstance(value, dict):
+        return any(map(_has_text, value.values()))
     return bool(value) and not isinstance(value, bool | int | float)
 
 

@@ -105,6 +105,20 @@ def test_a_request_of_a_model_without_it(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "offers"),
+    [
+        ("xai/grok-4.3", True),
+        ("openai/llama-3.3-70b-versatile", True),
+        ("openai/grok-9-of-tomorrow", True),
+        ("deepseek/deepseek-reasoner", False),
+        ("openai/o1-mini", False),
+    ],
+)
+def test_the_librarys_table_says_who_calls_functions(model: str, offers: bool, wire: Wire) -> None:
+    assert ("tools" in body(wire, model)) == offers
+
+
+@pytest.mark.parametrize(
     ("choice", "shown", "last"),
     [
         ("none", [], ""),
