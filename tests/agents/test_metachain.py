@@ -492,8 +492,7 @@ def test_case_resolved_ends_the_run_after_the_other_calls(bench: Bench) -> None:
 
     assert found.termination == "resolved"
     assert found.result == "three"
-    answers = results(found)
-    assert answers[1] == "3"
+    assert results(found) == ["3", "three"]
     assert bench.sent(1)[-1]["role"] == "user"
     assert bench.names()[-1] == "termination"
 
@@ -535,7 +534,43 @@ def test_agents_that_have_case_tools_end_by_either(
     assert bench.offered(0) == ["add", "case_resolved", "case_not_resolved"]
     assert found.termination == case.removeprefix("case_")
     assert (found.result, found.reason) == (result, "" if result else "It is 3.")
+    assert found.messages[-1]["content"] == "It is 3."
     assert [m["content"] for m in found.messages if m.get("name") == "add"] == ["3"]
+
+
+def test_a_model_for_all_runs_of_a_chain() -> None:
+    agent = Agent(name="A", model="scripted/its-own")
+    asked = []
+
+    def answer(request: Any) -> dict[str, str]:
+        asked.append(request.model)
+        return {"text": "3"}
+
+    with using(ScriptedModel([answer, answer, answer])):
+        chain = MetaChain(model="scripted/other")
+        chain.run(agent, ASK)
+        chain.run(agent, ASK, model="scripted/third")
+        list(chain.stream(agent, ASK))
+
+    assert asked == ["scripted/other", "scripted/third", "scripted/other"]
+
+
+def test_the_names_that_programs_import_are_those_of_agents() -> None:
+    """`Result` was the engine's: each handoff by it failed, and only the model was told."""
+    program = """
+from flowengine import Agent, MetaChain, Response, Result
+
+other = Agent(name="Other", model="scripted/x")
+def over(): return Result(value="go", agent=other, context_variables={"n": 1})
+"""
+    names: dict[str, Any] = {}
+    exec(program, names)
+    agent = Agent(name="A", model="scripted/x", functions=[names["over"]])
+    with using(ScriptedModel([{"calls": [call("over")]}, {"text": "done"}])):
+        found = names["MetaChain"]().run(agent, ASK)
+
+    assert isinstance(found, names["Response"])
+    assert (found.agent.name, found.context_variables) == ("Other", {"n": 1})
 
 
 def test_how_often_a_call_may_fail_can_be_turned_off(bench: Bench) -> None:

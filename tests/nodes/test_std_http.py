@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from flowengine import Engine
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 from tests.agents.flows import STEPS, Case, call, flow
 from tests.envs.network.ways_out import Site, serving
 
@@ -58,7 +58,7 @@ def answer(handler: Any, status: int, headers: dict[str, str], body: bytes = b""
 
 def run(
     arguments: dict[str, Any], network: list[str] | None, spec: dict[str, Any] | None = None
-) -> Result:
+) -> ExecutionResult:
     policy = {"policy": {"network": network}} if network else {}
     made = {
         "flowengine": 1,
@@ -72,7 +72,7 @@ def run(
         return engine.run("flow.yaml")
 
 
-def output(result: Result) -> Any:
+def output(result: ExecutionResult) -> Any:
     assert result.outputs is not None, result.error
     return result.outputs["answer"]
 

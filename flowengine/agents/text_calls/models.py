@@ -17,8 +17,8 @@ MODELS: tuple[tuple[str, FunctionCalling], ...] = (
     ("grok-1*", "text"),
     ("o1-mini*", "text"),
 )
-"""Patterns of model names, without their provider; the first that fits counts. Llama calls functions
-from 3.1 on, Grok from 2 on."""
+"""Patterns of model names, without their provider; the first that fits counts. Llama calls
+functions from 3.1 on, Grok from 2 on."""
 
 
 def function_calling(
