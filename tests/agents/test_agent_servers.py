@@ -257,8 +257,14 @@ def test_wrong_arguments_are_told_by_the_schema_of_the_server(tmp_path: Path) ->
 
 def test_what_servers_say_is_bounded(tmp_path: Path) -> None:
     huge = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(3000)}}
+    hidden = {"n": {"type": "integer", "description": "How\U000e0061 many"}}
     listed = [
-        tool("good", "See\x1b[31m this\u200b. " + "x" * 9000),
+        tool(
+            "good",
+            "See\x1b[31m this\u200b. " + "x" * 9000,
+            {"type": "object", "properties": hidden},
+        ),
+        tool("hides", schema={"type": "object", "properties": {"n\u200b": {"type": "integer"}}}),
         tool("huge", schema=huge),
         tool("wrong", schema={"type": "object", "properties": {"a": {"type": "nmber"}}}),
         tool("far", schema={"type": "object", "properties": {"a": {"$ref": "http://x.y/z"}}}),
@@ -271,10 +277,11 @@ def test_what_servers_say_is_bounded(tmp_path: Path) -> None:
     assert offered.name == "github.good"
     assert offered.description.startswith("See[31m this. xxx")
     assert len(offered.description) < 4_100
+    assert offered.parameters["properties"]["n"]["description"] == "How many"
     with case.engine_open() as engine:
         steps = engine.show(case.id, plumbing=True)["steps"]
     [left_out] = [one["output"]["left_out"] for one in steps if one["address"] == "ask/_offer"]
-    assert sorted(left_out) == ["github.far", "github.huge", "github.wrong"]
+    assert sorted(left_out) == ["github.far", "github.hides", "github.huge", "github.wrong"]
 
 
 def test_too_many_tools_are_refused_with_their_number(tmp_path: Path) -> None:
