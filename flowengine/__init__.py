@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from flowengine.agents import Agent, LoggerManager, Response, function_to_json
+    from flowengine.agents import Agent, LoggerManager, Response, Result, function_to_json
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow, check, load
     from flowengine.engines.infos import Difference, ExecutionInfo, Reason, WaitInfo
-    from flowengine.engines.results import Decision, Result, Sent, Update
+    from flowengine.engines.results import Decision, ExecutionResult, Sent, Update
     from flowengine.errors import (
         Conflict,
         FlowEngineError,
@@ -44,6 +44,7 @@ __all__ = [
     "Difference",
     "Engine",
     "ExecutionInfo",
+    "ExecutionResult",
     "Flow",
     "FlowEngineError",
     "FlowFileError",
@@ -76,7 +77,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Agent", "LoggerManager", "Response", "function_to_json"), "agents"),
+    **dict.fromkeys(("Agent", "LoggerManager", "Response", "Result", "function_to_json"), "agents"),
     "Engine": "engines.engine",
     **dict.fromkeys(("MetaChain", "get_chat_completion", "handle_tool_calls"), "metachain"),
     "LoadedFlow": "engines.flows",
@@ -84,7 +85,7 @@ _HOMES = {
     "load": "engines.flows",
     **dict.fromkeys(("Flow", "Step", "cel", "step"), "flow.building"),
     **dict.fromkeys(("StepContext", "StepError", "quick"), "sdk"),
-    **dict.fromkeys(("Decision", "Result", "Sent", "Update"), "engines.results"),
+    **dict.fromkeys(("Decision", "ExecutionResult", "Sent", "Update"), "engines.results"),
     **dict.fromkeys(("Difference", "ExecutionInfo", "Reason", "WaitInfo"), "engines.infos"),
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flowengine.agents.models.port import Message, ToolOffer
+from flowengine.agents.telling import without_marks
 from flowengine.sdk import Plain
 
 RESOLVED = "case_resolved"
@@ -19,8 +20,7 @@ FAULTS = 2
 REPEATS = 3
 """So often the same call may fail in the same way; then the model is told, once."""
 
-_FENCED = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
-_WORDS = {name: re.compile(rf"(?<![\w`.-]){name}(?![\w`-])") for name in CASE_TOOLS}
+_WORD = re.compile(rf"[ \t]*[*_]{{0,3}}({'|'.join(CASE_TOOLS)})[*_]{{0,3}}[ \t]*(?:[:.].*)?")
 
 GO_ON = (
     "Go on. When you are done, call case_resolved with the result, or case_not_resolved with the "
@@ -78,14 +78,18 @@ def ended_by_call(name: str, arguments: Mapping[str, Plain]) -> End | None:
 
 
 def ended_by_word(text: str) -> End | None:
-    """Return the end that a reply names in its text, outside of code; None: it names none."""
-    if NOT_RESOLVED not in text and RESOLVED not in text:
-        return None
-    plain = _FENCED.sub(" ", text)
-    for name, word in sorted(_WORDS.items()):  # case_not_resolved first
-        if word.search(plain):
-            rest = word.sub("", text).strip(" \n:,.-")
-            return End(CASE_TOOLS[name], rest if name == RESOLVED else None, rest)
+    """Return the end that a reply names; None: it names none.
+
+    The name begins the first or the last line of the reply, alone or with a colon and what follows.
+    Elsewhere the model speaks of the tool, or quotes others.
+    """
+    lines = text.strip().split("\n")
+    for place in (0, -1):
+        match = _WORD.fullmatch(lines[place])
+        if match and sum(line.lstrip().startswith("```") for line in lines) % 2 == 0:
+            lines[place] = lines[place][match.end(1) :].lstrip(" \t*_:.")
+            rest = "\n".join(lines).strip()
+            return End(CASE_TOOLS[match[1]], rest if match[1] == RESOLVED else None, rest)
     return None
 
 
@@ -104,7 +108,10 @@ def repeated(messages: Sequence[Message], name: str, arguments: Plain) -> tuple[
     count, before, was_told = 0, None, False
     for message in reversed(messages):  # as far back as the calls are this one, not all of it
         if message.get("role") == "tool":
-            results[message.get("tool_call_id")] = message.get("content")
+            content = message.get("content")
+            if isinstance(content, str):  # the mark around it is another one each time
+                content = without_marks(content)
+            results[message.get("tool_call_id")] = content
         for call in reversed(message.get("tool_calls") or []):
             result = results.get(call["id"])
             same = call["function"]["name"] == name and call["function"]["arguments"] == arguments

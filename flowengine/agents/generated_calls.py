@@ -90,9 +90,11 @@ def group(
 def _mark(tool: AgentTool, caller: str) -> Mark:
     if tool.adapter is None:
         return Mark(inputs=tool.inputs, caller=caller, told=not tool.waits)
+    # Of a server, the step knows the name.
+    named = tool.name if tool.served is None else ""
     return Mark(
         reads=("context",),
-        adapter=dict(tool.adapter),
+        adapter={"source": named, **tool.adapter},
         offered=offered(tool.served, caller) if tool.served is not None else None,
         caller=caller,
         told=True,

@@ -217,12 +217,49 @@ def parameters_of(schema: Any, bound: Sequence[str] = ()) -> dict[str, Plain]:
     if not isinstance(properties, dict):
         raise ValueError("'properties' in the schema of its arguments is not a map")
     shown = {name: one for name, one in properties.items() if name not in bound}
-    whole = {**schema, "type": "object", "properties": shown}
+    whole: dict[str, Plain] = _cleaned({**schema, "type": "object", "properties": shown})
     required = schema.get("required")
     if isinstance(required, list):
         whole["required"] = [name for name in required if name not in bound]
     Validator(whole)
     return whole
+
+
+_PROSE = ("description", "title", "$comment", "default", "examples", "example")
+"""What only describes a value; anything else has to be as the server says it."""
+
+
+def _cleaned(schema: Any, *, prose: bool = False) -> Any:
+    """Return a schema without characters that nobody sees and models read.
+
+    Args:
+        schema: It, or a part of it.
+        prose: It only describes.
+
+    Raises:
+        ValueError: They are in a name or a value that a call has to have.
+    """
+    if isinstance(schema, list):
+        return [_cleaned(one, prose=prose) for one in schema]
+    if isinstance(schema, dict):
+        return {
+            _cleaned(key, prose=prose): _cleaned(one, prose=prose or _describes(key, one))
+            for key, one in schema.items()
+        }
+    if not isinstance(schema, str):
+        return schema
+    from flowengine.sdk.untrusted import visible
+
+    if prose:
+        return _printable(schema)
+    if visible(schema)[1]:
+        raise ValueError("the schema of its arguments has invisible characters in a name or value")
+    return schema
+
+
+def _describes(key: str, value: Any) -> bool:
+    """Say whether a keyword only describes; an argument of its name has a schema, a map."""
+    return key in _PROSE and not isinstance(value, dict)
 
 
 def description_of(text: str) -> str:
@@ -231,10 +268,14 @@ def description_of(text: str) -> str:
     Args:
         text: What its server says.
     """
-    seen = "".join(char for char in text if char.isprintable() or char in "\n\t")
+    seen = _printable(text)
     if len(seen) <= LONGEST_DESCRIPTION:
         return seen
     return f"{seen[:LONGEST_DESCRIPTION]} […]"
+
+
+def _printable(text: str) -> str:
+    return "".join(char for char in text if char.isprintable() or char in "\n\t")
 
 
 def _check_number(agent: str, steps: Mapping[str, Plain]) -> None:

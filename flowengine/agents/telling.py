@@ -25,10 +25,11 @@ def tell(output: Plain) -> str | None:
     if "left_out" in output:
         return f"leaves out {output['left_out']} messages, about {output['tokens']:,} tokens stay"
     messages = output.get("messages")
-    return _unmarked(_text(messages[0].get("content"))) if messages else None
+    return without_marks(_text(messages[0].get("content"))) if messages else None
 
 
-def _unmarked(text: str) -> str:
+def without_marks(text: str) -> str:
+    """Return a text without the lines around what others may have written."""
     if "<content " not in text:
         return text
     from flowengine.sdk.untrusted import unmarked

@@ -47,7 +47,10 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
         urls = [address(one) for one in shown]
         made["more"] = [*made["more"], _image_message(urls, "From whoever approved the call:")]
     people = "\n\n".join(_said_by_people(context))
-    told = [_cut(context, people, task), _framed(_cut(context, content, task), task)]
+    content = _cut(context, content, task)
+    if to is None and _has_text(result):
+        content = _framed(content, task)
+    told = [_cut(context, people, task), content]
     made["content"] = "\n\n".join(filter(None, told))
     return {"envelope": made}
 
@@ -59,6 +62,15 @@ def _framed(text: str, task: Mapping[str, Plain]) -> str:
     from flowengine.sdk.untrusted import marked
 
     return marked(text, str(task["source"]))
+
+
+def _has_text(value: Any) -> bool:
+    """Return whether text is in a value: numbers, flags and nothing give no instructions."""
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_has_text, value))
+    if isinstance(value, dict):
+        return any(map(_has_text, value.values()))
+    return bool(value) and not isinstance(value, bool | int | float)
 
 
 def _said_by_people(context: StepContext) -> Iterator[str]:

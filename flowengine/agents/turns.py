@@ -168,6 +168,7 @@ class Turn:
             agent=self.name,
             call_ids=known.call_ids,
             earlier_replies=self.state["earlier_replies"],
+            conversation=self.conversation,
         )
 
     def _offered(self) -> list[Offered]:
@@ -276,30 +277,40 @@ class _Reading:
     # Calls
 
     def _read_calls(self) -> None:
-        """Take calls and faults in the order of the message; what has no place there is last."""
+        """Take calls and faults in the order of the message; what has no place there is last.
+
+        What ends the work is answered after the others, so that the conversation ends with it.
+        """
+        ends: list[tuple[ModelCall, End]] = []
         by_id: dict[str | None, ModelCall | CallFault] = {one.id: one for one in self.reply.calls}
         by_id |= {one.id: one for one in self.reply.faults if one.id is not None}
         for sent in self.reply.message.get("tool_calls") or []:
             found = by_id.get(sent["id"])
-            if isinstance(found, ModelCall):
+            if isinstance(found, ModelCall) and (end := self._end_by(found)) is not None:
+                ends.append((found, end))
+            elif isinstance(found, ModelCall):
                 self._read_call(found, sent["function"]["arguments"])
             elif found is not None:
                 self._tell(found.id, found.name or "", f"Error: {found.reason}")
+        for call, end in ends:
+            self.end = self.end if self.end.outcome else end
+            self._tell(call.id, call.name, str(end.value or end.reason or "Noted."))
         for fault in self.reply.faults:
             if fault.id is None:
                 self._add("told", messages=[{"role": "user", "content": fault.reason}])
         if not self.reply.calls:
             self._idle("its calls could not be read", most=endings.FAULTS)
 
+    def _end_by(self, call: ModelCall) -> End | None:
+        """Return the end that a call is; None: it ends nothing."""
+        if self.turn.answers or self.turn.tools[call.name].step:
+            return None
+        return endings.ended_by_call(call.name, call.arguments)
+
     def _read_call(self, call: ModelCall, sent: str) -> None:
         offered = self.turn.tools[call.name]
-        end = endings.ended_by_call(call.name, call.arguments) if not offered.step else None
         if self.turn.answers:
             self._tell(call.id, call.name, "Error: no tool can be called any more.")
-        elif end is not None:
-            if not self.end.outcome:
-                self.end = end
-            self._tell(call.id, call.name, "Noted.")
         elif offered.handoff:
             self._hand_over(call, offered.handoff)
         else:
@@ -341,14 +352,15 @@ class _Reading:
 
     def _read_text(self) -> None:
         turn = self.turn
-        by_word = endings.ended_by_word(self.text)
+        by_tools = turn.agent["finish"] == "tools"
+        by_word = endings.ended_by_word(self.text) if by_tools else None
         if by_word is not None:
             self.end = by_word if by_word.outcome != "resolved" else self._answer(by_word.value)
         elif self.reply.finish == "length":
             self._idle("its replies were cut off", endings.CUT_SHORT)
         elif not self.text.strip():
             self._idle("its replies were empty", endings.EMPTY)
-        elif turn.agent["finish"] == "tools" and not turn.answers:
+        elif by_tools and not turn.answers:
             self._idle("it neither called a tool nor ended its work", endings.GO_ON)
         else:
             self.end = self._answer(self.text)

@@ -22,7 +22,7 @@ from flowengine.engines.host import Host, open_store
 from flowengine.engines.operating import Operator
 from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import (
-    Result,
+    ExecutionResult,
     Sent,
 )
 from flowengine.engines.seam import RandomIds, SystemClock
@@ -167,7 +167,7 @@ class Engine(Operator):
         labels: Mapping[str, str] | None = None,
         execution_environments: Sequence[Mapping[str, Any]] = (),
         runtime_resources: Mapping[str, Any] | None = None,
-    ) -> Result:
+    ) -> ExecutionResult:
         """Start an execution and drive it until it finishes or has to wait.
 
         Args:
@@ -201,7 +201,7 @@ class Engine(Operator):
         labels: Mapping[str, str] | None = None,
         execution_environments: Sequence[Mapping[str, Any]] = (),
         runtime_resources: Mapping[str, Any] | None = None,
-    ) -> Result:
+    ) -> ExecutionResult:
         """Like `run`, on the running event loop; concurrent calls share commits."""
         starting = self._starting(
             flow, inputs, id, labels, execution_environments, runtime_resources
@@ -245,7 +245,7 @@ class Engine(Operator):
         *,
         on_crash: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
-    ) -> Result:
+    ) -> ExecutionResult:
         """Resume an execution, and drive it until it finishes or has to wait.
 
         Args:
@@ -267,7 +267,7 @@ class Engine(Operator):
         *,
         on_crash: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
-    ) -> Result:
+    ) -> ExecutionResult:
         """Like `resume`, on the running event loop; one that is already driven here is awaited."""
         loaded = self._driving.loaded(execution, runtime_resources)
         result = await self._driving.drive_async(loaded)
@@ -349,7 +349,7 @@ class Engine(Operator):
 
     # Inside
 
-    def _answer_questions(self, result: Result, choice: str) -> bool:
+    def _answer_questions(self, result: ExecutionResult, choice: str) -> bool:
         from flowengine.engines.people.answering import answer_questions
 
         return answer_questions(self._host, result, choice, self._who(None))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.infos import UpgradeInfo
-    from flowengine.engines.results import Result
+    from flowengine.engines.results import ExecutionResult
     from flowengine.flow.building import Flow
     from flowengine.journal.records import Pruned
 
@@ -25,7 +25,7 @@ class Operator(Decider):
 
     def cancel(
         self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
-    ) -> Result:
+    ) -> ExecutionResult:
         """Cancel an execution. If another process or thread is running it, that one cancels it.
 
         Args:
@@ -45,7 +45,7 @@ class Operator(Decider):
 
     async def cancel_async(
         self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
-    ) -> Result:
+    ) -> ExecutionResult:
         """Like `cancel`, on the running event loop."""
         from flowengine.engines.interventions.cancelling import ask_to_cancel
 
@@ -60,7 +60,7 @@ class Operator(Decider):
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         by: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
-    ) -> Result:
+    ) -> ExecutionResult:
         """Continue a failed execution from what failed; what succeeded is kept.
 
         Args:
@@ -85,7 +85,7 @@ class Operator(Decider):
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         by: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
-    ) -> Result:
+    ) -> ExecutionResult:
         """Like `retry`, on the running event loop."""
         retried = self._retried(execution, step, flow, by, runtime_resources)
         return await self._driving.drive_async(retried)
@@ -100,7 +100,7 @@ class Operator(Decider):
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
-    ) -> Result:
+    ) -> ExecutionResult:
         """Start a new execution from the point where a step of an old one started.
 
         Args:
@@ -132,7 +132,7 @@ class Operator(Decider):
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
-    ) -> Result:
+    ) -> ExecutionResult:
         """Like `fork`, on the running event loop."""
         from flowengine.engines.interventions.fork import fork
 

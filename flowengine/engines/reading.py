@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Difference, ExecutionInfo, Reason, WaitInfo
-    from flowengine.engines.results import ExecutionPage, Result, Update, WaitPage
+    from flowengine.engines.results import ExecutionPage, ExecutionResult, Update, WaitPage
     from flowengine.journal.store import Store
 
 
@@ -45,7 +45,7 @@ class Reader:
         """Return the id of the only execution whose id has this prefix."""
         return self._host.store.find_execution(beginning)
 
-    def result(self, execution: str) -> Result:
+    def result(self, execution: str) -> ExecutionResult:
         """Return the state of an execution, without driving it.
 
         Args:

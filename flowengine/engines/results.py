@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 
 
-class Result(NamedTuple):
+class ExecutionResult(NamedTuple):
     """The state of an execution: ended, or waiting for a time, a message or a decision.
 
     `result._asdict()` without `due` is the JSON object that the command line prints.
@@ -66,7 +66,7 @@ class Decision(NamedTuple):
     comment: str | None
     first: bool
     """False: the same decision had been made before, and nothing was recorded now."""
-    result: Result | None
+    result: ExecutionResult | None
     """The state of the execution after resuming it; None if it was not resumed here."""
 
 
@@ -75,7 +75,7 @@ class Sent(NamedTuple):
 
     execution: str
     id: str
-    result: Result | None
+    result: ExecutionResult | None
     """The state of the execution after resuming it; None if it was not resumed here."""
     began: bool = False
     """Whether the signal started the execution."""
@@ -98,6 +98,6 @@ class Update(NamedTuple):
     `missed`: `{count}`, how many of those a slow subscriber did not get; `warning`: `{text,
     address, left, ended}`, of a step that left something running; `notify`: `{wait, why, to}`;
     `environment`: `{name, state, error?}`, of one that was opened in the background: it is `ready`,
-    or `failed`; `end`: the `Result`."""
+    or `failed`; `end`: the `ExecutionResult`."""
     step: Observation | None = None
     """`step`: what happened to an activation."""

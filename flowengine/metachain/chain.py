@@ -29,6 +29,7 @@ class MetaChain:
     Args:
         engine: The engine that runs them, and whose store keeps the executions; default: one in
             memory for each run.
+        model: In place of the model of every agent, unless a run names one.
         logger: Is told what they do; default: `LoggerManager.get_logger()`.
         log_path: A file for log events as JSON lines; a logger of its own is made for it.
     """
@@ -37,12 +38,14 @@ class MetaChain:
         self,
         engine: Engine | None = None,
         *,
+        model: str | None = None,
         logger: LoggerManager | None = None,
         log_path: str | PathLike[str] | None = None,
     ) -> None:
         if log_path is not None and logger is None:
             logger = LoggerManager(file=log_path)
         self.engine = engine
+        self.model = model
         self.logger = logger or LoggerManager.get_logger()
 
     def compile(self, agents: Sequence[Agent], **how: Any) -> LoadedFlow:
@@ -55,7 +58,7 @@ class MetaChain:
         Returns:
             The flow.
         """
-        return flows.compile(agents, **how)
+        return flows.compile(agents, **{"model": self.model, **how})
 
     def run(
         self,
@@ -307,7 +310,7 @@ class MetaChain:
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> Work:
         """Return a run that begins."""
-        how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
+        how = {"model": model or self.model, "max_turns": max_turns, "execute_tools": execute_tools}
         agents = (agent, *agents)
         return Work.starting(
             self.logger, agents, messages, context_variables, runtime_resources, how, id

@@ -13,14 +13,16 @@ from flowengine.engines.host import KeptFiles
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
-    from flowengine.engines.results import Result
+    from flowengine.engines.results import ExecutionResult
 
 _TOLD = (
     "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cost_usd", "estimated",
 )  # fmt: skip
 
 
-def response(engine: Engine, result: Result, agents: Mapping[str, Agent], given: int) -> Response:
+def response(
+    engine: Engine, result: ExecutionResult, agents: Mapping[str, Agent], given: int
+) -> Response:
     """Return what a run gives back.
 
     Args:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flowengine.agents.described import Described
     from flowengine.agents.loggers import LoggerManager
     from flowengine.engines.engine import Engine
-    from flowengine.engines.results import Result
+    from flowengine.engines.results import ExecutionResult
     from flowengine.engines.starting.beginning import Starting
 
 
@@ -177,7 +177,7 @@ class Work:
         finally:
             end()
 
-    def _response(self, engine: Engine, result: Result) -> Response:
+    def _response(self, engine: Engine, result: ExecutionResult) -> Response:
         """Return what a run gives back; one that failed raises."""
         if result.status in {"failed", "cancelled"}:
             error = result.error or {"type": "Cancelled", "message": "the run was cancelled"}

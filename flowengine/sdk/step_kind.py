@@ -168,8 +168,8 @@ class StepKind:
     environment with the name of an argument takes its place: `context.resources` has it."""
 
     foreign: ClassVar[bool] = False
-    """Whether others write what it returns, and why it fails: as a tool of an agent, it is shown to
-    the model in a marked block, as text that gives no instructions."""
+    """Whether others may have written what it returns, and why it fails: as a tool of an agent, its
+    text is shown to the model in a marked block, as text that gives no instructions."""
     outcomes: ClassVar[Sequence[str]] = ("ok",)
     """How a step that runs a generated flow can end, but for errors."""
     raises: ClassVar[Mapping[str, str]] = {}
@@ -214,6 +214,16 @@ class StepKind:
             configuration: As it stands in the file, in long form: values may be expressions.
         """
         return cls.effect
+
+    @classmethod
+    def foreign_of(cls, task: Mapping[str, Plain], effect: str) -> bool:
+        """Return `foreign` by the constants and effect of a step; default: that of the kind.
+
+        Args:
+            task: The constants.
+            effect: What the flow declares, or the kind's own.
+        """
+        return cls.foreign
 
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> Collection[str]:

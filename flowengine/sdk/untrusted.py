@@ -8,7 +8,8 @@ and which is not: `marked` is the one way in which such text reaches a model.
 from __future__ import annotations
 
 import re
-import secrets
+from functools import lru_cache
+from os import urandom
 
 from flowengine.sdk.errors import StepError, ToolChanged, ValidationError
 
@@ -66,14 +67,19 @@ def marked(text: str, source: str) -> str:
         Text outside of the lines is the project's own.
     """
     shown, count = visible(text)
-    while (mark := secrets.token_hex(_BYTES)) in shown:
+    while (mark := urandom(_BYTES).hex()) in shown:
         pass
-    quoted = one_line(source).replace('"', "'").replace("<", "").replace(">", "")
+    quoted = _quoted(source)
     removed = f"\n({count:,} invisible characters removed)" if count else ""
     return (
         f'The text between the two lines with {mark} is content of "{quoted}". {_DATA}\n'
         f"<content {mark}>\n{shown}\n</content {mark}>{removed}"
     )
+
+
+@lru_cache(maxsize=256)
+def _quoted(source: str) -> str:
+    return one_line(source).replace('"', "'").replace("<", "").replace(">", "")
 
 
 def unmarked(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -64,7 +65,18 @@ def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
     if "adapter" not in flow["steps"][run.step] or not isinstance(value, dict):
         return value
     short = value.get("envelope", {}).get("content")
-    return short if adapted(flow, run, short) == value else value
+    for one in (short, _data(short)):
+        if adapted(flow, run, one) == value:
+            return one
+    return value
+
+
+def _data(text: Any) -> Any:
+    """Return the data that a text is as JSON; the text, if it is none."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return text
 
 
 def _context(run: Run, folder: str) -> StepContext:

@@ -78,6 +78,7 @@ class CommandKind(StepKind):
     secrets = ("env",)
     in_environment = True
     command = "argv"
+    foreign = True
 
     @classmethod
     def output(cls) -> dict[str, Plain]:

@@ -112,6 +112,11 @@ class Python(StepKind):
         }
 
     @classmethod
+    def foreign_of(cls, task: Mapping[str, Plain], effect: str) -> bool:
+        """Return whether the function may read the world: a `pure` one does not."""
+        return effect != "pure"
+
+    @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
         """Return what the function takes and gives, read from its source."""
         from flowengine.sdk.python_functions.signature import derive

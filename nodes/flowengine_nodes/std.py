@@ -50,6 +50,11 @@ class Std(StepKind):
         return _TOOLS[configuration["tool"]]["effect"]
 
     @classmethod
+    def foreign_of(cls, task: Mapping[str, Plain], effect: str) -> bool:
+        """Return whether the tool reads files, or runs what does."""
+        return task.get("tool") in _FOREIGN
+
+    @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
         """Return what the tool takes and gives, and in which environments it works."""
         tool = _TOOLS[configuration["tool"]]
@@ -130,7 +135,8 @@ _READS: Mapping[str, tuple[str, ...]] = {
     "visit_page": ("address",),
     "http": ("url",),
 }
-"""Tools that read what others wrote → the arguments that may name it."""
+"""Tools that read what others wrote → the arguments that may name it. They mark it themselves."""
+_FOREIGN = frozenset({"read_file", "search_files", *code_tools.TOOLS})
 _TOOLS: dict[str, Tool] = {
     "print": {
         "description": "Shows a text to the user.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from flowengine import Engine
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.sdk.untrusted import unmarked
 
 NAME = "scripted/test"
 TOOLS = '''
@@ -95,8 +96,8 @@ class Case:
         return path.read_text().splitlines() if path.exists() else []
 
     def sent(self, number: int) -> list[dict[str, Any]]:
-        """The messages of a request, the first of which is number 0."""
-        return [dict(one) for one in self.model.requests[number].messages]
+        """The messages of a request, the first of which is number 0, without marks of others."""
+        return without_marks(self.model.requests[number].messages)
 
     def offered(self, number: int) -> list[str]:
         """The tools on offer in a request."""
@@ -106,6 +107,15 @@ class Case:
         """All events."""
         with self.engine_open() as engine:
             return list(engine.events(self.id))
+
+
+def without_marks(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages without the lines around what others may have written."""
+    found = [dict(one) for one in messages]
+    for one in found:
+        if isinstance(one["content"], str):
+            one["content"] = unmarked(one["content"])
+    return found
 
 
 def told(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:

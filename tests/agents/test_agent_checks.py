@@ -159,7 +159,7 @@ def test_what_case_resolved_says_is_checked(tmp_path: Path) -> None:
 
     assert one.run().outputs["answer"] == "3"
     *_, noted, refused = told(one.sent(1))
-    assert noted == ("tool", "Noted.")
+    assert noted == ("tool", "It is certainly 3.")
     assert "at most 10" in refused[1]
 
 

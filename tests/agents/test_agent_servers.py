@@ -207,7 +207,8 @@ def test_what_servers_say_stands_in_a_block_that_it_cannot_close(tmp_path: Path)
     case = served(tmp_path, "['github.*']", script, listed=listed)
 
     assert case.run().status == "succeeded"
-    told = [one["content"] for one in case.sent(1) if one["role"] == "tool"]
+    messages = case.model.requests[1].messages
+    told = [one["content"] for one in messages if one["role"] == "tool"]
     for text in told[:2]:
         mark = re.search(r"<content (\w+)>", text)
         assert mark is not None, text
@@ -256,8 +257,14 @@ def test_wrong_arguments_are_told_by_the_schema_of_the_server(tmp_path: Path) ->
 
 def test_what_servers_say_is_bounded(tmp_path: Path) -> None:
     huge = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(3000)}}
+    hidden = {"n": {"type": "integer", "description": "How\U000e0061 many"}}
     listed = [
-        tool("good", "See\x1b[31m this\u200b. " + "x" * 9000),
+        tool(
+            "good",
+            "See\x1b[31m this\u200b. " + "x" * 9000,
+            {"type": "object", "properties": hidden},
+        ),
+        tool("hides", schema={"type": "object", "properties": {"n\u200b": {"type": "integer"}}}),
         tool("huge", schema=huge),
         tool("wrong", schema={"type": "object", "properties": {"a": {"type": "nmber"}}}),
         tool("far", schema={"type": "object", "properties": {"a": {"$ref": "http://x.y/z"}}}),
@@ -270,10 +277,11 @@ def test_what_servers_say_is_bounded(tmp_path: Path) -> None:
     assert offered.name == "github.good"
     assert offered.description.startswith("See[31m this. xxx")
     assert len(offered.description) < 4_100
+    assert offered.parameters["properties"]["n"]["description"] == "How many"
     with case.engine_open() as engine:
         steps = engine.show(case.id, plumbing=True)["steps"]
     [left_out] = [one["output"]["left_out"] for one in steps if one["address"] == "ask/_offer"]
-    assert sorted(left_out) == ["github.far", "github.huge", "github.wrong"]
+    assert sorted(left_out) == ["github.far", "github.hides", "github.huge", "github.wrong"]
 
 
 def test_too_many_tools_are_refused_with_their_number(tmp_path: Path) -> None:

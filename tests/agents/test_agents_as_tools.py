@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine, MetaChain
-from flowengine.agents import Agent, Response, Result
+from flowengine.agents import Agent, Response, Result, case_not_resolved
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
@@ -98,10 +98,10 @@ def test_it_hands_over_and_asks_others_in_its_turn() -> None:
 def test_what_it_does_not_resolve_is_told() -> None:
     script = [
         of("a", calls=[call("b", prompt="?")]),
-        {"when": {"agent": "b"}, "text": "case_not_resolved: nobody knows"},
+        of("b", calls=[call("case_not_resolved", reason="nobody knows")]),
         of("a", text="so"),
     ]
-    [content] = told(run(agent("a", agent("b").as_tool()), *script))
+    [content] = told(run(agent("a", agent("b", case_not_resolved).as_tool()), *script))
     assert content.startswith("Error: NotResolved")
     assert "nobody knows" in content
 
@@ -155,8 +155,8 @@ def test_somebody_may_be_asked_before_it_is_called(tmp_path: Path) -> None:
 
 
 def test_an_agent_may_check_what_another_is_asked() -> None:
-    judge = agent("judge").as_tool()
-    script = [of("judge", text="case_not_resolved: rude")]
+    judge = agent("judge", case_not_resolved).as_tool()
+    script = [of("judge", calls=[call("case_not_resolved", reason="rude")])]
     response = run(agent("a", checks=[{"before": judge}]), *script)
 
     assert (response.termination, response.result) == ("not_resolved", "")

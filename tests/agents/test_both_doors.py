@@ -271,13 +271,16 @@ def _of_program(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
     return outcome, response.result
 
 
+_OF_THE_RUN = ("call_ids", "conversation")
+
+
 def _asked(requests: Sequence[Any]) -> list[str]:
-    """Requests as text; ids of calls, which are made up, are numbered."""
+    """Requests as text; ids of calls, which are made up, are numbered, and marks are alike."""
     told = []
     for one in requests:
-        said = {name: getattr(one, name) for name in one.__slots__ if name != "call_ids"}
+        said = {name: getattr(one, name) for name in one.__slots__ if name not in _OF_THE_RUN}
         told.append(json.dumps(said, default=_as_data, sort_keys=True))
-    whole = "\n".join(told)
+    whole = re.sub(r"\b[0-9a-f]{16}\b", "mark", "\n".join(told))
     ids = dict.fromkeys(re.findall(r'"tool_call_id": ("[^"]+")', whole))
     for number, id in enumerate(ids):
         whole = whole.replace(id, f'"call {number}"')

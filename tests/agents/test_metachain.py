@@ -36,12 +36,18 @@ from flowengine.errors import UsageError
 from flowengine.metachain import AgentRunFailed, MetaChain
 from flowengine.sdk import ValidationError
 from flowengine.tool_environment import tool
+from tests.agents.flows import without_marks
 
 ASK = [{"role": "user", "content": "What is 1 + 2?"}]
 
 
 def call(name: str, id: str = "", /, **arguments: Any) -> dict[str, Any]:
     return {"name": name, "arguments": arguments, "id": id}
+
+
+def results(response: Any) -> list[str]:
+    """What tools returned, without marks of others."""
+    return [one["content"] for one in without_marks(response.messages) if one["role"] == "tool"]
 
 
 class Bench:
@@ -64,7 +70,7 @@ class Bench:
             return MetaChain(logger=self.logger).run(agent, *(given or (ASK,)), **how)
 
     def sent(self, number: int) -> list[dict[str, Any]]:
-        return [dict(one) for one in self.model.requests[number].messages]
+        return without_marks(self.model.requests[number].messages)
 
     def offered(self, number: int) -> list[str]:
         return [one.name for one in self.model.requests[number].tools]
@@ -367,7 +373,7 @@ def test_objects_for_functions_may_be_given_for_a_run_alone(bench: Bench, tmp_pa
         found = chain.resume(wait["execution"], agent, runtime_resources={"line": line})
         kept = json.dumps(list(engine.events(found.execution)), default=str)
 
-    assert [one["content"] for one in found.messages if one["role"] == "tool"] == ["2"]
+    assert results(found) == ["2"]
     assert found.context_variables == {}
     assert "object at" not in kept
     with pytest.raises(UsageError, match="'line' is given in context_variables and in runtime"):
@@ -421,7 +427,7 @@ def test_calls_that_run_together_merge_in_their_order_and_clashes_are_told(bench
     found = bench.run(agent, script)
 
     assert found.context_variables == {"k": 2}
-    assert [one["content"] for one in found.messages if one["role"] == "tool"] == ["1", "2"]
+    assert results(found) == ["1", "2"]
     [clash] = [one for one in bench.events if one.event == "context_clash"]
     assert clash.data["key"] == "k"
     assert len(clash.data["calls"]) == 2
@@ -498,8 +504,7 @@ def test_case_resolved_ends_the_run_after_the_other_calls(bench: Bench) -> None:
 
     assert found.termination == "resolved"
     assert found.result == "three"
-    answers = [one["content"] for one in found.messages if one["role"] == "tool"]
-    assert answers[1] == "3"
+    assert results(found) == ["3", "three"]
     assert bench.sent(1)[-1]["role"] == "user"
     assert bench.names()[-1] == "termination"
 
@@ -541,7 +546,43 @@ def test_agents_that_have_case_tools_end_by_either(
     assert bench.offered(0) == ["add", "case_resolved", "case_not_resolved"]
     assert found.termination == case.removeprefix("case_")
     assert (found.result, found.reason) == (result, "" if result else "It is 3.")
+    assert found.messages[-1]["content"] == "It is 3."
     assert [m["content"] for m in found.messages if m.get("name") == "add"] == ["3"]
+
+
+def test_a_model_for_all_runs_of_a_chain() -> None:
+    agent = Agent(name="A", model="scripted/its-own")
+    asked = []
+
+    def answer(request: Any) -> dict[str, str]:
+        asked.append(request.model)
+        return {"text": "3"}
+
+    with using(ScriptedModel([answer, answer, answer])):
+        chain = MetaChain(model="scripted/other")
+        chain.run(agent, ASK)
+        chain.run(agent, ASK, model="scripted/third")
+        list(chain.stream(agent, ASK))
+
+    assert asked == ["scripted/other", "scripted/third", "scripted/other"]
+
+
+def test_the_names_that_programs_import_are_those_of_agents() -> None:
+    """`Result` was the engine's: each handoff by it failed, and only the model was told."""
+    program = """
+from flowengine import Agent, MetaChain, Response, Result
+
+other = Agent(name="Other", model="scripted/x")
+def over(): return Result(value="go", agent=other, context_variables={"n": 1})
+"""
+    names: dict[str, Any] = {}
+    exec(program, names)
+    agent = Agent(name="A", model="scripted/x", functions=[names["over"]])
+    with using(ScriptedModel([{"calls": [call("over")]}, {"text": "done"}])):
+        found = names["MetaChain"]().run(agent, ASK)
+
+    assert isinstance(found, names["Response"])
+    assert (found.agent.name, found.context_variables) == ("Other", {"n": 1})
 
 
 def test_how_often_a_call_may_fail_can_be_turned_off(bench: Bench) -> None:
@@ -939,7 +980,7 @@ def test_calls_run_one_after_another_unless_their_tools_allow_more(bench: Bench)
     found = bench.run(Agent(name="A", functions=[step]), [{"calls": calls}, {"text": "so"}])
 
     assert log == ["1 begins", "1 ends", "2 begins", "2 ends"]
-    assert [one["content"] for one in found.messages if one["role"] == "tool"] == ["1", "2"]
+    assert results(found) == ["1", "2"]
 
 
 def test_a_tool_that_blocks_does_not_stop_the_loop(bench: Bench) -> None:
@@ -967,7 +1008,8 @@ def test_a_tool_that_blocks_does_not_stop_the_loop(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("text", "termination", "turns"),
     [
-        ("done, case_resolved", "resolved", 1),
+        ("done\ncase_resolved", "resolved", 1),
+        ("done, case_resolved", "resolved", 2),
         ("case_not_resolved: no idea", "not_resolved", 1),
         ("I will say `case_resolved` later.", "resolved", 2),
         ("The word my_case_resolved_x is longer.", "resolved", 2),

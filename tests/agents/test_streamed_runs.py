@@ -18,7 +18,7 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.metachain import AgentRunFailed, StreamPart
-from tests.agents.models.wire import Answer, Wire, call, replied, serving, streamed
+from tests.agents.models.wire import Answer, Wire, call, replied, serving, streamed, written
 
 ASK = [{"role": "user", "content": "What is 1 + 2?"}]
 
@@ -255,20 +255,17 @@ def test_calls_that_arrive_interleaved_are_run_as_they_were_meant(wire: Wire) ->
 
 
 def test_no_syntax_of_calls_reaches_who_listens_to_a_run(wire: Wire) -> None:
-    said = (
-        'Hi <tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>',
-        "1 < 2, and it is 3.",
-    )
+    def pieces(text: str) -> Answer:
+        return streamed(*({"content": text[at : at + 3]} for at in range(0, len(text), 3)))
+
     wire.answer(
-        *(
-            streamed(*({"content": one[at : at + 3]} for at in range(0, len(one), 3)))
-            for one in said
-        )
+        lambda body: pieces(f"Hi \n{written(body, 'add', a=1, b=2)}"),
+        pieces("1 < 2, and it is 3."),
     )
 
     parts = streamed_here(agent(add, model="openai/deepseek-r1"), ASK)
 
-    assert text(parts) == "Hi 1 < 2, and it is 3."
+    assert text(parts) == "Hi \n1 < 2, and it is 3."
     assert "tools" not in wire.requests[0].body
     assert "3" in wire.requests[1].body["messages"][-1]["content"]
 

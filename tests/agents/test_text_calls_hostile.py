@@ -9,30 +9,39 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowengine.agents.text_calls.formats import FORMATS
+from flowengine.agents.text_calls.marked_form import marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, MAX_FAULTS, read_reply
 from flowengine.agents.text_calls.records import Ended
 from tests.agents.add import ADD
 
 SIZE = 1_000_000
-CALL = '<tool_call>{"name":"add","arguments":{"a":1,"b":2}}</tool_call>'
+FORM = marked("0badcafe")
+OPEN = '<call-0badcafe tool="add">'
+CALL = f'{OPEN}{{"a":1,"b":2}}</call-0badcafe>'
 
 
 def seconds_for(text: str) -> float:
     begun = time.process_time()
-    read_reply(text, [ADD])
+    read_reply(text, [ADD], FORM)
     return time.process_time() - begun
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "<function=" * (SIZE // 10),
-        "{" * (SIZE // 2) + "}" * (SIZE // 2),
-        '<tool_call>{"a":' * (SIZE // 16),
-        "[add(" * (SIZE // 5),
-        f"<function{' ' * SIZE}x",
-        f"Action: add{' ' * SIZE}x",
+        "<call-0badcafe" * (SIZE // 14),
+        "x <call-0badcafe " * (SIZE // 17),
+        f"{OPEN}<parameter=a>" * (SIZE // 39),
+        OPEN + "{" * (SIZE // 2) + "}" * (SIZE // 2),
+        OPEN + "<parameter=a></parameter>" * (SIZE // 25),
+        f"<call-0badcafe{' ' * SIZE}x",
+        f"{OPEN}<parameter=a>1</parameter>{' ' * SIZE}x",
+        "<think>" + "x <call-0badcafe " * (SIZE // 17),
+        "<think></think>" * (SIZE // 15),
+        "```\nx\n```\n" * (SIZE // 10),
+        "`" * SIZE,
+        f"```\n{CALL}\n" * (SIZE // 60),
+        "<result-0badcafe" * (SIZE // 16),
         random.Random(1).randbytes(SIZE).decode("latin-1"),
     ],
     ids=lambda text: repr(text[:12]),
@@ -42,7 +51,7 @@ def test_a_megabyte_of_anything_is_read_within_a_second(text: str) -> None:
 
 
 def test_time_grows_with_length_and_no_faster() -> None:
-    unit = "<function=add><parameter=a>1</parameter>\n```\n{'name': [add(\n<think>"
+    unit = f"{OPEN}<parameter=a>1</parameter>\n```\n{{'name': [add(\n<think>"
 
     ratios = (seconds_for(unit * 3_000) / max(seconds_for(unit * 300), 0.01) for _ in range(5))
 
@@ -50,8 +59,9 @@ def test_time_grows_with_length_and_no_faster() -> None:
 
 
 def test_a_reply_with_too_many_calls_or_faults_is_not_read_any_further() -> None:
-    many = read_reply(CALL * (MAX_CALLS + 10), [ADD])
-    faults = read_reply("<tool_call>{}</tool_call>" * (MAX_FAULTS + 10) + CALL, [ADD])
+    many = read_reply(CALL * (MAX_CALLS + 10), [ADD], FORM)
+    broken = "<call-0badcafe>{}</call-0badcafe>"
+    faults = read_reply(broken * (MAX_FAULTS + 10) + CALL, [ADD], FORM)
 
     assert len(many.calls) == MAX_CALLS
     assert "were not made" in many.faults[0].message
@@ -60,7 +70,7 @@ def test_a_reply_with_too_many_calls_or_faults_is_not_read_any_further() -> None
 
 def pieces() -> list[str]:
     """What replies are made of, and what they could break on."""
-    whole = [one.write([("add", {"a": 1, "b": 2})]) for one in FORMATS]
+    whole = [FORM.write([("add", {"a": 1, "b": 2})]), FORM.write_result("add", "3"), CALL]
     halves = [text[: len(text) // 2] for text in whole]
     rests = [text[len(text) // 2 :] for text in whole]
     marks = ["<think>", "</think>", "```json\n", "```\n", "\n", " ", "`", '"', "'", "\\"]
@@ -81,7 +91,7 @@ def test_any_reply_is_read_and_what_is_called_fits_the_schema(drawn: bytes, ende
 
 
 def check(text: str, ended: Ended) -> None:
-    reading = read_reply(text, [ADD], ended=ended)
+    reading = read_reply(text, [ADD], FORM, ended=ended)
 
     places = sorted([one.place for one in reading.calls] + [one.place for one in reading.faults])
     assert places == list(range(len(places)))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowengine.agents.text_calls.models import MODELS, FunctionCalling, function_calling
-
-Table = tuple[tuple[str, FunctionCalling], ...]
+from flowengine.agents.text_calls.models import function_calling
 
 
 @pytest.mark.parametrize(
@@ -15,10 +13,9 @@ Table = tuple[tuple[str, FunctionCalling], ...]
         "deepseek/deepseek-r1",
         "openrouter/deepseek/deepseek-r1:free",
         "deepseek/deepseek-reasoner",
-        "groq/llama-3.3-70b-versatile",
         "ollama/llama3:8b",
-        "together_ai/meta-llama/Meta-Llama-3.1-8B-Instruct",
-        "xai/grok-2",
+        "ollama/llama3",
+        "together_ai/meta-llama/Meta-Llama-3-8B-Instruct",
         "o1-mini",
     ],
 )
@@ -27,21 +24,26 @@ def test_models_without_function_calling_are_asked_for_text(model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", ["gpt-4o", "anthropic/claude-sonnet-4-5", "ollama/qwen3", "groq/qwen", "new/unknown"]
+    "model",
+    [
+        "gpt-4o",
+        "anthropic/claude-sonnet-4-5",
+        "ollama/qwen3",
+        "groq/qwen",
+        "new/unknown",
+        "xai/grok-2",
+        "xai/grok-9",
+        "groq/llama-3.3-70b-versatile",
+        "ollama_chat/llama3.2",
+        "ollama/llama3.1:8b",
+    ],
 )
 def test_a_model_nobody_knows_is_asked_natively_first(model: str) -> None:
     assert function_calling(model) == "native"
 
 
-def test_the_run_comes_before_the_agent_and_the_agent_before_the_table() -> None:
-    assert function_calling("xai/grok-2", agent="native") == "native"
-    assert function_calling("xai/grok-2", agent="native", run="text") == "text"
-    assert function_calling("gpt-4o", agent="text") == "text"
-
-
-def test_the_table_is_data_that_a_user_extends() -> None:
-    mine: Table = (("grok-4*", "native"), ("my-model*", "text"), *MODELS)
-
-    assert function_calling("xai/grok-4", models=mine) == "native"
-    assert function_calling("local/my-model-2", models=mine) == "text"
-    assert function_calling("xai/grok-2", models=mine) == "text"
+def test_the_agent_comes_before_the_tables_and_the_librarys_before_ours() -> None:
+    assert function_calling("o1-mini", agent="native", listed=False) == "native"
+    assert function_calling("gpt-4o", agent="text", listed=True) == "text"
+    assert function_calling("deepseek/deepseek-r1", listed=True) == "native"
+    assert function_calling("new/unknown", listed=False) == "text"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 from flowengine.sdk import Refused
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.engine_files import own_names
@@ -35,14 +35,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(steps: str, store: str = "", more: str = "") -> Result:
+def run(steps: str, store: str = "", more: str = "") -> ExecutionResult:
     path = Path("flow.yaml")
     path.write_text(f"flowengine: 1\nid: it\n{more}\nsteps: [{steps}]\n")
     with Engine(store) as engine:
         return engine.run(path)
 
 
-def message(result: Result) -> str:
+def message(result: ExecutionResult) -> str:
     assert result.status == "failed", result
     assert result.error is not None
     return result.error["message"]
@@ -162,7 +162,7 @@ environments:
 """
 
 
-def in_folder(tool: str, args: str, mode: str = "rw", path: str = ".") -> Result:
+def in_folder(tool: str, args: str, mode: str = "rw", path: str = ".") -> ExecutionResult:
     step = f"{{id: a, call: std.{tool}, environments: {{files: project}}, with: {{{args}}}}}"
     return run(step, more=ENVIRONMENT.format(mode=mode, path=path))
 

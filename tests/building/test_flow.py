@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine, Flow, FlowFileError, Result, UsageError, cel, check, load
+from flowengine import Engine, ExecutionResult, Flow, FlowFileError, UsageError, cel, check, load
 from flowengine.flow.building.step_keywords import Words
 from flowengine.flow.compile import compile_text
 from flowengine.flow.models import Step
@@ -29,7 +29,7 @@ def same(flow: Flow, text: str) -> None:
     assert found["flow"].compile().hash == hash, flow.to_python()
 
 
-def run(flow: Flow, inputs: dict[str, Any] | None = None) -> Result:
+def run(flow: Flow, inputs: dict[str, Any] | None = None) -> ExecutionResult:
     with Engine(None) as engine:
         return engine.run(flow, inputs)
 

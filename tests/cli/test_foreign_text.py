@@ -243,7 +243,7 @@ def test_no_update_of_an_execution_controls_the_terminal(
             for status in ("failed", "waiting", "cancelled", "succeeded"):
                 show_outcome(
                     session,
-                    results.Result(
+                    results.ExecutionResult(
                         ID, text, status,
                         {text: text} if status == "succeeded" else None,
                         [wait] if status == "waiting" else [],

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.results import Result, Update
+from flowengine.engines.results import ExecutionResult, Update
 from flowengine.errors import FlowFileError
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines import world
@@ -155,7 +155,7 @@ def test_a_crash_at_any_write_loses_and_doubles_no_message(tmp_path: Path) -> No
 
 
 def test_on_one_event_loop_they_talk_while_both_are_at_work(tmp_path: Path) -> None:
-    async def talk() -> list[Result]:
+    async def talk() -> list[ExecutionResult]:
         async with Engine(None, stay=0) as engine:
             served = await engine.run_async(worker(tmp_path), {"key": "k"})
             asked = await engine.run_async(flow(tmp_path, "sender", ANSWERED), {"n": 4})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, InputError, NotFound
 
 ACTS = """
@@ -55,11 +55,11 @@ def write(approval: str = "ask", bind: str = "", id: str = "it") -> str:
     return f"{id}.yaml"
 
 
-def begin(engine: Engine, *paths: str, flow: str = "it.yaml", **inputs: str) -> Result:
+def begin(engine: Engine, *paths: str, flow: str = "it.yaml", **inputs: str) -> ExecutionResult:
     return engine.run(flow, {"paths": list(paths), **inputs})
 
 
-def grant(engine: Engine, result: Result, **given: Any) -> Result:
+def grant(engine: Engine, result: ExecutionResult, **given: Any) -> ExecutionResult:
     wanted: Any = {"scope": "flow", **given}
     after = engine.approve(result.waits[0]["id"], grant=wanted).result
     assert after is not None

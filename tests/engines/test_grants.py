@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.notation.grants import covers, fits
 
@@ -50,12 +50,12 @@ def acted() -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
-def begin(engine: Engine, *paths: str, approval: str = "ask", steps: str = "") -> Result:
+def begin(engine: Engine, *paths: str, approval: str = "ask", steps: str = "") -> ExecutionResult:
     Path("flow.yaml").write_text(FLOW.replace("APPROVAL", approval).replace("STEPS", steps))
     return engine.run("flow.yaml", {"paths": list(paths)})
 
 
-def approve(engine: Engine, result: Result | None, **grant: Any) -> Result:
+def approve(engine: Engine, result: ExecutionResult | None, **grant: Any) -> ExecutionResult:
     assert result is not None
     wait = result.waits[0]
     given: Any = {"grant": grant} if grant else {}

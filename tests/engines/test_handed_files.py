@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 
 MAKES = """
 flowengine: 1
@@ -56,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(f"{name}.yaml").write_text(text)
 
 
-def made(engine: Engine) -> tuple[Result, dict[str, Any]]:
+def made(engine: Engine) -> tuple[ExecutionResult, dict[str, Any]]:
     result = engine.run("makes.yaml")
     assert result.outputs is not None, result.error
     assert result.outputs["text"] == "content\n"

@@ -12,7 +12,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.engines import policy_files
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import FlowFileError
 from flowengine.journal.encoding import pack, unpack
 
@@ -66,12 +66,12 @@ steps: [{step}]
     return "flow.yaml"
 
 
-def run(*given: Any, **more: Any) -> Result:
+def run(*given: Any, **more: Any) -> ExecutionResult:
     with Engine("store") as engine:
         return engine.run(flow(*given, **more))
 
 
-def outcome(result: Result) -> str:
+def outcome(result: ExecutionResult) -> str:
     """What becomes of a call: `allow`, `ask` or `deny`."""
     if result.status == "waiting":
         return "ask"

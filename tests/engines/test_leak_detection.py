@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.results import Result, Update
+from flowengine.engines.results import ExecutionResult, Update
 from tests.alive import alive
 
 STEPS = """
@@ -94,7 +94,9 @@ def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             each.wait()
 
 
-def run(note: Path, steps: str, *, strict: bool = False) -> tuple[Result, list[dict[str, Any]]]:
+def run(
+    note: Path, steps: str, *, strict: bool = False
+) -> tuple[ExecutionResult, list[dict[str, Any]]]:
     """Run steps and return the result, and the warnings."""
     text = f"flowengine: 1\nid: leaving\ninputs: {{note: {{type: string}}}}\nsteps:\n{steps}"
     Path("leaving.yaml").write_text(text)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from tests.execution_environment.toy import Toy
 
@@ -58,14 +58,14 @@ async def gone(_: Any) -> None:
     raise EnvironmentUnavailable("the table is gone; bring it back")
 
 
-def begin(flow: str, more: str = "") -> Result:
+def begin(flow: str, more: str = "") -> ExecutionResult:
     """Run a flow until it waits, in an engine of its own."""
     Path("flow.yaml").write_text(flow.replace("MORE", more))
     with Engine("store") as engine:
         return engine.run("flow.yaml", id="it")
 
 
-def approve() -> Result:
+def approve() -> ExecutionResult:
     """Approve in another engine."""
     with Engine("store") as engine:
         [wait] = engine.waits(kinds=["approval"]).items
@@ -74,7 +74,7 @@ def approve() -> Result:
         return result
 
 
-def resume() -> Result:
+def resume() -> ExecutionResult:
     with Engine("store") as engine:
         return engine.resume("it")
 

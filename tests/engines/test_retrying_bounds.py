@@ -12,7 +12,7 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.engines.executions.replay import read, state_at
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 from tests.engines import world
 from tests.engines.test_reducers import forget_modules
 from tests.engines.test_retrying import ITEMS, calls, refuse, settled
@@ -38,7 +38,7 @@ def check_replay(engine: Engine) -> None:
     assert engine.show("it")["status"] == found.state["status"]
 
 
-def error_of(result: Result) -> str:
+def error_of(result: ExecutionResult) -> str:
     assert result.status == "failed"
     assert result.error is not None
     return str(result.error["type"])

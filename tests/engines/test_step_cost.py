@@ -136,7 +136,7 @@ def test_executions_at_once_cost_as_much_as_one_after_the_other(
     )
     flow = flowengine.load(path)
 
-    async def at_once(count: int) -> flowengine.Result:
+    async def at_once(count: int) -> flowengine.ExecutionResult:
         async with flowengine.Engine(None) as engine:
             runs = (engine.run_async(flow, {"count": 0}) for _ in range(count))
             return (await asyncio.gather(*runs))[-1]
@@ -148,7 +148,7 @@ def test_executions_at_once_cost_as_much_as_one_after_the_other(
     assert many / few < 8 * 1.25
 
 
-def calls_of(work: Callable[[], flowengine.Result]) -> int:
+def calls_of(work: Callable[[], flowengine.ExecutionResult]) -> int:
     """Return how many Python functions are called while something runs to its end."""
     calls = 0
 

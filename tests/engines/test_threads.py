@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict, UsageError
 from tests.engines import child, world
 
@@ -51,17 +51,17 @@ def why(engine: Engine) -> list[Any]:
     return []
 
 
-def run(engine: Engine, file: Path) -> Result:
+def run(engine: Engine, file: Path) -> ExecutionResult:
     return engine.run(file, id="it")
 
 
-def run_on_loop(engine: Engine, file: Path) -> Result:
+def run_on_loop(engine: Engine, file: Path) -> ExecutionResult:
     return asyncio.run(engine.run_async(file, id="it"))
 
 
 @pytest.mark.parametrize("drive", [run, run_on_loop])
 def test_cancelling_from_another_thread_ends_the_run(
-    tmp_path: Path, threads: ThreadPoolExecutor, drive: Callable[[Engine, Path], Result]
+    tmp_path: Path, threads: ThreadPoolExecutor, drive: Callable[[Engine, Path], ExecutionResult]
 ) -> None:
     file = world.make(tmp_path, SLOW)
     with Engine(tmp_path / "store") as engine:
@@ -76,7 +76,7 @@ def test_cancelling_from_another_thread_ends_the_run(
 
 @pytest.mark.parametrize("drive", [run, run_on_loop])
 def test_cancelling_from_another_thread_ends_a_run_that_stays(
-    tmp_path: Path, threads: ThreadPoolExecutor, drive: Callable[[Engine, Path], Result]
+    tmp_path: Path, threads: ThreadPoolExecutor, drive: Callable[[Engine, Path], ExecutionResult]
 ) -> None:
     file = world.make(tmp_path, LATER)
     with Engine(tmp_path / "store", stay=7200) as engine:
@@ -103,7 +103,7 @@ def cancel(store: Path) -> None:
 
 @pytest.mark.parametrize("drive", [run, run_on_loop])
 def test_what_other_threads_send_is_taken_by_who_drives(
-    tmp_path: Path, threads: ThreadPoolExecutor, drive: Callable[[Engine, Path], Result]
+    tmp_path: Path, threads: ThreadPoolExecutor, drive: Callable[[Engine, Path], ExecutionResult]
 ) -> None:
     file = world.make(tmp_path, BESIDE)
     with Engine(tmp_path / "store", user="user:me") as engine:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import Conflict
 from flowengine.sdk.tool_calls import ToolCall
 from flowengine.tool_environment.authority import CallbackAuthority
@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("sending.py").write_text(SEND)
 
 
-def run(answer: Any, approval: str = "{edit: true}") -> tuple[Result, list[ToolCall]]:
+def run(answer: Any, approval: str = "{edit: true}") -> tuple[ExecutionResult, list[ToolCall]]:
     """Run the flow; a function answers, or gives what it is to raise."""
     Path("flow.yaml").write_text(FLOW.replace("APPROVAL", approval))
     asked: list[ToolCall] = []

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from flowengine.engines.engine import Engine
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.infos import WaitInfo
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 
 EFFECTS = Path(__file__).with_name("effects.py")
 
@@ -85,7 +85,7 @@ def answer(engine: Engine, wait: WaitInfo, folder: Path) -> None:
         engine.signal(name, {"n": 5}, execution=wait["execution"], id=message, resume=False)
 
 
-def finish(engine: Engine, file: Path, id: str, flow: LoadedFlow | None = None) -> Result:
+def finish(engine: Engine, file: Path, id: str, flow: LoadedFlow | None = None) -> ExecutionResult:
     """Run an execution to its end, answering all that it waits for."""
     result = engine.run(flow or file, id=id)
     while not result.ended:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from flowengine import Engine
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 from flowengine.execution_environment import EnvironmentManager, Handle
 from flowengine.execution_environment.observation.events import Event
 from flowengine_envs.sandboxes.processes import has
@@ -144,7 +144,9 @@ class Stage:
         manager = self.engine.environments
         return [*manager.list(state="ready"), *manager.written()]
 
-    def run(self, *steps: dict[str, Any], outputs: Iterable[str] = (), **words: Any) -> Result:
+    def run(
+        self, *steps: dict[str, Any], outputs: Iterable[str] = (), **words: Any
+    ) -> ExecutionResult:
         """Run steps, in an environment that is declared with more words."""
         named = [step["id"] for step in steps if step.get("python") in {"acts:keep", "acts:find"}]
         flow = {

@@ -14,7 +14,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from flowengine import Decision, Engine, LoadedFlow, Result, Sent, StepContext, StepError, load
+from flowengine import (
+    Decision,
+    Engine,
+    ExecutionResult,
+    LoadedFlow,
+    Sent,
+    StepContext,
+    StepError,
+    load,
+)
 from flowengine.engines.executions.linked_flows import reducer, why_not
 from flowengine.flow.compile import Compiled, compile_text
 from flowengine.flow.expressions import CelEvaluator
@@ -344,23 +353,23 @@ class Stage:
 
     def run(
         self, text: Text | LoadedFlow, inputs: dict[str, Any] | None = None, id: str | None = None
-    ) -> Result:
+    ) -> ExecutionResult:
         """Run a flow until it ends or only waits."""
         flow = text if isinstance(text, LoadedFlow) else self.flow(text)
         return self.do(self.engine.run_async(flow, inputs, id=id))
 
-    def run_script(self, text: Text, script: Script) -> Result:
+    def run_script(self, text: Text, script: Script) -> ExecutionResult:
         """Run a flow whose steps give what a script says."""
         self.world.script = script
         return self.run(text)
 
     def run_meanwhile(
         self, text: Text, holds: Callable[[], bool], then: Callable[[], Awaitable[object]]
-    ) -> Result:
+    ) -> ExecutionResult:
         """Run a flow as execution `it`; while it runs, when something holds, do something."""
         flow = self.flow(text)
 
-        async def both() -> Result:
+        async def both() -> ExecutionResult:
             running = self.loop.create_task(self.engine.run_async(flow, id="it"))
             await self.world.until(holds)
             await then()
@@ -368,7 +377,7 @@ class Stage:
 
         return self.do(both())
 
-    def later(self, execution: str, seconds: float) -> Result:
+    def later(self, execution: str, seconds: float) -> ExecutionResult:
         """Go on with an execution some time later."""
         self.clock.seconds += seconds
         return self.do(self.engine.resume_async(execution))

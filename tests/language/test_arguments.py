@@ -17,7 +17,7 @@ def add(a: int, b: int = 1) -> int:
 """
 
 
-def run(folder: Path, steps: str, given: Any = None, tool: str = "") -> flowengine.Result:
+def run(folder: Path, steps: str, given: Any = None, tool: str = "") -> flowengine.ExecutionResult:
     (folder / "arithmetic.py").write_text(TOOLS)
     path = folder / "flow.yaml"
     path.write_text(

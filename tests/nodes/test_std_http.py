@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from flowengine import Engine
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 from tests.agents.flows import STEPS, Case, call, flow
 from tests.envs.network.ways_out import Site, serving
 
@@ -58,7 +58,7 @@ def answer(handler: Any, status: int, headers: dict[str, str], body: bytes = b""
 
 def run(
     arguments: dict[str, Any], network: list[str] | None, spec: dict[str, Any] | None = None
-) -> Result:
+) -> ExecutionResult:
     policy = {"policy": {"network": network}} if network else {}
     made = {
         "flowengine": 1,
@@ -72,7 +72,7 @@ def run(
         return engine.run("flow.yaml")
 
 
-def output(result: Result) -> Any:
+def output(result: ExecutionResult) -> Any:
     assert result.outputs is not None, result.error
     return result.outputs["answer"]
 
@@ -250,7 +250,7 @@ def test_no_glob_gives_it_to_a_model(site: Site, tmp_path: Path) -> None:
 
 
 def _contents(case: Case, number: int) -> list[str]:
-    messages = case.sent(number)
+    messages = case.model.requests[number].messages
     at = max(n for n, one in enumerate(messages) if one["role"] == "assistant")
     return [str(one["content"]) for one in messages[at + 1 :]]
 

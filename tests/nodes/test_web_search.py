@@ -218,7 +218,7 @@ def test_an_agent_searches_and_is_told_that_others_wrote_what_it_finds(
     assert result.outputs == {"answer": "Done."}
     [tool] = case.model.requests[0].tools
     assert sorted(tool.parameters["properties"]) == ["domains", "query"]
-    told = case.sent(1)[-1]["content"]
+    told = case.model.requests[1].messages[-1]["content"]
     before, _, content = told.partition("\n<content ")
     assert order in content
     assert order not in before

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.agents.models.port import ModelFacts
+from flowengine.agents.models.port import ModelFacts, ModelRequest
 from flowengine.testing.recording import record, text_of
 from flowengine.testing.suite import run_file
 from tests.agents.flows import HEAD, NAME, Case, call, flow
+from tests.agents.models.asking import written
 from tests.agents.test_agent_servers import served
 
 ADDER = "first: {instructions: You add., tools: [add, boom]}"
@@ -159,7 +160,7 @@ def test_a_run_becomes_a_case_that_needs_no_model(tmp_path: Path) -> None:
     assert set(second["with"]) == set(third["with"]) == {"messages"}
     assert [message["role"] for message in second["with"]["messages"]] == ["tool"] * 3
     assert first["calls"][0]["arguments"] == {"a": 1, "b": 2}
-    assert found["tools"]["add"] == [{"with": {"a": 1, "b": 2}, "return": "3"}]
+    assert found["tools"]["add"] == [{"with": {"a": 1, "b": 2}, "return": 3}]
     assert not any("_offer" in name or "answer" in name for name in found["tools"])
 
     cases = f"cases:\n{text_of(found)}"
@@ -211,14 +212,22 @@ def test_runs_of_every_kind_become_cases(tmp_path: Path) -> None:
 first: {instructions: You triage., handoffs: [second], fallbacks: [scripted/test]}
 second: {instructions: You add., tools: [add, boom], function_calling: text, finish: tools}
 """
-    written = "<function=add>\n<parameter=a>1</parameter>\n<parameter=b>2</parameter>\n</function>"
-    end = "<function=case_resolved>\n<parameter=result>3</parameter>\n</function>"
-    script = [
+
+    def half(asked: ModelRequest) -> dict[str, str]:
+        return {"text": written(asked, "add", a=1, b=2)[:40]}
+
+    def whole(asked: ModelRequest) -> dict[str, str]:
+        return {"text": f"Let me see.\n{written(asked, 'add', a=1, b=2)}"}
+
+    def end(asked: ModelRequest) -> dict[str, str]:
+        return {"text": written(asked, "case_resolved", result="3")}
+
+    script: list[Any] = [
         {"raise": "ModelError", "retryable": False, "message": "gone"},
         {"text": "Over to you.", "calls": [call("transfer_to_second", "h1")]},
-        {"text": "<function=add>\n<parameter=a>1"},
-        {"text": f"Let me see.\n{written}"},
-        {"text": end},
+        half,
+        whole,
+        end,
     ]
     head = HEAD.replace('"tools:add"}', '"tools:add", approval: {edit: true}}')
     one = Case(tmp_path, flow(agents, head=head), script)

@@ -30,6 +30,7 @@ from flowengine.tool_environment import (
     through,
     tool,
 )
+from tests.agents.flows import without_marks
 from tests.tool_environment.test_approval import PNG
 from tests.tool_environment.test_observers import Watching
 from tests.tool_environment.world import Asked, Counting, made, run
@@ -47,7 +48,8 @@ def calls(*made: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def told(model: ScriptedModel, number: int = -1) -> list[dict[str, Any]]:
-    return [dict(each) for each in model.requests[number].messages if each["role"] == "tool"]
+    messages = without_marks(model.requests[number].messages)
+    return [each for each in messages if each["role"] == "tool"]
 
 
 @tool

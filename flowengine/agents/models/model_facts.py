@@ -38,7 +38,7 @@ def facts_of(litellm: Any, model: str) -> ModelFacts:
         highest_input_price=_highest(entry, _INPUT_PRICES),
         highest_output_price=_highest(entry, _OUTPUT_PRICES),
         vision=bool(entry.get("supports_vision")) if entry else None,
-        function_calling=function_calling(model),
+        function_calling=function_calling(model, listed=entry.get("supports_function_calling")),
         schema_mode=bool(entry.get("supports_response_schema")) if entry else None,
     )
 

@@ -65,9 +65,8 @@ class ModelRequest:
     call_ids: Set[str] | None = None
     """Ids of the calls in the messages, if they are known: a call gets one that is not among them.
     """
-    text_format: str | None = None
-    """How a model without function calling is shown to write calls; None: the first format of
-    `flowengine.agents.text_calls.formats`. Every format is read."""
+    conversation: str = ""
+    """Its name in this process: calls as text have a mark that no other conversation has."""
 
 
 @dataclass(frozen=True, slots=True)

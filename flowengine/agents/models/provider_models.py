@@ -35,15 +35,15 @@ from flowengine.agents.models.replies import (
     Finish,
     SentCall,
     SentReply,
-    format_of,
+    form_of,
+    must_call,
     read_sent,
-    tools_of,
+    text_tools_of,
 )
 from flowengine.agents.models.streams import ArrivingReply
 from flowengine.agents.models.telling import Teller
 from flowengine.agents.models.usage import estimated_usage, told_usage
 from flowengine.agents.models.wire_names import WireNames
-from flowengine.agents.text_calls.models import function_calling
 from flowengine.agents.text_calls.requests import request_messages
 from flowengine.sdk import Plain, StepError
 from flowengine.sdk.background import background
@@ -120,7 +120,7 @@ class ProviderModels:
     async def _ask(
         self, litellm: Any, request: ModelRequest, listen: Listener | None
     ) -> ModelReply:
-        calling = self._calling(request)
+        calling = self._calling(litellm, request)
         events: list[Mapping[str, Plain]] = []
         while True:
             try:
@@ -140,10 +140,8 @@ class ProviderModels:
             else:
                 return read_sent(sent, request, calling, events=events)
 
-    def _calling(self, request: ModelRequest) -> FunctionCalling:
-        if request.function_calling is None and request.model in self._without_tools:
-            return "text"
-        return function_calling(request.model, agent=request.function_calling)
+    def _calling(self, litellm: Any, request: ModelRequest) -> FunctionCalling:
+        return request.function_calling or self._facts(litellm, request.model).function_calling
 
     async def _send(
         self,
@@ -256,7 +254,9 @@ def _asked(
     messages = _answer_schema(request, provider, facts, known, sent)
     if calling == "text":
         shown = conversation.with_images(messages)
-        sent["messages"] = request_messages(shown, tools_of(request), format_of(request))
+        tools, form = text_tools_of(request), form_of(request)
+        must = must_call(request)
+        sent["messages"] = request_messages(shown, tools, form, must_call=must)
     else:
         sent["messages"] = conversation.written(messages)
         _offer(request, names, known, sent)

@@ -20,11 +20,11 @@ from flowengine.agents.models.port import (
 )
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.examples import example_arguments
-from flowengine.agents.text_calls.formats import FORMATS, Format, by_name
+from flowengine.agents.text_calls.marked_form import MarkedForm, mark_of, marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, NOT_MADE, read_reply
 from flowengine.agents.text_calls.reasoning import CLOSINGS, OPENING
 from flowengine.agents.text_calls.records import Call, Ended, Fault, RawCall, Reading, Tool
-from flowengine.agents.text_calls.requests import faults_told
+from flowengine.agents.text_calls.requests import MUST_CALL, faults_told
 from flowengine.sdk import Plain
 
 Finish = Literal["stop", "length", "filtered"]
@@ -61,9 +61,22 @@ def tools_of(request: ModelRequest) -> tuple[Tool, ...]:
     return tuple(Tool(one.name, one.description, one.parameters) for one in request.tools)
 
 
-def format_of(request: ModelRequest) -> Format:
-    """Return the format in which the model is shown to write calls."""
-    return by_name(request.text_format) if request.text_format else FORMATS[0]
+def text_tools_of(request: ModelRequest) -> tuple[Tool, ...]:
+    """Return the tools that a model may call in text: `tool_choice` can leave one or none."""
+    choice = request.tool_choice
+    if choice in (None, "auto", "required"):
+        return tools_of(request)
+    return tuple(tool for tool in tools_of(request) if tool.name == choice)
+
+
+def must_call(request: ModelRequest) -> bool:
+    """Return whether the reply has to have a call."""
+    return bool(request.tools) and request.tool_choice not in (None, "auto", "none")
+
+
+def form_of(request: ModelRequest) -> MarkedForm:
+    """Return the form in which the model writes calls as text."""
+    return marked(mark_of(request.conversation, request.messages))
 
 
 def read_sent(
@@ -204,11 +217,14 @@ class _Reader:
         self.reasoning = "\n".join(filter(None, [self.reasoning, thought.strip()]))
 
     def read_text(self) -> None:
-        reading = read_reply(self.content, self.tools, ended=self.ended)
+        tools, form = text_tools_of(self.request), form_of(self.request)
+        reading = read_reply(self.content, tools, form, ended=self.ended)
         self._take(reading)
-        for fault in reading.faults:
-            reason = faults_told([fault], self.tools, format_of(self.request))
-            self.faults.append(CallFault(None, fault.tool, reason))
+        faults = reading.faults
+        if must_call(self.request) and not (reading.calls or faults):
+            faults = (Fault("none", f"There is no call in your reply. {MUST_CALL}"),)
+        for fault in faults:
+            self.faults.append(CallFault(None, fault.tool, faults_told([fault], tools, form)))
         if reading.faults and not self.content:  # what some providers refuse in a history
             self.content = reading.faults[0].written
 

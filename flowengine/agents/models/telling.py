@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from flowengine.agents.models.port import FunctionCalling, Listener, ModelRequest, ReplyPart
-from flowengine.agents.models.replies import as_unicode, tools_of
+from flowengine.agents.models.replies import as_unicode, form_of
 from flowengine.agents.text_calls.streaming import StreamFilter
 
 _log = logging.getLogger("flowengine.agents")
@@ -26,7 +26,7 @@ class Teller:
         self._listen = listen
         self._filter: StreamFilter | None = None
         if calling == "text":
-            self._filter = StreamFilter(tools_of(request))
+            self._filter = StreamFilter(form_of(request))
         self._told = False
         self._tell(ReplyPart("start"))
 

@@ -9,7 +9,9 @@ from typing import Any, Literal
 Ended = Literal["stop", "length"]
 """Why a reply ended: the model stopped by itself, or it ran into the limit of length."""
 
-FaultCode = Literal["unreadable", "cut", "unknown_tool", "arguments"]
+FaultCode = Literal["unreadable", "cut", "unknown_tool", "arguments", "misplaced", "form", "none"]
+"""`misplaced`: inside of a line or a code fence; `form`: as no model is shown to write calls here;
+`none`: there had to be a call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,32 +11,35 @@ from json import dumps
 from typing import Any
 
 from flowengine.agents.text_calls.examples import example_arguments
-from flowengine.agents.text_calls.formats import FORMATS, Format
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
+from flowengine.agents.text_calls.marked_form import MarkedForm, text_of
 from flowengine.agents.text_calls.records import Fault, Tool
 
 Message = dict[str, Any]
 _SHOWN_FAULTS = 5
+MUST_CALL = "Your reply must have a call."
 
 
-def instructions(tools: Sequence[Tool], form: Format = FORMATS[0]) -> str:
+def instructions(tools: Sequence[Tool], form: MarkedForm, *, must_call: bool = False) -> str:
     """Say which tools there are and how they are called, for the beginning of a system message.
 
     Args:
         tools: Those on offer; none: there is nothing to say.
         form: In which the model writes calls.
+        must_call: Whether each reply has to have a call.
     """
     if not tools:
         return ""
     parts = ["You can call these tools:"]
     parts += [_described(tool) for tool in tools]
     parts += [
-        "Write a call exactly like this, outside of code fences:",
+        "Write a call exactly like this, on lines of its own, outside of code fences:",
         _example(tools[0], form),
         (
-            "You may say something before the calls. Write several calls one below the other, then "
-            "stop: the next message brings their results. Never write a result yourself. Without "
-            "a call, your reply is your answer."
+            f"The mark {form.mark} makes it a call: keep it to yourself, and do not give it to a "
+            "tool. You may say something before the calls. Write several calls one below the "
+            "other, then stop: the next message brings their results. Never write a result "
+            f"yourself. {MUST_CALL if must_call else 'Without a call, your reply is your answer.'}"
         ),
     ]
     return "\n\n".join(parts)
@@ -48,11 +51,11 @@ def _described(tool: Tool) -> str:
     return "\n".join(filter(None, [heading, tool.description, f"Parameters: {schema}"]))
 
 
-def _example(tool: Tool, form: Format) -> str:
+def _example(tool: Tool, form: MarkedForm) -> str:
     return form.write([(tool.name, example_arguments(tool))])
 
 
-def faults_told(faults: Sequence[Fault], tools: Iterable[Tool], form: Format = FORMATS[0]) -> str:
+def faults_told(faults: Sequence[Fault], tools: Iterable[Tool], form: MarkedForm) -> str:
     """Tell the model what was wrong with its calls, each with a right example.
 
     Args:
@@ -75,7 +78,11 @@ def faults_told(faults: Sequence[Fault], tools: Iterable[Tool], form: Format = F
 
 
 def request_messages(
-    messages: Iterable[Mapping[str, Any]], tools: Sequence[Tool], form: Format = FORMATS[0]
+    messages: Iterable[Mapping[str, Any]],
+    tools: Sequence[Tool],
+    form: MarkedForm,
+    *,
+    must_call: bool = False,
 ) -> list[Message]:
     """Return the messages of a request that needs no function calling.
 
@@ -86,8 +93,10 @@ def request_messages(
         messages: The conversation, with `tool_calls` and messages of the role `tool`.
         tools: Those on offer.
         form: In which the model writes calls.
+        must_call: Whether each reply has to have a call.
     """
-    found: list[Message] = [{"role": "system", "content": instructions(tools, form)}]
+    told = instructions(tools, form, must_call=must_call)
+    found: list[Message] = [{"role": "system", "content": told}]
     if not tools:
         found.clear()
     names: dict[str, str] = {}
@@ -96,22 +105,22 @@ def request_messages(
     return found
 
 
-def _as_text(message: Mapping[str, Any], names: dict[str, str], form: Format) -> Message:
+def _as_text(message: Mapping[str, Any], names: dict[str, str], form: MarkedForm) -> Message:
     role, content = message["role"], message.get("content")
     if role == "tool":
         name = message.get("name") or names.get(message.get("tool_call_id", ""), "tool")
-        return {"role": "user", "content": form.write_result(name, _text_of(content))}
+        return {"role": "user", "content": form.write_result(name, text_of(content))}
     if role != "assistant":
         return {"role": role, "content": "" if content is None else content}
     calls = message.get("tool_calls") or ()
     for call in calls:
         names[call.get("id", "")] = call["function"]["name"]
     written = [_call_as_text(call["function"], form) for call in calls]
-    said = _text_of(content)
+    said = text_of(content)
     return {"role": role, "content": "\n".join([*([said] if said else []), *written])}
 
 
-def _call_as_text(function: Mapping[str, Any], form: Format) -> str:
+def _call_as_text(function: Mapping[str, Any], form: MarkedForm) -> str:
     name, arguments = function["name"], function.get("arguments") or "{}"
     try:
         value = read_json(arguments).value if isinstance(arguments, str) else arguments
@@ -138,12 +147,3 @@ def _parts(content: Any) -> list[Any]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return list(content)
-
-
-def _text_of(content: Any) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    texts = [part.get("text", "") for part in content if isinstance(part, Mapping)]
-    return "\n".join(filter(None, texts))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 
 from flowengine.agents.text_calls.records import Ended
 
@@ -20,15 +19,11 @@ class Source:
     Attributes:
         text: The reply.
         ended: Why it ended.
-        tools: Names of the tools on offer.
-        open_fence: The closing line of a code fence that is being read as calls is still to come.
     """
 
-    def __init__(self, text: str, ended: Ended, tools: Collection[str]) -> None:
+    def __init__(self, text: str, ended: Ended) -> None:
         self.text = text
         self.ended = ended
-        self.tools = tools
-        self.open_fence = False
         self._known: dict[re.Pattern[str], tuple[int, re.Match[str] | None]] = {}
 
     @property

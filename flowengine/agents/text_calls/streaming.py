@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal
 
-from flowengine.agents.text_calls.formats import FORMATS, Format
-from flowengine.agents.text_calls.formats.fences import closing_of
-from flowengine.agents.text_calls.reading import content_of, marks_of, next_mark
-from flowengine.agents.text_calls.reasoning import CLOSINGS, STRAY
-from flowengine.agents.text_calls.records import Ended, Tool
-from flowengine.agents.text_calls.source import Source
+from flowengine.agents.text_calls.marked_form import MarkedForm
+from flowengine.agents.text_calls.reading import closing_of, content_of, events_of
+from flowengine.agents.text_calls.reasoning import CLOSINGS, PAIRS
+from flowengine.agents.text_calls.records import Ended
 
-_LONGEST_MARK = 1_000
-_TICKS = re.compile(r"[ \t]*(`{3,})")
+_LONGEST = 1_000
+"""Characters that are held back because they may become the beginning of something."""
 
 
 class StreamFilter:
@@ -22,26 +20,30 @@ class StreamFilter:
 
     What may still become the beginning of a call is held back until that is known: a single `<` of
     prose until the next piece. From the first call on, all is held back until the reply ends; what
-    of it is content comes then. Code fences come when they close, reasoning does not come.
+    of it is content comes then. Reasoning does not come.
 
     Reasoning whose beginning a chat template wrote cannot be told from content before it ends.
 
     Args:
-        tools: Those on offer.
-        formats: In the order in which they are tried.
+        form: With the mark of the conversation.
     """
 
-    def __init__(self, tools: Iterable[Tool], *, formats: tuple[Format, ...] = FORMATS) -> None:
-        self._tools = tuple(tools)
-        self._formats = formats
-        self._marks = marks_of(formats)
-        self._state: Literal["text", "reasoning", "fence", "call"] = "text"
+    def __init__(self, form: MarkedForm) -> None:
+        self._form = form
+        self._events = events_of(form)
+        self._begun = _begun(form)
+        self._state: Literal["text", "reasoning", "fence", "held"] = "text"
+        self._reply: list[str] = []
+        self._shown: list[str] = []
+        self._said = False
+        """Whether anything but blanks was shown."""
+        self._opened = False
+        """Whether reasoning has begun, or ended."""
         self._before = ""
         """The character before what is pending."""
         self._pending = ""
-        self._held: list[str] = []
         self._closing = re.compile("")
-        """What ends the reasoning or the fence that is held back."""
+        """What ends the reasoning or the fence."""
 
     def feed(self, piece: str) -> str:
         """Take the next piece, and return what can be shown now.
@@ -49,7 +51,15 @@ class StreamFilter:
         Args:
             piece: As it arrived.
         """
-        return self._advance(piece, final=False)
+        self._reply.append(piece)
+        if self._state == "held":
+            return ""
+        before = len(self._shown)
+        self._pending += piece
+        steps = {"text": self._text, "reasoning": self._reasoning, "fence": self._fence}
+        while (step := steps.get(self._state)) and step():
+            pass
+        return "".join(self._shown[before:])
 
     def close(self, ended: Ended = "stop") -> str:
         """Take the end of the reply, and return what is left to be shown.
@@ -57,64 +67,65 @@ class StreamFilter:
         Args:
             ended: Why it ended.
         """
-        shown = self._advance("", final=True)
-        held, state = "".join([*self._held, self._pending]), self._state
-        self._held, self._pending = [], ""
-        if state == "reasoning":
-            return shown
-        return shown + content_of(held, self._tools, ended, self._formats)
+        shown = "".join(self._shown)
+        return content_of("".join(self._reply), self._form, ended).removeprefix(shown)
 
-    def _advance(self, piece: str, *, final: bool) -> str:
-        shown: list[str] = []
-        if self._state == "call":
-            self._held.append(piece)
-            return ""
-        self._pending += piece
-        states = {"text": self._text, "reasoning": self._reasoning, "fence": self._fence}
-        while (step := states.get(self._state)) and step(shown, final):
-            pass
-        return "".join(shown)
+    def _show(self, end: int) -> None:
+        """Show what is pending, up to a place."""
+        text, self._pending = self._pending[:end], self._pending[end:]
+        if text:
+            self._shown.append(text)
+            self._said = self._said or bool(text.strip())
+            self._before = text[-1]
 
-    def _text(self, shown: list[str], final: bool) -> bool:
-        """Show what cannot be the beginning of a call; say whether the state has changed."""
-        source = Source(self._before + self._pending, "stop", ())
-        text, begin = source.text, len(self._before)
-        begun = None if final else self._marks.begun.search(text, begin)
-        end = begun.start() if begun else len(text)
-        if len(text) - end > _LONGEST_MARK:
-            end = len(text)
-        at = begin
-        while (mark := next_mark(source, self._marks, at)) and mark.start() < end:
-            if mark.start() == 0 or text[mark.start() - 1] != "`":
-                self._show(shown, text[begin : mark.start()])
-                self._enter(mark[0], text[mark.start() :])
-                return True
-            at = mark.end()
-        self._show(shown, text[begin:end])
-        self._pending = text[end:]
-        return False
+    def _text(self) -> bool:
+        """Show what cannot be the beginning of anything else; say whether to go on."""
+        text, begin = self._before + self._pending, len(self._before)
+        match = self._events.search(text, begin)
+        while match and not match["fence"] and text[match.start() - 1 : match.start()] == "`":
+            match = self._events.search(text, match.end())
+        if match is None:
+            begun = self._begun.search(text, begin)
+            end = begun.start() if begun and len(text) - begun.start() < _LONGEST else len(text)
+            self._show(end - begin)
+            return False
+        self._show(match.start() - begin)
+        return self._enter(match)
 
-    def _show(self, shown: list[str], text: str) -> None:
-        shown.append(text)
-        self._before = text[-1:] or self._before
-
-    def _enter(self, mark: str, rest: str) -> None:
-        self._pending = rest
-        if mark in CLOSINGS:
-            self._state, self._closing = "reasoning", CLOSINGS[mark]
-        elif STRAY.fullmatch(mark):
-            self._before, self._pending = mark[-1], rest[len(mark) :]
-        elif ticks := _TICKS.match(mark):
-            self._state, self._closing = "fence", closing_of(ticks[1])
-            self._held, self._pending = [rest[: len(mark)]], rest[len(mark) :]
+    def _enter(self, match: re.Match[str]) -> bool:
+        length = len(match[0])
+        if match["fence"]:
+            return self._open_fence(match["ticks"], length)
+        if match["opens"]:
+            self._opened = True
+            self._state, self._closing = "reasoning", CLOSINGS[match[0]]
+        elif match["closes"]:
+            if not self._opened:
+                self._shown, self._said = [], False
+            self._opened = True
         else:
-            self._hold_rest()
+            self._state, self._pending = "held", ""
+            return False
+        self._before, self._pending = match[0][-1], self._pending[length:]
+        return True
 
-    def _hold_rest(self) -> None:
-        self._held.append(self._pending)
-        self._state, self._pending = "call", ""
+    def _open_fence(self, ticks: str, length: int) -> bool:
+        """Enter a code fence; one at the beginning of the reply may be around calls."""
+        line = self._pending.find("\n", length)
+        if line < 0:
+            return False
+        inside = self._pending[line:].lstrip()
+        if not self._said:
+            if inside.startswith(self._form.opening):
+                self._state, self._pending = "held", ""
+                return False
+            if self._form.opening.startswith(inside):
+                return False
+        self._state, self._closing = "fence", closing_of(ticks)
+        self._show(line + 1)
+        return True
 
-    def _reasoning(self, shown: list[str], final: bool) -> bool:
+    def _reasoning(self) -> bool:
         """Drop reasoning; say whether it has ended."""
         close = self._closing.search(self._pending)
         if close is None:
@@ -124,21 +135,29 @@ class StreamFilter:
         self._pending = self._pending[close.end() :]
         return True
 
-    def _fence(self, shown: list[str], final: bool) -> bool:
-        """Hold whole lines back until the closing one; say whether the state has changed."""
-        *lines, self._pending = self._pending.split("\n")
-        for place, line in enumerate(lines):
-            self._held.append(f"{line}\n")
-            if self._closing.fullmatch(self._held[-1]):
-                self._pending = "\n".join([*lines[place + 1 :], self._pending])
-                self._close_fence(shown)
-                return True
-        return False
+    def _fence(self) -> bool:
+        """Show whole lines up to the closing one; say whether it has come."""
+        *_, rest = self._pending.rpartition("\n")
+        lines = self._pending[: len(self._pending) - len(rest)]
+        close = self._closing.search(lines)
+        if close is None:
+            self._show(len(lines))
+            return False
+        self._state = "text"
+        self._show(close.end())
+        return True
 
-    def _close_fence(self, shown: list[str]) -> None:
-        fence = "".join(self._held)
-        if content_of(fence, self._tools, "stop", self._formats) != fence:
-            self._hold_rest()
-            return
-        self._show(shown, fence)
-        self._state, self._held = "text", []
+
+@lru_cache(maxsize=64)
+def _begun(form: MarkedForm) -> re.Pattern[str]:
+    """Return what matches the beginning of an event, at the end of a text."""
+    tags = [*PAIRS, *PAIRS.values(), form.opening, form.result]
+    begun = "|".join(map(_beginning, tags))
+    return re.compile(rf"(?:{begun}|(?<![^\n])[ \t]*(?:`{{1,2}}|~{{1,2}})?)\Z")
+
+
+def _beginning(tag: str) -> str:
+    rest = ""
+    for character in reversed(tag[1:]):
+        rest = f"(?:{re.escape(character)}{rest})?"
+    return re.escape(tag[0]) + rest

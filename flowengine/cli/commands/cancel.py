@@ -16,7 +16,7 @@ from flowengine.errors import Conflict, FlowEngineError
 
 HELP = "cancel executions: running steps are stopped, then 'finally' runs"
 if TYPE_CHECKING:
-    from flowengine.engines.results import Result
+    from flowengine.engines.results import ExecutionResult
 
 PATIENCE = 2
 """Seconds for which a request waits for the process that holds an execution."""
@@ -40,7 +40,7 @@ def configure(parser: ArgumentParser) -> None:
     )
 
 
-def _settled(session: Session, result: Result) -> Result:
+def _settled(session: Session, result: ExecutionResult) -> ExecutionResult:
     """Return the state of an execution after giving the process that holds it time to cancel it."""
     end = time.monotonic() + PATIENCE
     while not result.ended and time.monotonic() < end:
@@ -49,7 +49,7 @@ def _settled(session: Session, result: Result) -> Result:
     return result
 
 
-def _told(result: Result) -> str:
+def _told(result: ExecutionResult) -> str:
     """Return the result of the request in words."""
     if not result.ended:
         return "cancellation requested; the process that holds it will cancel it"

@@ -17,7 +17,7 @@ from flowengine.cli.views.outcome import show_outcome
 from flowengine.errors import UsageError
 
 if TYPE_CHECKING:
-    from flowengine.engines.results import Result
+    from flowengine.engines.results import ExecutionResult
 
 ASSISTANT = os.path.join(os.path.dirname(flowengine.__file__), "agents", "assistant.yaml")
 """The flow file of the assistant."""
@@ -97,7 +97,7 @@ def run(arguments: Namespace) -> int:
         return 0
 
 
-def _begun(session: Session, labels: dict[str, str]) -> Callable[[], Result]:
+def _begun(session: Session, labels: dict[str, str]) -> Callable[[], ExecutionResult]:
     """Return what begins a conversation."""
     from flowengine.flow.building.conversation import conversation
 
@@ -108,7 +108,7 @@ def _begun(session: Session, labels: dict[str, str]) -> Callable[[], Result]:
     return lambda: engine.run(flow, inputs, labels=labels)
 
 
-def _resumed(session: Session) -> Callable[[], Result]:
+def _resumed(session: Session) -> Callable[[], ExecutionResult]:
     """Return what resumes a conversation."""
     engine = session.engine
     execution = engine.find(session.arguments.resume)

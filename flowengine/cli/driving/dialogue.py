@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flowengine.cli.driving.progress import Progress
     from flowengine.cli.session import Session
     from flowengine.engines.infos import WaitInfo
-    from flowengine.engines.results import Result
+    from flowengine.engines.results import ExecutionResult
 
 PATIENCE = 1.0
 """Seconds for which other steps must run before a question interrupts their progress. If they end
@@ -40,10 +40,10 @@ class Over(Exception):
 
 def drive_and_ask(
     session: Session,
-    call: Callable[[], Result | None],
+    call: Callable[[], ExecutionResult | None],
     dialogue: Dialogue | None = None,
     progress: Progress | None = None,
-) -> Result | None:
+) -> ExecutionResult | None:
     """Drive an execution, and ask what it waits for and the user may answer.
 
     Args:

@@ -12,10 +12,12 @@ from flowengine.cli.views.outcome import show_outcome
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
-    from flowengine.engines.results import Result
+    from flowengine.engines.results import ExecutionResult
 
 
-def drive(session: Session, call: Callable[[], Result | None], *, ask: bool = False) -> int:
+def drive(
+    session: Session, call: Callable[[], ExecutionResult | None], *, ask: bool = False
+) -> int:
     """Drive an execution and show it. Ask what it waits for, if a person is there.
 
     Args:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from flowengine.cli.driving.progress import Progress
-    from flowengine.engines.results import Decision, Result
+    from flowengine.engines.results import Decision, ExecutionResult
 
 Resumed = tuple[list[dict[str, Any]], list[int]]
 """The executions as JSON objects, and their exit codes."""
@@ -77,11 +77,11 @@ def resume_due(session: Session) -> Resumed:
     return resumed
 
 
-def _resume(session: Session, execution: str) -> tuple[Result | None, Progress]:
+def _resume(session: Session, execution: str) -> tuple[ExecutionResult | None, Progress]:
     return watch(session, partial(session.engine.resume, execution))
 
 
-def _finish(session: Session, result: Result, resumed: Resumed) -> None:
+def _finish(session: Session, result: ExecutionResult, resumed: Resumed) -> None:
     objects, codes = resumed
     objects.append(as_object(session, result))
     codes.append(

@@ -14,7 +14,7 @@ from flowengine.engines.attempts.printed import heard
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
-    from flowengine.engines.results import Result
+    from flowengine.engines.results import ExecutionResult
 
 Beside = Callable[[Progress], AbstractContextManager[None]]
 
@@ -25,10 +25,10 @@ class Interrupted(KeyboardInterrupt):
 
 def watch(
     session: Session,
-    call: Callable[[], Result | None],
+    call: Callable[[], ExecutionResult | None],
     beside: Beside | None = None,
     progress: Progress | None = None,
-) -> tuple[Result | None, Progress]:
+) -> tuple[ExecutionResult | None, Progress]:
     """Drive an execution and show its progress.
 
     Args:

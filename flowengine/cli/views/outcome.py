@@ -17,7 +17,7 @@ from flowengine.cli.terminal.output import (
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
-    from flowengine.engines.results import Result
+    from flowengine.engines.results import ExecutionResult
 
 EXIT_CODES = {
     "succeeded": 0,
@@ -31,7 +31,7 @@ EXIT_CODES = {
 }
 
 
-def show_outcome(session: Session, result: Result) -> int:
+def show_outcome(session: Session, result: ExecutionResult) -> int:
     """Show the state of an execution, and return the exit code."""
     code = EXIT_CODES[result.status]
     if session.arguments.json:
@@ -48,7 +48,7 @@ def show_outcome(session: Session, result: Result) -> int:
     return code
 
 
-def as_object(session: Session, result: Result) -> dict[str, Any]:
+def as_object(session: Session, result: ExecutionResult) -> dict[str, Any]:
     """Return a result as the documented JSON object."""
     found = {key: value for key, value in result._asdict().items() if key != "due"}
     if result.status == "failed":
@@ -61,7 +61,7 @@ def as_object(session: Session, result: Result) -> dict[str, Any]:
     return found
 
 
-def _show_end(session: Session, result: Result) -> None:
+def _show_end(session: Session, result: ExecutionResult) -> None:
     from flowengine.cli.views.yaml_text import entry
 
     if not session.arguments.quiet:
@@ -74,7 +74,7 @@ def _show_end(session: Session, result: Result) -> None:
         out(entry(name, value))
 
 
-def _show_error(session: Session, result: Result) -> None:
+def _show_error(session: Session, result: ExecutionResult) -> None:
     error: Any = result.error
     if result.status == "cancelled":
         if error["message"]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from flowengine.cli.session import Session
     from flowengine.engines.infos import Reason, WaitInfo
-    from flowengine.engines.results import Result
+    from flowengine.engines.results import ExecutionResult
 
 NOUNS = {
     "approval": "approval",
@@ -28,7 +28,7 @@ MOST = 20
 """How many waits are shown; the others are counted."""
 
 
-def say_waits(session: Session, result: Result) -> None:
+def say_waits(session: Session, result: ExecutionResult) -> None:
     """Say on standard error what an execution waits for, how to answer, and where it is saved."""
     short = session.short(result.execution)
     head = "stalled: needs" if result.status == "stalled" else "waiting for"
@@ -48,7 +48,7 @@ def say_waits(session: Session, result: Result) -> None:
     err(f"saved as {short}; {_what_next(session, result, short, due)}")
 
 
-def _no_waits(session: Session, result: Result) -> list[Reason]:
+def _no_waits(session: Session, result: ExecutionResult) -> list[Reason]:
     """Say what an execution waits for if no step waits: messages that trigger steps."""
     if result.waits or result.status != "waiting":
         return []
@@ -58,7 +58,7 @@ def _no_waits(session: Session, result: Result) -> list[Reason]:
     return reasons
 
 
-def _say_locks(session: Session, result: Result) -> None:
+def _say_locks(session: Session, result: ExecutionResult) -> None:
     """Say which steps wait for locks that other executions hold."""
     if result.waits and result.status == "waiting":
         for reason in session.engine.why(result.execution, waits=False):
@@ -248,7 +248,7 @@ def _noun(wait: WaitInfo) -> str:
     return "environment" if wait.get("ran") == "no" else NOUNS[wait["kind"]]
 
 
-def _what_next(session: Session, result: Result, short: str, due: list[str]) -> str:
+def _what_next(session: Session, result: ExecutionResult, short: str, due: list[str]) -> str:
     """Say who resumes it and when."""
     timed = due + [
         wait["due"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.results import ENDED, Result
+from flowengine.engines.results import ENDED, ExecutionResult
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time
 
@@ -65,11 +65,11 @@ def entry_view(
     return view
 
 
-def result_of(execution: Execution) -> Result:
+def result_of(execution: Execution) -> ExecutionResult:
     """Return how an execution stands."""
     state, flow = execution.state, execution.context.flow
     waits = [wait_view(execution.id, flow, record) for record in execution.waits.values()]
-    return Result(
+    return ExecutionResult(
         execution.id,
         flow,
         state["status"],  # type: ignore[arg-type]

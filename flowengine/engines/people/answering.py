@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flowengine.engines.actors import Actor
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Answering, WaitInfo
-    from flowengine.engines.results import Decision, Result
+    from flowengine.engines.results import Decision, ExecutionResult
     from flowengine.engines.running.driving import Driving
     from flowengine.errors import FlowEngineError
 
@@ -116,7 +116,7 @@ def read_answer(host: Host, wait: str, answer: Mapping[str, Any]) -> tuple[str, 
     return choice_of(host, wait, "approve" if approved else "reject"), said
 
 
-def answer_questions(host: Host, result: Result, choice: str, who: Actor) -> bool:
+def answer_questions(host: Host, result: ExecutionResult, choice: str, who: Actor) -> bool:
     """Answer all open questions about uncertain steps.
 
     Args:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.engines.results import Result
+    from flowengine.engines.results import ExecutionResult
     from flowengine.engines.running.local import Local
     from flowengine.engines.starting.beginning import Starting
 
@@ -117,7 +117,7 @@ class Driving:
 
     # To rest
 
-    def drive(self, execution: Execution) -> Result:
+    def drive(self, execution: Execution) -> ExecutionResult:
         """Drive an execution, and then those to which it has sent something."""
         try:
             _refuse_on_loop()
@@ -133,7 +133,7 @@ class Driving:
                 self._drive_one(other)
         return result_of(execution if rests else self._host.stored(execution.id, 0))
 
-    async def drive_async(self, execution: Execution) -> Result:
+    async def drive_async(self, execution: Execution) -> ExecutionResult:
         """Like `drive`, on the running event loop."""
         from flowengine.engines.running.local import Local
 
@@ -147,7 +147,7 @@ class Driving:
                 await self._local.drive(other)
         return result_of(execution if rests else self._host.stored(execution.id, 0))
 
-    def go_on(self, execution: str, *, resume: bool = True) -> Result | None:
+    def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Resume an execution that was sent something, if nobody else does.
 
         Args:
@@ -166,7 +166,7 @@ class Driving:
             sleep(LOOK_SECONDS)
         return None
 
-    async def go_on_async(self, execution: str, *, resume: bool = True) -> Result | None:
+    async def go_on_async(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Like `go_on`; an execution that is driven here takes it and is not waited for."""
         import asyncio
 

@@ -226,8 +226,10 @@ class Steps:
         if mark.adapter is None:
             return raw
         task = dict(mark.adapter)
-        if registry.kind_class(info.spec["kind"]).foreign:
-            task["source"] = info.spec["tool"].removesuffix(".*")
+        source = task.pop("source", None)
+        kind = registry.kind_class(info.spec["kind"])
+        if source is not None and kind.foreign_of(info.spec.get("task", {}), info.effect):
+            task["source"] = source or info.spec["tool"].removesuffix(".*")
         info.spec["adapter"] = {"kind": self.plan.model.by, "task": task}
         return UNKNOWN
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowengine.agents.models import ModelRequest, ReplyPart, ToolOffer
+from flowengine.agents.models.replies import form_of
 
 ADD = ToolOffer(
     "math.add",
@@ -22,6 +23,11 @@ def request(text: str = "What is 1 + 2?", **more: Any) -> ModelRequest:
     more.setdefault("model", "scripted/test")
     more.setdefault("tools", (ADD,))
     return ModelRequest(messages=messages, **more)
+
+
+def written(asked: ModelRequest, tool: str, **arguments: Any) -> str:
+    """A call as text, as the model of a request is shown to write it."""
+    return form_of(asked).write([(tool, arguments)])
 
 
 class Heard:

@@ -11,13 +11,12 @@ import pytest
 
 from flowengine import Engine
 from flowengine.agents.agent_spec import RETRY
+from flowengine.sdk.untrusted import unmarked
 from flowengine.testing.simulator import Fails
 from tests.agents.flows import HEAD, flow
 from tests.agents.flows import TOOLS as PYTHON
-from tests.agents.models.wire import Answer, Wire, failed, replied
+from tests.agents.models.wire import Answer, Wire, failed, replied, written
 from tests.language.stage import Stage
-
-WRITTEN = "<function=add>\n<parameter=a>1</parameter>\n<parameter=b>2</parameter>\n</function>"
 
 
 def calling(name: str, arguments: dict[str, Any]) -> Answer:
@@ -79,7 +78,11 @@ def test_what_does_not_pass_is_asked_once(wire: Wire, tmp_path: Path) -> None:
 
 
 def test_an_agent_whose_model_writes_its_calls(wire: Wire, tmp_path: Path) -> None:
-    wire.answer(failed(500), replied(f"Let me see.\n{WRITTEN}"), replied("It is 3."))
+    wire.answer(
+        failed(500),
+        lambda body: replied(f"Let me see.\n{written(body, 'add', a=1, b=2)}"),
+        replied("It is 3."),
+    )
 
     result = run(tmp_path, wire, "openai/deepseek-r1")
 
@@ -89,8 +92,10 @@ def test_an_agent_whose_model_writes_its_calls(wire: Wire, tmp_path: Path) -> No
     system, user, assistant, told = last.body["messages"]
     assert system["content"].endswith("You add.")
     assert user["content"] == "What is 1 + 2?"
-    assert assistant["content"] == f"Let me see.\n{WRITTEN}"
-    assert told == {"role": "user", "content": '<tool_result name="add">\n3\n</tool_result>'}
+    shown = written(wire.requests[-1].body, "add", a=1, b=2)
+    assert assistant["content"] == f"Let me see.\n{shown}"
+    assert told["role"] == "user"
+    assert told["content"].startswith(shown[:14].replace("call", "result"))
 
 
 def test_a_model_without_vision_is_told_that_an_image_was_left_out(
@@ -111,7 +116,7 @@ def boom(why: str): "Fail."
 
     assert result.outputs["answer"] == "A cat."
     *_, drawn, image = wire.requests[-1].body["messages"]
-    assert drawn["content"] == "drawn"
+    assert unmarked(drawn["content"]) == "drawn"
     assert "iVBORw" not in json.dumps(wire.requests[-1].body)
     assert "An image was left out" in json.dumps(image["content"])
 

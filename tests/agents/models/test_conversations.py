@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.models import Message, Model, RateLimited
+from flowengine.agents.models import Message, Model, ModelRequest, RateLimited
 from flowengine.agents.models.recording import Recorder
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.agents.text_calls.formats import FORMATS, Format
-from tests.agents.models.asking import Heard, request
+from tests.agents.models.asking import Heard, request, written
 
 ARGUMENTS = {"a": 1, "b": 2}
 
@@ -48,13 +47,16 @@ def native() -> list[Message]:
     return without_ids(asyncio.run(converse(script)))
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
-def test_the_conversation_is_the_same_whatever_the_format(form: Format) -> None:
-    written = f"Let me see.\n{form.write([('math.add', ARGUMENTS)])}"
-    model = ScriptedModel([{"text": written}, {"text": "3"}])
+@pytest.mark.parametrize("words", ["Let me see.\n{}", "<think>Hm.</think>Let me see.\n\n{}\n"])
+def test_the_conversation_is_the_same_where_calls_are_text(words: str) -> None:
+    def first(asked: ModelRequest) -> dict[str, str]:
+        return {"text": words.replace("{}", written(asked, "math.add", **ARGUMENTS))}
+
+    model = ScriptedModel([first, {"text": "3"}])
     heard = Heard()
 
-    messages = asyncio.run(converse(model, heard, function_calling="text", text_format=form.name))
+    messages = asyncio.run(converse(model, heard, function_calling="text"))
+    messages[1].pop("reasoning", None)
 
     assert without_ids(messages) == native()
     assert "".join(heard.text.split()) == "Letmesee.3"

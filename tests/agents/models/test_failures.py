@@ -20,7 +20,7 @@ from flowengine.agents.models import (
 )
 from flowengine.sdk import StepError, Timeout
 from tests.agents.models.asking import request
-from tests.agents.models.wire import Answer, Wire, failed, replied
+from tests.agents.models.wire import Answer, Wire, failed, replied, written
 
 HALF = Answer((b'{"choices": [{"mess',), 200, {"Content-Type": "application/json"})
 SILENT = Answer((b" ",), 200, {"Content-Type": "application/json"}, then="hold")
@@ -277,10 +277,7 @@ def test_a_model_that_refuses_tools_is_asked_for_text_once_and_from_then_on(
     refusal: Answer, wire: Wire, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
     model = f"openai/{request.node.callspec.id.replace(' ', '-')}"
-    call = (
-        "<function=math.add>\n<parameter=a>1</parameter>\n<parameter=b>2</parameter>\n</function>"
-    )
-    wire.answer(refusal, replied(call), replied("3"))
+    wire.answer(refusal, lambda body: replied(written(body, "math.add", a=1, b=2)), replied("3"))
 
     first = ask(wire, model=model)
     second = ask(wire, model=model)

@@ -19,7 +19,7 @@ from flowengine.agents.models import (
     resolve,
 )
 from flowengine.sdk import StepError
-from tests.agents.models.asking import Heard, request
+from tests.agents.models.asking import Heard, request, written
 from tests.agents.models.double import MODELS, Double, running
 
 USED = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
@@ -27,7 +27,8 @@ CALLS = [
     {"id": "call_a", "name": "math__add", "arguments": {"a": 1, "b": 2}},
     {"id": "call_b", "name": "math__add", "arguments": {"a": 3, "b": 4}},
 ]
-WRITTEN = "<function=math.add>\n<parameter=a>1</parameter>\n<parameter=b>2</parameter>\n</function>"
+WRITTEN = written(request(), "math.add", a=1, b=2)
+"""The double cannot read the mark; it is the same for requests of no conversation."""
 FIXTURES: list[dict[str, Any]] = [
     {
         "match": {"userMessage": "sums", "hasToolResult": False},
@@ -56,7 +57,7 @@ FIXTURES: list[dict[str, Any]] = [
         "latency": 30,
     },
     {
-        "match": {"userMessage": "tool_result"},
+        "match": {"userMessage": "<result-"},
         "response": {"content": "The sum is 3.", "usage": USED},
     },
     {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowengine.agents.models.replies import Finish, SentCall, SentReply, read_sent
-from tests.agents.models.asking import request
+from tests.agents.models.asking import request, written
 
 
 def read(*calls: SentCall, text: str = "", ended: Finish = "stop", **more: Any) -> Any:
@@ -119,15 +119,16 @@ def test_an_answer_about_calls_stays_an_answer() -> None:
 
 
 def test_what_a_text_model_wrote_wrongly_is_told_in_its_own_syntax() -> None:
-    sent = SentReply("<function=math.add>\n<parameter=a>1</parameter>\n</function>")
+    asked = request()
+    sent = SentReply(written(asked, "math.add", a=1))
 
-    reply = read_sent(sent, request(), "text")
+    reply = read_sent(sent, asked, "text")
 
     assert not reply.calls
     [fault] = reply.faults
     assert fault.id is None
     assert "'b'" in fault.reason
-    assert "<function=math.add>\n<parameter=a>1</parameter>\n<parameter=b>2" in fault.reason
+    assert fault.reason.endswith(written(asked, "math.add", a=1, b=2))
     assert reply.finish == "stop"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.agents.models import Message, ModelReply, ToolOffer, resolve
 from tests.agents.models.asking import ADD, request
-from tests.agents.models.wire import Answer, Wire, failed, replied
+from tests.agents.models.wire import Answer, Wire, failed, replied, written
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
 ADDED = {
@@ -85,7 +85,7 @@ def test_a_request_of_a_model_with_function_calling(wire: Wire) -> None:
 
 
 def test_a_request_of_a_model_without_it(wire: Wire) -> None:
-    sent = body(wire, "openai/deepseek-r1", messages=HISTORY, tool_choice="required")
+    sent = body(wire, "openai/deepseek-r1", messages=HISTORY)
 
     assert set(sent) == {"model", "messages"}
     system, user, assistant, result = sent["messages"]
@@ -95,19 +95,48 @@ def test_a_request_of_a_model_without_it(wire: Wire) -> None:
     assert user == HISTORY[1]
     assert assistant == {
         "role": "assistant",
-        "content": "<function=math.add>\n<parameter=a>1</parameter>\n<parameter=b>2</parameter>\n"
-        "</function>",
+        "content": written(sent, "math.add", a=1, b=2),
     }
+    mark = assistant["content"][len("<call-") :][:8]
     assert result == {
         "role": "user",
-        "content": '<tool_result name="math.add">\n3\n</tool_result>',
+        "content": f'<result-{mark} tool="math.add">\n3\n</result-{mark}>',
     }
 
 
-def test_another_format_may_be_shown(wire: Wire) -> None:
-    sent = body(wire, "openai/deepseek-r1", messages=HISTORY, text_format="hermes")
+@pytest.mark.parametrize(
+    ("model", "offers"),
+    [
+        ("xai/grok-4.3", True),
+        ("openai/llama-3.3-70b-versatile", True),
+        ("openai/grok-9-of-tomorrow", True),
+        ("deepseek/deepseek-reasoner", False),
+        ("openai/o1-mini", False),
+    ],
+)
+def test_the_librarys_table_says_who_calls_functions(model: str, offers: bool, wire: Wire) -> None:
+    assert ("tools" in body(wire, model)) == offers
 
-    assert sent["messages"][2]["content"].startswith("<tool_call>")
+
+@pytest.mark.parametrize(
+    ("choice", "shown", "last"),
+    [
+        ("none", [], ""),
+        ("auto", ["math.add", "now"], "Without a call, your reply is your answer."),
+        ("required", ["math.add", "now"], "Your reply must have a call."),
+        ("now", ["now"], "Your reply must have a call."),
+    ],
+)
+def test_a_choice_holds_without_function_calling(
+    choice: str, shown: list[str], last: str, wire: Wire
+) -> None:
+    now = ToolOffer("now", "Say what time it is.", {"type": "object", "properties": {}})
+
+    sent = body(wire, "openai/deepseek-r1", tools=(ADD, now), tool_choice=choice)
+
+    text = "".join(one["content"] for one in sent["messages"] if one["role"] == "system")
+    assert [name for name in ("math.add", "now") if f"Tool: {name}\n" in text] == shown
+    assert text.endswith(last)
 
 
 @pytest.mark.parametrize(

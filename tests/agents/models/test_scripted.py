@@ -19,6 +19,7 @@ from flowengine.agents.models import (
     unregister,
     using,
 )
+from flowengine.agents.models.replies import form_of
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
@@ -169,16 +170,16 @@ def test_a_listener_that_fails_costs_no_reply(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_model_without_function_calling_writes_its_calls() -> None:
-    written = "Hi <tool_call>{'name': 'math.add', 'arguments': {'a': 1, 'b': 2}}</tool_call>"
     heard = Heard()
     asked = request(function_calling="text")
+    text = f"Hi\n{form_of(asked).opening} tool=\"math.add\">{{'a': 1, 'b': 2}}"
 
-    reply = asyncio.run(ScriptedModel([{"text": written}]).complete(asked, heard))
+    reply = asyncio.run(ScriptedModel([{"text": text}]).complete(asked, heard))
 
     assert [call.arguments for call in reply.calls] == [{"a": 1, "b": 2}]
     assert reply.message["content"] == "Hi"
     assert "repaired" in {event["event"] for event in reply.events}
-    assert heard.text == "Hi "
+    assert heard.text == "Hi\n"
 
 
 def test_a_file_answers_by_the_turn_of_the_conversation_in_every_process(

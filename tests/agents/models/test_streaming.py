@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.agents.models import ModelError, ModelReply, ReplyPart, Usage, resolve
 from tests.agents.models.asking import Heard, request
-from tests.agents.models.wire import Answer, Wire, call, replied, streamed
+from tests.agents.models.wire import Answer, Wire, call, replied, streamed, written
 
 USAGE = {
     "prompt_tokens": 100,
@@ -185,14 +185,16 @@ def test_leaving_a_stream_closes_it(wire: Wire) -> None:
 
 
 def test_in_text_mode_no_syntax_of_calls_is_told(wire: Wire) -> None:
-    text = 'If 1 < 2: <tool_call>{"name": "math.add", "arguments": {"a": 1, "b": 2}}</tool_call>'
-    pieces = [{"content": text[at : at + 3]} for at in range(0, len(text), 3)]
-    wire.answer(streamed(*pieces))
+    def answer(body: Any) -> Answer:
+        text = f"If 1 < 2:\n{written(body, 'math.add', a=1, b=2)}"
+        return streamed(*({"content": text[at : at + 3]} for at in range(0, len(text), 3)))
+
+    wire.answer(answer)
     heard = Heard()
 
     reply = ask(wire, heard, function_calling="text")
 
-    assert heard.text == "If 1 < 2: "
+    assert heard.text == "If 1 < 2:\n"
     assert [one.arguments for one in reply.calls] == [{"a": 1, "b": 2}]
     assert reply.message["content"] == "If 1 < 2:"
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
+
+from flowengine.agents.text_calls.marked_form import marked
 
 
 @dataclass
@@ -31,15 +34,19 @@ class Sent:
     body: Any
 
 
+Answering = Callable[[Any], Answer]
+"""Answers by the body of the request."""
+
+
 class Wire:
     def __init__(self, url: str) -> None:
         self.url = url
         self.requests: list[Sent] = []
-        self.answers: deque[Answer] = deque()
+        self.answers: deque[Answer | Answering] = deque()
         self.closed = threading.Event()
         """Set when a client has closed a connection that was held."""
 
-    def answer(self, *answers: Answer) -> None:
+    def answer(self, *answers: Answer | Answering) -> None:
         self.answers.extend(answers)
 
 
@@ -52,7 +59,8 @@ def serving() -> Iterator[Wire]:
             length = int(self.headers["content-length"])
             body = json.loads(self.rfile.read(length))
             wire.requests.append(Sent(self.path, dict(self.headers), body))
-            self.give(wire.answers.popleft())
+            answer = wire.answers.popleft()
+            self.give(answer(body) if callable(answer) else answer)
 
         def give(self, answer: Answer) -> None:
             self.close_connection = True
@@ -88,6 +96,13 @@ def serving() -> Iterator[Wire]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def written(body: Any, tool: str, **arguments: Any) -> str:
+    """A call as text, as a model writes it that was shown how."""
+    found = re.search(r"The mark (\w+) makes", body["messages"][0]["content"])
+    assert found, "no call was shown"
+    return marked(found[1]).write([(tool, arguments)])
 
 
 def failed(status: int, message: str = "no", **more: Any) -> Answer:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine import Engine
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 from flowengine.sdk.untrusted import marked, one_line, visible
 from flowengine_envs.documents.document import Document
 from flowengine_envs.documents.page_text import Page
@@ -42,7 +42,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 def run(
     site: Site | None, arguments: dict[str, Any], tool: str = "read_document", **words: Any
-) -> Result:
+) -> ExecutionResult:
     network = {"policy": {"network": [site.place]}} if site else {}
     made = {
         "flowengine": 1,
@@ -57,7 +57,7 @@ def run(
         return engine.run("flow.yaml")
 
 
-def output(result: Result) -> Any:
+def output(result: ExecutionResult) -> Any:
     assert result.outputs is not None, result.error
     return result.outputs["document"]
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from flowengine import Engine, check
-from flowengine.engines.results import Result
+from flowengine.engines.results import ExecutionResult
 from flowengine.errors import FlowFileError
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.sandboxes.processes import has
@@ -28,12 +28,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def document_of(result: Result) -> Any:
+def document_of(result: ExecutionResult) -> Any:
     assert result.outputs is not None, result.error
     return result.outputs["document"]
 
 
-def run(path: str, step: dict[str, Any] = READ, **words: Any) -> Result:
+def run(path: str, step: dict[str, Any] = READ, **words: Any) -> ExecutionResult:
     flow = {
         "flowengine": 1,
         "id": "reading",

@@ -1,0 +1,128 @@
+"""Reads one call in the marked form: its tool, its parameters or JSON, its end."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowengine.agents.text_calls.json_text import BrokenJson, read_json
+from flowengine.agents.text_calls.marked_form import (
+    PARAMETER,
+    VALUE_END,
+    MarkedForm,
+    without_line_ends,
+)
+from flowengine.agents.text_calls.records import Fault, RawCall, Untyped
+from flowengine.agents.text_calls.source import Source
+
+SHOWN = 300
+_SPACE = re.compile(r"\s*")
+_NAME = re.compile(r"""[\s\w=]{0,40}["'](?P<name>[\w.-]{1,128})""")
+
+
+@dataclass(slots=True)
+class Found:
+    """A call, or what stands where one should."""
+
+    end: int
+    item: RawCall | Fault
+    repairs: list[str] = field(default_factory=list)
+
+
+def read_call(source: Source, start: int, form: MarkedForm) -> Found:
+    """Read the call at an opening tag.
+
+    Args:
+        source: The reply.
+        start: Where the tag begins.
+        form: With the mark of the conversation.
+    """
+    return _Call(source, start, form).read()
+
+
+class _Broken(Exception):
+    def __init__(self, reason: str, *, cut: bool = False) -> None:
+        super().__init__(reason)
+        self.cut = cut
+
+
+class _Call:
+    def __init__(self, source: Source, start: int, form: MarkedForm) -> None:
+        self.source = source
+        self.start = start
+        self.form = form
+        self.name = ""
+        self.repairs: list[str] = []
+        close = source.search(form.closes, start)
+        following = source.search(form.opens, start + len(form.opening))
+        inside = following.start() if following else len(source.text)
+        self.closed = close is not None and close.start() < inside
+        """Whether its own closing tag is there; it may have been forgotten."""
+        self.inside = close.start() if close and self.closed else inside
+        self.end = close.end() if close and self.closed else inside
+
+    def read(self) -> Found:
+        try:
+            return Found(self.end, self._made(), self.repairs)
+        except _Broken as broken:
+            cut = broken.cut and self.end == len(self.source.text)
+            return Found(self.end, self._fault(str(broken), cut=cut))
+
+    def _made(self) -> RawCall:
+        source = self.source
+        head = self.form.head.match(source.text, self.start, self.inside)
+        if head is None:
+            name = _NAME.match(source.text, self.start + len(self.form.opening), self.inside)
+            self.name = name["name"] if name else ""
+            raise _Broken("its first tag is not complete", cut=not self.closed)
+        self.name = head["name"]
+        if not self.closed and not source.complete:
+            raise _Broken("it has no end", cut=True)
+        body = source.text[head.end() : self.inside].strip()
+        call = RawCall(self.name, self._arguments(body))
+        if not self.closed:
+            self.repairs.append(f"the missing end of a call of {self.name} was added")
+        return call
+
+    def _arguments(self, body: str) -> Any:
+        if body.startswith("{"):
+            return self._json(body)
+        arguments: dict[str, Any] = {}
+        at = 0
+        while opening := PARAMETER.match(body, at):
+            name = opening["name"]
+            close = VALUE_END.search(body, opening.end())
+            if close is None:
+                raise _Broken(f"the parameter '{name}' has no end", cut=not self.closed)
+            if name in arguments:
+                raise _Broken(f"'{name}' is given twice")
+            arguments[name] = Untyped(without_line_ends(body[opening.end() : close.start()]))
+            at = _skipped(body, close.end())
+        if at < len(body):
+            reason = "something else is where a parameter or its end should be"
+            raise _Broken(reason, cut=not self.closed)
+        return arguments
+
+    def _json(self, body: str) -> Any:
+        try:
+            value, end, repairs = read_json(body)
+        except BrokenJson as broken:
+            raise _Broken(broken.reason, cut=broken.cut and not self.closed) from None
+        self.repairs += repairs
+        if body[end:].strip():
+            self.repairs.append("text after the JSON of a call was left out")
+        return value
+
+    def _fault(self, reason: str, *, cut: bool) -> Fault:
+        call = f"A call of {self.name}" if self.name else "A call"
+        message = f"{call} cannot be read, and was not made: {reason}."
+        if cut and not self.source.complete:
+            message = f"{call} was cut off by the limit of length, and was not made."
+        written = self.source.text[self.start : min(self.end, self.start + SHOWN)]
+        return Fault("cut" if cut else "unreadable", message, self.name or None, written)
+
+
+def _skipped(text: str, at: int) -> int:
+    blank = _SPACE.match(text, at)
+    return blank.end() if blank else at

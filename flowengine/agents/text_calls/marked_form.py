@@ -1,0 +1,106 @@
+"""The one form in which a model writes calls as text: tags with a mark that nobody else knows.
+
+Whatever a mail, a page or a tool's result contains, it cannot contain the mark. So text that the
+model quotes is never a call, and no result can close the tag that stands around it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2s
+from itertools import count
+from json import dumps
+from secrets import token_bytes
+from typing import Any
+
+_SECRET = token_bytes(32)
+"""Of this process. Another process marks the same conversation otherwise, all of it."""
+_DIGITS = 8
+_END = "</parameter>"
+_NAME = r"""["']?(?P<name>[\w.-]{1,128})["']?\s*>"""
+PARAMETER = re.compile(rf"<parameter(?:\s+name)?\s*=\s*{_NAME}")
+VALUE_END = re.compile(rf"{_END}(?=\s*(?:<parameter[\s=]|\Z))")
+
+
+def mark_of(conversation: str, messages: Iterable[Mapping[str, Any]] = ()) -> str:
+    """Return the mark of a conversation; it stays the same from turn to turn.
+
+    A mark that the model has given to a tool, or that a tool returned, is replaced.
+
+    Args:
+        conversation: Its name in this process.
+        messages: All of it.
+    """
+    texts = [text for message in messages for text in _texts(message)]
+    for attempt in count():
+        said = f"{attempt} {conversation}".encode(errors="surrogatepass")
+        mark = blake2s(said, key=_SECRET).hexdigest()[:_DIGITS]
+        if not any(mark in text for text in texts):
+            return mark
+    raise AssertionError("there is always another mark")
+
+
+def _texts(message: Mapping[str, Any]) -> list[str]:
+    texts = [text_of(message.get("content"))] if message.get("role") == "tool" else []
+    for call in message.get("tool_calls") or ():
+        arguments = call["function"].get("arguments")
+        texts.append(arguments if isinstance(arguments, str) else dumps(arguments))
+    return texts
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a message's content, which may be in parts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = [part.get("text", "") for part in content if isinstance(part, Mapping)]
+    return "\n".join(filter(None, texts))
+
+
+class MarkedForm:
+    """The form with one mark.
+
+    Args:
+        mark: Letters and digits.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+        self.opening = f"<call-{mark}"
+        self.result = f"<result-{mark}"
+        self.opens = re.compile(self.opening)
+        self.head = re.compile(rf"{self.opening}\s+(?:tool|name)\s*=\s*{_NAME}")
+        self.closes = re.compile(f"</call-{mark}>")
+
+    def write(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+        """Write calls."""
+        return "\n".join(self._call(name, arguments) for name, arguments in calls)
+
+    def write_result(self, name: str, text: str) -> str:
+        """Write the result of a call, under the name of the tool."""
+        return f'{self.result} tool="{name}">\n{text}\n</result-{self.mark}>'
+
+    def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        values = {key: _written(value) for key, value in arguments.items()}
+        lines = [f'<parameter name="{key}">{value}{_END}' for key, value in values.items()]
+        if any(_END in value for value in values.values()):
+            lines = [dumps(arguments, ensure_ascii=False)]
+        return "\n".join([f'{self.opening} tool="{name}">', *lines, f"</call-{self.mark}>"])
+
+
+@lru_cache(maxsize=64)
+def marked(mark: str) -> MarkedForm:
+    """Return the form with a mark."""
+    return MarkedForm(mark)
+
+
+def _written(value: Any) -> str:
+    """Write an argument so that reading it gives it back."""
+    text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
+    return f"\n{text}\n" if "\n" in text else text
+
+
+def without_line_ends(value: str) -> str:
+    """Leave out the line feed after an opening tag and that before a closing one."""
+    return value.removeprefix("\n").removesuffix("\n")

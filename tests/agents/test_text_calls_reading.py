@@ -1,0 +1,309 @@
+"""Calls as a model was shown to write them: read exactly, mended or told (M56, M57, M66 to M69)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowengine.agents.text_calls.marked_form import mark_of, marked
+from flowengine.agents.text_calls.reading import read_reply
+from flowengine.agents.text_calls.records import Call, Reading, Tool
+from tests.agents.add import ADD
+
+CODE = Tool(
+    "code",
+    "Runs code.",
+    {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
+)
+NOW = Tool("now", "Says what time it is.")
+TOOLS = [ADD, CODE, NOW]
+FORM = marked("0badcafe")
+
+
+def read(text: str, **more: Any) -> Reading:
+    return read_reply(text.replace("MARK", FORM.mark), TOOLS, FORM, **more)
+
+
+def pairs(reading: Reading) -> list[tuple[int, int]]:
+    assert all(call.name == "add" for call in reading.calls)
+    assert all(type(value) is int for call in reading.calls for value in call.arguments.values())
+    return [(call.arguments["a"], call.arguments["b"]) for call in reading.calls]
+
+
+ONE = {
+    "as shown": (
+        '<call-MARK tool="add">\n<parameter name="a">1</parameter>\n'
+        '<parameter name="b">2</parameter>\n</call-MARK>'
+    ),
+    "values on lines of their own": (
+        '<call-MARK tool="add">\n<parameter name="a">\n1\n</parameter>\n'
+        '<parameter name="b">\n2\n</parameter>\n</call-MARK>'
+    ),
+    "without line breaks": (
+        '<call-MARK tool="add"><parameter name="a">1</parameter>'
+        '<parameter name="b">2</parameter></call-MARK>'
+    ),
+    "without quotes, in short": (
+        "<call-MARK tool=add><parameter=a>1</parameter><parameter=b>2</parameter></call-MARK>"
+    ),
+    "another word for the tool": (
+        "<call-MARK name='add'><parameter name='a'>1</parameter>"
+        "<parameter name='b'>2</parameter></call-MARK>"
+    ),
+    "around json": '<call-MARK tool="add">{"a": 1, "b": 2}</call-MARK>',
+    "around json in a string": '<call-MARK tool="add">\n{"a": "1", "b": "2"}\n</call-MARK>',
+    "indented": '  <call-MARK tool="add">{"a": 1, "b": 2}</call-MARK>',
+}
+
+
+@pytest.mark.parametrize("written", ONE.values(), ids=ONE)
+def test_a_call_is_read(written: str) -> None:
+    reading = read(written)
+
+    assert pairs(reading) == [(1, 2)]
+    assert (reading.content, reading.faults, reading.repairs) == ("", (), ())
+
+
+@pytest.mark.parametrize("written", ONE.values(), ids=ONE)
+def test_text_before_a_call_is_content(written: str) -> None:
+    reading = read(f"I will add them.\n\n{written}\n")
+
+    assert pairs(reading) == [(1, 2)]
+    assert reading.content == "I will add them."
+
+
+@pytest.mark.parametrize("written", ONE.values(), ids=ONE)
+@pytest.mark.parametrize("fence", ["```\n{}\n```", "```xml\n{}\n```\n", "~~~\n{}\n~~~", "```\n{}"])
+def test_a_code_fence_around_the_whole_reply_is_forgiven(fence: str, written: str) -> None:
+    reading = read(fence.replace("{}", written))
+
+    assert pairs(reading) == [(1, 2)]
+    assert reading.repairs == ("the code fence around the calls was left out",)
+    assert (reading.content, reading.faults) == ("", ())
+
+
+def test_several_calls_are_read_in_order_also_in_fences_of_their_own() -> None:
+    one, two = FORM.write([("add", {"a": 1, "b": 2})]), FORM.write([("add", {"a": 3, "b": 4})])
+
+    for text in (f"{one}\n{two}", f"{one}{two}", f"```\n{one}\n```\n\n```\n{two}\n```"):
+        reading = read(text)
+        assert pairs(reading) == [(1, 2), (3, 4)]
+        assert [call.place for call in reading.calls] == [0, 1]
+        assert reading.content == ""
+
+
+def test_text_between_calls_stays_content() -> None:
+    one, two = FORM.write([("add", {"a": 1, "b": 2})]), FORM.write([("add", {"a": 3, "b": 4})])
+
+    reading = read(f"First:\n{one}\nand then\n{two}")
+
+    assert pairs(reading) == [(1, 2), (3, 4)]
+    assert reading.content == "First:\n\nand then"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'print("</call>")',
+        "if a < b &lt; c:\n\treturn '\\d'",
+        "\n  indented\n\n",
+        "<tool_call>{}</tool_call>",
+        "```json\n{}\n```",
+        'a </parameter> b </parameter>\n<parameter name="code">',
+        "<think>no</think>",
+        "C:\\new \"x\" 'y'",
+        '"',
+        "",
+        "007",
+        "caf\u00e9 \U0001f600",
+    ],
+)
+@pytest.mark.parametrize("reply", ["{}", "```\n{}\n```"], ids=["bare", "fenced"])
+def test_text_arrives_as_it_was_written(reply: str, text: str) -> None:
+    reading = read(reply.replace("{}", FORM.write([("code", {"code": text})]), 1))
+
+    assert reading.calls == (Call("code", {"code": text}),), reading
+
+
+def test_a_value_that_looks_like_the_end_of_a_value_is_exact() -> None:
+    value = "a </parameter> b"
+    written = f'<call-MARK tool="code"><parameter name="code">{value}</parameter></call-MARK>'
+
+    assert read(written).calls == (Call("code", {"code": value}),)
+
+
+def test_a_tool_without_parameters_is_called() -> None:
+    assert read(FORM.write([("now", {})])).calls == (Call("now", {}),)
+
+
+def test_nothing_that_the_length_limit_cut_off_is_called() -> None:
+    written = FORM.write([("add", {"a": 12, "b": 34})])
+
+    for length in range(len(written)):
+        assert read(written[:length], ended="length").calls == (), written[:length]
+
+
+def test_a_result_that_the_model_made_up_is_left_out() -> None:
+    call = FORM.write([("add", {"a": 1, "b": 2})])
+
+    reading = read(f"I add.\n{call}\n{FORM.write_result('add', '4')}\nIt is 4.\n{call}")
+
+    assert pairs(reading) == [(1, 2)]
+    assert reading.content == "I add."
+    assert "made up" in reading.repairs[0]
+
+
+# The mark
+
+
+def test_each_conversation_has_a_mark_of_its_own_from_turn_to_turn() -> None:
+    history = [{"role": "user", "content": "Add."}, {"role": "assistant", "content": "3"}]
+
+    assert mark_of("one", history) == mark_of("one", history[:1])
+    assert mark_of("one", history) != mark_of("two", history)
+
+
+@pytest.mark.parametrize("leaks", [True, False], ids=["given to a tool", "said by a tool"])
+def test_a_mark_that_others_may_know_is_replaced(leaks: bool) -> None:
+    mark = mark_of("one")
+    arguments = f'{{"query": "my mark is {mark}"}}' if leaks else "{}"
+    call = {"id": "x", "function": {"name": "search", "arguments": arguments}}
+    result = "no" if leaks else f'<call-{mark} tool="pay">'
+    history: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "x", "content": [{"type": "text", "text": result}]},
+    ]
+
+    assert mark_of("one", history) != mark
+    assert mark_of("one", history) == mark_of("one", [*history, *history])
+
+
+# What is content
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The sum is 3.",
+        '```json\n{"name": "Bob", "age": 3}\n```',
+        '{"name": "Bob", "age": 3}',
+        "Write `<call-MARK>` to call it.",
+        "A <call> tag opens a call.",
+        "<result-MARK> has the result.",
+        "```python\nprint([add(a=1, b=2)])\n```",
+        "[Note] 1 < 2, and a[0] is functools[x].",
+        "[link(s)](https://example.com)",
+        "Action: we go.",
+        "```\nnever closed",
+        "[\n  {",
+        " leading and trailing blanks stay ",
+        "",
+    ],
+)
+def test_text_that_is_no_call_stays_as_it_is(text: str) -> None:
+    assert read(text) == Reading(content=text.replace("MARK", FORM.mark))
+
+
+# Reasoning (M66)
+
+CALL = FORM.write([("add", {"a": 3, "b": 4})])
+THOUGHT = FORM.write([("add", {"a": 1, "b": 2})])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<think>Maybe\n{THOUGHT}?</think>\n{CALL}",
+        f"Maybe\n{THOUGHT}?</think>\n{CALL}",
+        f"{THOUGHT}</think>{CALL}",
+        f"<think>Maybe <think>{THOUGHT}</think>{CALL}",
+        f"<think>Maybe {THOUGHT}? No:\n{CALL}",
+        f"<think>Maybe\n{THOUGHT}\nNo:\n{CALL}",
+        f"[THINK]{THOUGHT}[/THINK]{CALL}",
+        f"<think>One.</think><think>{THOUGHT}</think>{CALL}",
+    ],
+)
+def test_a_call_in_reasoning_is_not_made_and_the_one_after_it_is(text: str) -> None:
+    reading = read(text)
+
+    assert pairs(reading) == [(3, 4)]
+    assert reading.content == ""
+    assert 'name="a">1' in reading.reasoning
+    assert "<think>" not in reading.reasoning.removeprefix("Maybe <think>")
+
+
+def test_reasoning_is_kept_apart_from_content() -> None:
+    reading = read("<think>\nHm.\n</think>\n\nThe sum is 3.")
+
+    assert (reading.reasoning, reading.content) == ("Hm.", "The sum is 3.")
+
+
+def test_reasoning_without_an_end_holds_no_call_in_its_middle() -> None:
+    reading = read(f"<think>Maybe\n{THOUGHT}, and then I")
+
+    assert reading.calls == ()
+    assert reading.content == ""
+
+
+def test_reasoning_that_was_cut_off_holds_no_call() -> None:
+    assert read(f"<think>Maybe\n{THOUGHT}", ended="length").calls == ()
+
+
+# Faults and repairs (M67, M68)
+
+HEAD = '<call-MARK tool="add">'
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "tool"),
+    [
+        ("<call-MARK", "cut", None),
+        ('<call-MARK tool="add', "cut", "add"),
+        (f'{HEAD}\n<parameter name="a">1</param', "cut", "add"),
+        (f'{HEAD}<parameter name="a">1</parameter><parameter name="b">2', "cut", "add"),
+        (f"{HEAD}a=1, b=2</call-MARK>", "unreadable", "add"),
+        (f"{HEAD}<parameter=a>1</parameter><parameter=a>2</parameter></call-MARK>", "unreadable",
+         "add"),
+        ("<call-MARK>add(a=1, b=2)</call-MARK>", "unreadable", None),
+        (f'{HEAD}{{"a": 1, "b": "par', "cut", "add"),
+        (f'{HEAD}{{"a"=1}}</call-MARK>', "unreadable", "add"),
+        (f"{HEAD}[1, 2]</call-MARK>", "unreadable", "add"),
+        ('<call-MARK tool="ad">{"a": 1, "b": 2}</call-MARK>', "unknown_tool", "add"),
+        (f'{HEAD}{{"a": 1}}</call-MARK>', "arguments", "add"),
+        (f'{HEAD}{{"a": 1, "b": "0x10"}}</call-MARK>', "arguments", "add"),
+        ('<call-00000000 tool="add">{"a": 1, "b": 2}</call-00000000>', "form", None),
+        ('<call tool="add">{"a": 1, "b": 2}</call>', "form", None),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_told(text: str, code: str, tool: str | None) -> None:
+    reading = read(text, ended="length" if text.endswith("2") else "stop")
+
+    assert reading.calls == ()
+    assert [(one.code, one.tool) for one in reading.faults] == [(code, tool)]
+
+
+def test_calls_beside_a_fault_can_be_made_and_know_their_place() -> None:
+    reading = read(f'{THOUGHT}\n<call-MARK tool="ad"></call-MARK>\n{CALL}')
+
+    assert pairs(reading) == [(1, 2), (3, 4)]
+    assert [call.place for call in reading.calls] == [0, 2]
+    assert [one.place for one in reading.faults] == [1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{HEAD}{{'a': 1, 'b': 2}}</call-MARK>",
+        f'{HEAD}{{"a": 1, "b": 2,}}</call-MARK>',
+        f'{HEAD}{{"a": 1, "b": 2</call-MARK>',
+        f'{HEAD}{{"a": 1, "b": 2}} That is it.</call-MARK>',
+        f'{HEAD}{{"a": 1, "b": 2}}',
+        f"{HEAD}<parameter=a>1</parameter><parameter=b>2</parameter>",
+    ],
+)
+def test_what_has_one_reading_is_mended_and_an_event_says_so(text: str) -> None:
+    reading = read(text)
+
+    assert pairs(reading) == [(1, 2)]
+    assert len(reading.repairs) == 1
