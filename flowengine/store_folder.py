@@ -19,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
@@ -41,6 +42,9 @@ _PATHS = "paths"
 STORED = (_ID, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", "artifacts")
 """What a store is read from."""
 _LENGTH = 32
+_DAY = 24 * 3600
+_UNUSED = 90 * _DAY
+"""Seconds after which a store that is nowhere any more is forgotten: its disk may be away."""
 IGNORED = "# What belongs to this machine.\nflowengine.db*\nartifacts/\nid\n"
 """Text of a store's `.gitignore`."""
 
@@ -125,6 +129,9 @@ def claim(path: str | os.PathLike[str], *, by_name: bool) -> str:
             _refuse(folder, _why_unknown(folder))
     if private is None:
         private = _adopt(folder, _read_id(folder) if by_name else None)
+        _forget_unused()
+    else:
+        _note_use(private)
     if not by_name:
         _check_parts(folder)
     return private
@@ -230,6 +237,33 @@ def _note_path(id: str, folder: str) -> None:
         places = [*filter(None, _paths(private)), place]
         text = "".join(f"{each}\n" for each in dict.fromkeys(places))
         write_whole(os.path.join(private, _PATHS), text.encode("utf-8", "surrogateescape"))
+
+
+def _note_use(private: str) -> None:
+    """Note that a store is in use, once a day; that it cannot be noted is no reason to stop."""
+    path = os.path.join(private, _PATHS)
+    with suppress(OSError):
+        if os.stat(path).st_mtime < time.time() - _DAY:
+            os.utime(path)
+
+
+def _forget_unused() -> None:
+    """Remove what is kept of stores that are nowhere any more, and were not used for long.
+
+    What may still be open for one stays, so that it can be ended.
+    """
+    stores, now = os.path.join(state_folder(), "stores"), time.time()
+    for id in os.listdir(stores):
+        private = os.path.join(stores, id)
+        with suppress(OSError):
+            if os.stat(os.path.join(private, _PATHS)).st_mtime > now - _UNUSED:
+                continue
+            opened = os.path.join(private, "environments", "entries")
+            is_open = os.path.isdir(opened) and bool(os.listdir(opened))
+            if not is_open and all(_read_id(place) != id for place in _paths(private) if place):
+                from shutil import rmtree
+
+                rmtree(private)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from flowengine.cli.parsing.parser import (
     closest,
     help_of_family,
     help_of_program,
+    parsed,
     parser_of,
 )
 from flowengine.cli.process import Process
@@ -25,6 +26,7 @@ from flowengine.cli.terminal.errors import report
 from flowengine.cli.terminal.output import Colours, OutputLost, err, flush, out_text
 from flowengine.cli.terminal.result_stream import results, results_apart
 from flowengine.errors import FlowEngineError, NotFound, UsageError
+from flowengine.path_checks import check_path
 
 TALKING = {"envs shell"}
 """Commands that forward the output of a sandbox, and run no user code in this process."""
@@ -77,11 +79,7 @@ def _ended(words: list[str]) -> int:
 
 def _run(words: list[str]) -> int:
     for word in words:
-        try:
-            word.encode()
-        except UnicodeEncodeError:
-            shown = os.fsencode(word).decode(errors="backslashreplace")
-            raise UsageError(f"the argument '{shown}' is not valid UTF-8") from None
+        check_path("the argument", word)
     at = _command_at(words)
     Colours.allowed = "--no-color" not in words
     if at is None:
@@ -100,7 +98,7 @@ def _run(words: list[str]) -> int:
     parser = parser_of(name, command)
     add_common(parser)
     try:
-        arguments = parser.parse_args(rest)
+        arguments = parsed(parser, rest)
     except SystemExit:  # it has printed the help
         return 0
     if arguments.log_level:
@@ -117,7 +115,7 @@ def _run(words: list[str]) -> int:
 def _check_folder() -> None:
     """Check that the current folder exists: paths are relative to it."""
     try:
-        os.getcwd()
+        check_path("the current folder", os.getcwd())
     except OSError as error:
         hint = "change to a folder that exists: cd"
         raise NotFound(f"the current folder cannot be used: {error.strerror}", hint=hint) from None

@@ -27,6 +27,7 @@ from flowengine.engines.results import (
 )
 from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.errors import UsageError
+from flowengine.path_checks import check_path
 from flowengine.settings import current_user, load_settings
 from flowengine.store_folder import project_folder
 
@@ -88,6 +89,7 @@ class Engine(Operator):
     ) -> None:
         if workdir is not None and not os.path.isdir(workdir):
             raise UsageError(f"workdir: there is no folder {os.fspath(workdir)}")
+        check_path("the folder", os.path.abspath(workdir or "."))
         settings = load_settings(project_folder())
         opened = open_store(store, durability or settings.durability or "power")
         host = Host(

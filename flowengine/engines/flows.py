@@ -10,6 +10,7 @@ from flowengine.flow.compiler import compiler
 from flowengine.flow.source_digest import source_digest
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.shapes import Sound, unpack_flow
+from flowengine.path_checks import check_path
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
@@ -179,6 +180,7 @@ def load_cached(store: Store, path: str) -> LoadedFlow:
     Returns:
         The flow; compiled and cached if it was missing.
     """
+    check_path("the path", os.path.abspath(path))
     key = f"{os.path.abspath(path)}\n{compiler()}"
     found = store.find_source(key)
     if found is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -137,6 +139,29 @@ def test_a_damaged_list_of_places_is_written_anew(flowengine: CommandLine, below
     assert "was not created here" in flowengine("list", code=10).err
     flowengine("--store", ".flowengine", "list")
     assert "hello" in flowengine("list").out
+
+
+def test_a_store_that_is_gone_for_months_is_forgotten(tmp_path: Path) -> None:
+    """The state folder does not grow by each store that was ever made."""
+    months_ago = time.time() - 100 * 24 * 3600
+    kept = {}
+    for name in ("there", "gone", "open", "used"):
+        with Engine(tmp_path / name):
+            kept[name] = Path(known(str(tmp_path / name)) or "")
+        os.utime(kept[name] / "paths", (months_ago, months_ago))
+    (kept["open"] / "environments" / "entries").mkdir(parents=True)
+    (kept["open"] / "environments" / "entries" / "a.json").write_text("{}")
+    with Engine(tmp_path / "used"):
+        pass
+    for name in ("gone", "open", "used"):
+        shutil.rmtree(tmp_path / name)
+
+    with Engine(tmp_path / "new"):
+        pass
+
+    assert [name for name, folder in kept.items() if not folder.exists()] == ["gone"]
+    with Engine(tmp_path / "gone"):  # it may be made again
+        assert known(str(tmp_path / "gone")) not in {None, str(kept["gone"])}
 
 
 def test_a_log_that_a_step_deletes_ends_the_run(flowengine: CommandLine, below: Path) -> None:

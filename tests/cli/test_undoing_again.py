@@ -53,6 +53,7 @@ def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
     flowengine.write("bank.py", BANK)
     ran = flowengine("run", flowengine.write("saga.yaml", SAGA), "--id", "first", code=1)
     assert "".join(f"  {line}\n" for line in TOLD.splitlines()) in ran.err
+    assert "RuntimeError at refused: no; could not be undone: three/compensate, two/comp" in ran.err
     assert "  traceback of three/compensate\n" in ran.err
     assert "  look        flowengine show first --step three/compensate\n" in ran.err
     assert flowengine("show", "first").out.endswith(TOLD)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
+from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from typing import Any, NoReturn
 
 from flowengine.cli.parsing.command_table import COMMANDS, GROUPS, Command, load
@@ -50,6 +50,12 @@ class Parser(ArgumentParser):
             if close:
                 raise UsageError(message, hint=f"did you mean {close}?")
         raise UsageError(message, hint=f"see: {self.prog} --help")
+
+
+def parsed(parser: ArgumentParser, words: list[str]) -> Namespace:
+    """Return the arguments of a command, whose files or ids may stand before and after options."""
+    several = any(one.nargs in ("*", "+") for one in parser._get_positional_actions())
+    return (parser.parse_intermixed_args if several else parser.parse_args)(words)
 
 
 def parser_of(words: str, command: Command) -> Parser:

@@ -134,6 +134,11 @@ def _checked(source: Origin, folder: str, path: str | None) -> tuple[Compilation
     files = Files(Diagnostics())
     first = files.first(source, folder, path)
     compilation = None if first is None else Compilation(files, first)
-    if compilation is not None:
-        compilation.check()
+    if compilation is not None and first is not None:
+        try:
+            compilation.check()
+        except RecursionError:
+            message = "the flows of this file run one another too deeply to be checked"
+            hint = "let fewer flows run one inside another"
+            first.report.at("E103", message, ("flows",), hint, key=True)
     return compilation, files

@@ -20,6 +20,7 @@ from flowengine.errors import NotFound
 from flowengine.flow.source.composer import Composer, Node, not_yaml
 from flowengine.flow.source.diagnostics import Diagnostic, Position
 from flowengine.flow.source.syntax_errors import Slip, find_slip
+from flowengine.path_checks import check_no_pipe
 
 MAX_BYTES = 1 << 20
 """A file written by people stays far below; what generates bigger ones should pass data."""
@@ -229,6 +230,7 @@ def read(path: str | Path) -> Source:
         NotFound: There is no such file, or it cannot be read.
     """
     try:
+        check_no_pipe(path)
         with Path(path).open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:

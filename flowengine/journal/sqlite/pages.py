@@ -20,6 +20,8 @@ from flowengine.journal.sqlite.rows import read_execution, read_wait
 
 _PENDING = "waits.how IS NULL AND waits.decision IS NULL"
 """As the partial indexes have it, or SQLite would not use them."""
+_MOST = 2**31
+"""On a page; SQLite takes no larger numbers than it can count to."""
 
 
 class _Lead(NamedTuple):
@@ -51,6 +53,7 @@ def executions(
     Returns:
         The page.
     """
+    limit = min(limit, _MOST)
     lead = _lead_of_executions(filter)
     place = None if after is None else read_page_end(after)
     where, values = _where(
@@ -124,6 +127,7 @@ def waits(
     streams = [
         _read_along(connection, lead, filter, place) for lead in _leads_of_waits(connection, filter)
     ]
+    limit = min(limit, _MOST)
     found = list(islice(_merged(streams, filter.assignees), limit + 1))
     page = found[:limit]
     end = page_end(page[-1][0]) if page and len(found) > limit else None

@@ -142,9 +142,17 @@ def _finish(m: Machine, number: int, undo: Undo) -> None:
         m.agenda.append(Entry(undo["then"]))
         return
     failed = ", ".join(f["step"] for f in undo["failures"])
-    failure = StepFailure(
-        "CompensationFailed", f"could not be undone: {failed}", {"failures": undo["failures"]}
-    )
+    message = f"{_why(undo)}could not be undone: {failed}"
+    failure = StepFailure("CompensationFailed", message, {"failures": undo["failures"]})
     error = as_error(failure, undo["failures"][0]["step"])
     error["cause"] = undo["cause"]
     m.agenda.append(entries.undo_failed(undo["scope"], error, undo["then"]))
+
+
+def _why(undo: Undo) -> str:
+    """Return why something was undone, as the beginning of a message."""
+    cause = undo["cause"]
+    if cause is None:
+        return ""
+    where = f" at {cause['step']}" if cause["step"] else ""
+    return f"{cause['type']}{where}: {cause['message']}; "
