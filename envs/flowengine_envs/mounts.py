@@ -103,12 +103,24 @@ def mounts(request: Request) -> list[Mount]:
 def warn_of_new(request: Request, before: Iterable[Mount]) -> None:
     """Warn of what programs have made, which programs of their owner would obey.
 
+    A new `commondir` in a Git folder is removed: it leads Git to settings elsewhere, and Git itself
+    makes none in a folder that is there already.
+
     Args:
         request: What was opened.
         before: What was mounted.
     """
     known = {each.inside for each in before}
-    new = [str(each.path) for each in mounts(request) if each.inside not in known]
+    new = []
+    for each in mounts(request):
+        if each.inside in known:
+            continue
+        new.append(str(each.path))
+        inside, _, name = each.inside.rpartition("/")
+        if name == "commondir" and inside in known:
+            with suppress(StepError):
+                Below(each.path.parent).remove(name)
+            new[-1] += " (removed)"
     if new:
         request.log.warning(
             "programs in it have made files that Git, editors, shells or agents obey; look at them "

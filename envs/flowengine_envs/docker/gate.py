@@ -55,6 +55,7 @@ class Gate(Docker):
                 quota=None,
                 files={},
                 forwards=self.forwards,
+                mounts=[],
             )
         except BaseException:
             await asyncio.shield(self.close())
