@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.actors import Actor
 from flowengine.engines.attempts.failures import failure_of
 from flowengine.engines.attempts.outcome import AttemptFailed, failed, measured, succeeded
-from flowengine.engines.executions.replay import unit_at
+from flowengine.engines.executions.replay import is_held_at, unit_at
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.host import Host
 from flowengine.engines.messages.signals import send_signal
@@ -135,6 +135,8 @@ class Player(Driver):
         self._withdrawn: set[tuple[int, int]] = set()
         self._open: dict[int, tuple[int, int]] = {}
         self._addresses: dict[tuple[int, int], str] = {}
+        self._forks = [one.fork for one in case.operator if one.fork is not None]
+        """Steps that are held until an operator begins them, in order."""
         self.host.subscribers.append(self._told)
 
     def begin(self) -> None:
@@ -147,6 +149,7 @@ class Player(Driver):
         starting = Starting(self.flow, inputs, case.id, case.labels, case.by)
         self.execution = begin(self.host, starting)
         self._plan()
+        self._hold_next(self.execution.queue[0])
         self.add(self.execution)
         self.look(self.execution)
 
@@ -424,6 +427,9 @@ class Player(Driver):
     def _operate(self, operating: Operating) -> None:
         """Write state and begin a step anew, as a fork from there does."""
         execution, now, by = self.execution, self.clock.time, operating.by or self.case.by
+        if operating.fork is not None:
+            self._begin_held(operating, operating.fork, by)
+            return
         unit = None
         if operating.retry is not None:
             graph = execution.linked.graph
@@ -442,6 +448,28 @@ class Player(Driver):
             self.post(execution, written)
         if unit is not None:
             self.post(execution, again)
+
+    def _begin_held(self, operating: Operating, address: str, by: str) -> None:
+        """Write state and begin the step that is held, as a fork does; all else is cut off."""
+        execution, now = self.execution, self.clock.time
+        if not is_held_at(execution.linked.graph, execution.state, address):
+            message = f"'{address}' has not been reached then: it cannot begin"
+            raise CaseFailed(message, operating.loc)
+        self._open.clear()
+        self._forks.pop(0)
+        after: Any = {"type": "state", "at": now, "values": as_data(operating.set), "by": by}
+        again: Any = {"type": "retry", "at": now, "unit": None, "hold": {"at": address}, "by": by}
+        self.post(execution, after)
+        self.post(execution, again)
+        if self._forks:
+            following: Any = {"type": "state", "at": now, "values": {}, "by": by}
+            self._hold_next(following)
+            self.post(execution, following)
+
+    def _hold_next(self, event: Any) -> None:
+        """Have the step of the next fork held, from an event on."""
+        if self._forks:
+            event["holds"] = {"at": self._forks[0]}
 
     def _told(self, update: Update) -> None:
         if update.kind == "step" and update.step is not None:

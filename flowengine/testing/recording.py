@@ -339,11 +339,15 @@ class _Tape:
             values = in_file(event["values"])
             self._operator.append({"at": self._since_start(), "set": values, "by": event["by"]})
             return
-        if event["unit"] is None:
+        held = event.get("hold", {}).get("at")
+        if event["unit"] is None and held is None:
             return
         if self.events[len(self.times) - 2]["type"] != "state":
             self._operator.append({"at": self._since_start(), "by": event["by"]})
-        self._operator[-1]["retry"] = self._address(event["unit"])
+        if held is not None:
+            self._operator[-1]["fork"] = held
+        else:
+            self._operator[-1]["retry"] = self._address(event["unit"])
 
     def _address(self, unit: int) -> str:
         from flowengine.kernel.view import View

@@ -531,7 +531,7 @@ steps: [{{id: a, {ACT}}}, {{id: b, {ACT}}}, {{id: c, {ACT}}}, {{id: d, {ACT}}}]
 
     forked = stage.do(stage.engine.fork_async(first.execution, at="c"))
     assert forked.error is not None
-    assert forked.error["step"] == "c", "of the three, b and the call of c that was left are used"
+    assert forked.error["step"] == "d", "of the three, a and b are used; c never began in the fork"
     [budget] = stage.engine.show(forked.execution)["budgets"]
     assert budget["tool_calls"]["used"] == 3
 

@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import count, islice
 from typing import Any
 
-from flowengine import Result
+from flowengine import ExecutionResult
 from flowengine.testing.simulator import Fails
 from tests.language.recursion import UNDO, Recursion, draw_file, result
 from tests.language.stage import Call, Stage
@@ -42,7 +42,7 @@ class Bookings:
         """Check that nothing is booked twice, and nothing given back that is not booked."""
         assert set(self.booked.values()) <= {0, 1}, (seed, self.booked)
 
-    def carry_out(self, command: str) -> Result:
+    def carry_out(self, command: str) -> ExecutionResult:
         """Carry out a command line that was proposed."""
         program, verb, *words = shlex.split(command)
         assert program == "flowengine"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import count, islice
 from typing import Any
 
-from flowengine import Engine, Result
+from flowengine import Engine, ExecutionResult
 from flowengine.errors import Conflict
 from tests.command_line import flowengine
 from tests.language.recursion import Recursion, draw_file
@@ -44,7 +44,7 @@ def seeds() -> Iterator[int]:
             yield seed
 
 
-def ended(stage: Stage, engine: Engine, seed: int) -> Result:
+def ended(stage: Stage, engine: Engine, seed: int) -> ExecutionResult:
     """Run a random flow to its end: what still waits after a while is cancelled."""
     file, fates = drawn(seed)
     Calls(stage, file, fates)
@@ -63,7 +63,7 @@ def ended(stage: Stage, engine: Engine, seed: int) -> Result:
     return result
 
 
-def read(engine: Engine, result: Result) -> list[str]:
+def read(engine: Engine, result: ExecutionResult) -> list[str]:
     """Read all that is known of an execution; return the addresses of its steps."""
     id = result.execution
     shown = engine.show(id)
@@ -100,7 +100,7 @@ def test_whatever_ended_is_read_back(stage: Stage) -> None:
     assert min(ends[how] for how in ("succeeded", "failed", "cancelled", "handled", "misfit")), ends
 
 
-def _fork(stage: Stage, engine: Engine, result: Result, at: str) -> None:
+def _fork(stage: Stage, engine: Engine, result: ExecutionResult, at: str) -> None:
     """Fork an execution at a step, and read the fork, whatever comes of it."""
     try:
         forked = stage.do(engine.fork_async(result.execution, at=at))

@@ -202,7 +202,7 @@ def test_parameters_make_a_closed_object_without_those_the_engine_gives(module: 
 def test_a_docstring_may_begin_with_its_parameters(module: Write) -> None:
     docstring = "Args:\n        to: who\n            gets it\n        text: what\n    "
     folder = module(m=f'def f(to: str, text: str):\n    """{docstring}"""\n')
-    properties = derive("m:f", folder).args["properties"]
+    properties = (derive("m:f", folder).args or {})["properties"]
     assert [one["description"] for one in properties.values()] == ["who gets it", "what"]
 
 

@@ -189,7 +189,7 @@ outputs: {b: "${{ steps.b.output }}"}
     assert (forked.outputs, retried.outputs) == ({"b": 7}, {"b": 1})
     fork = same(stage.engine, "fork").case
     again = same(stage.engine, "it").case
-    assert [(one["retry"], one["set"]) for one in fork["operator"]] == [("b", {"n": 7})]
+    assert [(one["fork"], one["set"]) for one in fork["operator"]] == [("b", {"n": 7})]
     assert [one["retry"] for one in again["operator"]] == ["b"]
     assert fork["expect"]["outputs"] == {"b": 7}
 

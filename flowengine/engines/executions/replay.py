@@ -249,3 +249,11 @@ def unit_at(graph: Graph, state: State, address: str) -> int | None:
         if view.address(unit) == address:
             return number
     return None
+
+
+def is_held_at(graph: Graph, state: State, address: str) -> bool:
+    """Return whether something is held at an address: it begins when it is let go."""
+    view = View(graph, state)
+    units = [view.address(one) for one in state["units"].values() if "then" in one]
+    acts = [view.step_address(one) for one in state["acts"].values() if "then" in one]
+    return address in units or address in acts

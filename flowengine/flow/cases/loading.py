@@ -174,8 +174,9 @@ class _Names:
         state = self.flow.get("state", {})
         for operating in case.operator:
             self._known("state", operating.set, state, (*operating.loc, "set"))
-            if operating.retry is not None:
-                self._address(operating.retry, (*operating.loc, "retry"))
+            for key in ("retry", "fork"):
+                if (address := getattr(operating, key)) is not None:
+                    self._address(address, (*operating.loc, key))
         expect = case.expect
         self._known("state", expect.state or {}, state, (*expect.loc, "state"))
         outputs = self.flow.get("outputs", {})

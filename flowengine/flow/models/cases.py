@@ -263,12 +263,18 @@ class Operating(Part):
     """An operator begins a step anew, as `retry` and `fork` do."""
 
     NOUN = "an intervention"
+    RULES = (OneOf(("retry", "fork"), required=False),)
 
     at: Duration = Field(
         default="0s", description="How long after the start of the execution.", examples=["1h"]
     )
     retry: Words | None = Field(
         default=None, description="Address of the step that starts again.", examples=["book"]
+    )
+    fork: Words | None = Field(
+        default=None,
+        description="Address of the step that is held until then, and begins.",
+        examples=["book"],
     )
     set: dict[str, Value] = Field(
         default_factory=dict, description="State that is written.", examples=[{"limit": 100}]
