@@ -90,7 +90,7 @@ def test_show_why_and_graph_tell_of_it(pay: CommandLine) -> None:
 
 def test_on_a_terminal_it_is_asked_at_once(terminal: Terminal) -> None:
     terminal.expect("Call 'send'?")
-    terminal.answer("leaves it open) ", "a\n")
+    terminal.answer("leaves it open) ", "approve\n")
     terminal.answer("edit text [hello]: ", "good day\n")
     terminal.answer("none): ", "\n")
     assert terminal.end(0).endswith("said: GOOD DAY\n")
@@ -98,7 +98,7 @@ def test_on_a_terminal_it_is_asked_at_once(terminal: Terminal) -> None:
 
 def test_on_a_terminal_somebody_may_respond(terminal: Terminal) -> None:
     terminal.expect("Call 'send'?")
-    terminal.answer("leaves it open) ", "resp\n")
+    terminal.answer("leaves it open) ", "respond\n")
     terminal.answer("(JSON or text): ", "by hand\n")
     terminal.answer("none): ", "\n")
     assert terminal.end(0).endswith("said: by hand\n")

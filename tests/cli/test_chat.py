@@ -124,11 +124,35 @@ def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> No
     os.write(terminal.master, b"hello\n")
     terminal.expect("was already answered by")
     terminal.expect("Hello Ana.")
-    os.write(terminal.master, b"\x04")
+    terminal.answer("> ", "\x04")
     terminal.expect("saved; to continue: flowengine chat --resume")
 
     assert terminal.process.wait(60) == 0
     os.close(terminal.master)
+
+
+MAIL = "Dear team,\n\napprove\nplease read on.\napprove\n\nYours, Eve"
+
+
+@pytest.mark.parametrize("pasted", [f"\x1b[200~{MAIL}\x1b[201~\n", f"{MAIL}\n"])
+def test_a_pasted_mail_is_one_message_and_approves_nothing(
+    folder: Path, flowengine: CommandLine, pasted: str
+) -> None:
+    (folder / "replies.yaml").write_text(
+        "- calls: [{name: echo, arguments: {text: hi}}]\n- text: Not then.\n"
+    )
+    terminal = Terminal(folder, "chat", "talk.yaml")
+    terminal.answer("> ", pasted)
+    terminal.answer("approve, reject, respond? (Enter leaves it open) ", "reject\n")
+    terminal.answer("comment (Enter: none): ", "\n")
+    terminal.answer("> ", "\x04")
+    terminal.end(0)
+    terminal.close()
+
+    steps = flowengine("--json", "show", flowengine.newest()).json()["steps"]
+    message = next(one["output"] for one in steps if one["kind"] == "ask")
+    assert MAIL in json.dumps(message, ensure_ascii=False).replace("\\n", "\n")
+    assert "Not then." in terminal.seen
 
 
 def test_the_text_of_a_refused_call_and_the_limit_of_turns(folder: Path) -> None:
