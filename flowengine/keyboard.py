@@ -183,9 +183,8 @@ class _Line:
         Raises:
             EOFError: Ctrl-D.
         """
-        if self._escape or char == "\x1b":
-            if self._takes_sequence(char):
-                return False
+        if (self._escape or char == "\x1b") and self._takes_sequence(char):
+            return False
         if char in "\r\n":
             if not self._is_pasting and not is_followed:
                 return True

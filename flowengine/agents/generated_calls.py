@@ -89,8 +89,9 @@ def group(
 
 def _mark(tool: AgentTool, caller: str) -> Mark:
     if tool.adapter is None:
-        return Mark(inputs=tool.inputs, caller=caller, told=not tool.waits)
+        return Mark(inputs=tool.inputs, tool=tool.name, caller=caller, told=not tool.waits)
     return Mark(
+        tool=tool.name if tool.served is None else "",
         reads=("context",),
         adapter=dict(tool.adapter),
         offered=offered(tool.served, caller) if tool.served is not None else None,

@@ -179,6 +179,9 @@ class Mark:
     """It calls a tool of a server that was offered; `call` may name the server."""
     inputs: Mapping[str, Plain] = field(default_factory=dict)
     """What the generated flow that it runs is given besides the arguments, as in a file."""
+    tool: str = ""
+    """The name of what it calls for people and rules, as a model knows it; empty: the one by which
+    the step calls it."""
     caller: str = ""
     """In whose name it calls a tool, such as that of an agent: rules about calls look at it."""
     told: bool = False

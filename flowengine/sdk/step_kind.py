@@ -305,6 +305,19 @@ class StepKind:
         return ""
 
     @classmethod
+    def names(cls, task: Mapping[str, Plain]) -> list[str]:
+        """Return the names of what a task calls that no flow chooses, such as a function's path.
+
+        Rules about calls know a declared tool by them as well as by its own name. Default: the
+        label, where the kind can be a step.
+
+        Args:
+            task: The constant part of a compiled step.
+        """
+        label = cls.label(task)
+        return [label] if label and "step" in cls.places else []
+
+    @classmethod
     def tools(cls) -> dict[str, Tool]:
         """Return tools that need no declaration, called as `kind.tool`; default: none."""
         return {}

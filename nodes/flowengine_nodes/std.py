@@ -74,6 +74,11 @@ class Std(StepKind):
         """Return the tool."""
         return str(task.get("tool", ""))
 
+    @classmethod
+    def names(cls, task: Mapping[str, Plain]) -> list[str]:
+        """Return the name of the tool that needs no declaration."""
+        return [f"std.{task['tool']}"]
+
     def preview(
         self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
     ) -> str | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
-from flowengine.engines.executions.calls import is_call, offer_of, subject_of, tool_of
+from flowengine.engines.executions.calls import is_call, names_of, offer_of, subject_of, tool_of
 from flowengine.engines.running.call_descriptions import asked, asked_anew, difference
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
@@ -201,7 +201,8 @@ def _verdict(
         *filter(None, [step.get("task", {}).get("in")]),
     ]
     effect = step.get("effect", "once")
-    called = Called(tool, step["kind"], effect, names, step.get("caller", ""))
+    caller = step.get("caller", "")
+    called = Called(tool, step["kind"], effect, names, caller, names_of(step))
     return host.policies.verdict(called, subject, execution.state["execution"])
 
 

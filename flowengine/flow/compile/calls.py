@@ -78,7 +78,7 @@ class Calls:
             spec["tool"] = f"{request.given}.*"
         elif request.action == "call":
             callee = tools.find(request.given, loc)
-            spec["tool"] = str(request.given)
+            spec["tool"] = mark.tool or str(request.given)
         elif request.action == "flow":
             callee = tools.of_flow(request.given, loc)
             name = request.given if callee is None or callee.flow is None else callee.flow.id
@@ -249,7 +249,8 @@ class Calls:
         uses = [typed.value for typed in callee.environments.values()]
         names = [*environment_uses.names(uses), *filter(None, [callee.task.get("in")])]
         caller, effect = self._mark(request).caller, self.modifiers.effect(request, callee)
-        call = Called(tool, callee.kind, effect, names, caller.rpartition(".")[2])
+        also = callee.step_kind.names(callee.task)
+        call = Called(tool, callee.kind, effect, names, caller.rpartition(".")[2], also)
         tools = self._tools_of(request)
         return self._policies.setdefault(tools, Policies(tools.scope)).of_call(call)
 
