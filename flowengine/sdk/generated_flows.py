@@ -49,6 +49,8 @@ class DeclaredTool(NamedTuple):
     """It is, or they are, of a server: `name` may be a glob."""
     by_default_on_host: bool = False
     """It runs commands on the host, only because nothing says where."""
+    chooses_server: bool = False
+    """Its arguments decide to which server it sends requests, and nothing bounds that."""
     modifiers: Mapping[str, Plain] = {}
     """What a step that calls it says besides: the environments that it takes of those offered."""
 

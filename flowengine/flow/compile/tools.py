@@ -9,8 +9,10 @@ depends on the call is a value over `args`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from flowengine import registry
+from flowengine.flow.compile.addresses import host_argument
 from flowengine.flow.compile.arguments import Arguments, check_arguments
 from flowengine.flow.compile.callee import Callee, Hinted, Home
 from flowengine.flow.compile.declaration_scope import DeclarationScope
@@ -38,6 +40,10 @@ from flowengine.sdk.step_kind import Tool as BroughtTool
 BOUND_SECRET = (
     "no expression sees it: name the secret itself, '${{ secrets.NAME }}', in shell.env, or in "
     "url, headers, query or auth of http"
+)
+NO_HOST = (
+    "write the server into 'url', up to the first '/', or use 'std: http' in an environment of "
+    "kind 'http' whose 'policy.network' lists the servers"
 )
 NO_INPUT = "declare it under 'secrets' of the flow's own file, and name it where it is used"
 
@@ -216,7 +222,19 @@ class Tools:
             found.returns = found.task["returns"] = model.returns
         self._environments(found, model)
         self._describe(found, model)
+        self._address(found, config, (*model.loc, kind))
         return found
+
+    def _address(self, found: Callee, config: Any, loc: Loc) -> None:
+        """Note if arguments decide to which server a secret goes; refuse it at once (E410)."""
+        address = found.step_kind.address(config) if isinstance(config, dict) else None
+        if address is None:
+            return
+        found.host_argument = host_argument(address, found.args, found.bind or {})
+        works_in_environment = bool(found.hinted or found.environments)
+        if found.host_argument is not None and found.has_secret and not works_in_environment:
+            message = f"'{found.host_argument}' decides which server is sent a secret"
+            self.report.at("E410", message, (*loc, "url"), NO_HOST)
 
     def _environments(self, found: Callee, model: Tool) -> None:
         """Take over what environments a tool gets."""
