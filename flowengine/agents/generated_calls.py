@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flowengine.agents.agent_tool import AgentTool
 from flowengine.agents.served import offered
@@ -67,7 +68,7 @@ def group(
     marks = {
         dispatch: Mark(plumbing=True, ways=[""] * (len(ways) + 1)),
         **{one: Mark(plumbing=True) for one in (told, answer)},
-        **{id: _mark(tool, caller) for tool, id in tools},
+        **{id: replace(_mark(tool, caller), in_order=True) for tool, id in tools},
     }
     steps: list[Plain] = [
         {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},
@@ -102,11 +103,16 @@ def _mark(tool: AgentTool, caller: str) -> Mark:
 
 def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
     told = _told(_WRONG)
+    # Those that may run beside one another share it; any other waits for all before it, their
+    # questions included, and is waited for in the same way.
+    beside = tool.waits or (tool.parallel and parallel)
+    lock: Plain = {"key": "calls", "scope": "run", "shared": beside}
     if tool.waits:
         return {
             "id": id,
             **tool.action,
             "with": tool.given,
+            "lock": {**lock, "hold": True},
             "output": _told(_TEXT),
             "on_error": [{"output": told}],
             "next": {"to": answer},
@@ -118,8 +124,7 @@ def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
         "id": id,
         **tool.action,
         "with": tool.given,
-        # Those that may run beside one another share it; the others have it one by one.
-        "lock": {"key": "calls", "scope": "run", "shared": tool.parallel and parallel},
+        "lock": lock,
         "output": _told(_TEXT) if tool.adapter is None else _ENVELOPE,
         "on_error": [
             {"type": ["BudgetExceeded"], "set": {"spent": 1}, "output": told},

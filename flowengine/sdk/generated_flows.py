@@ -181,6 +181,8 @@ class Mark:
     """It calls a tool of a server that was offered; `call` may name the server."""
     inputs: Mapping[str, Plain] = field(default_factory=dict)
     """What the generated flow that it runs is given besides the arguments, as in a file."""
+    in_order: bool = False
+    """Its place for its lock is that of its first attempt, not of the permission to begin it."""
     tool: str = ""
     """The name of what it calls for people and rules, as a model knows it; empty: the one by which
     the step calls it."""

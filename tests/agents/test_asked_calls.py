@@ -35,7 +35,7 @@ def test_each_call_of_a_reply_is_decided_by_itself_and_the_model_is_told(tmp_pat
 
     with case.engine_open() as engine:
         engine.approve(waits[2]["id"], edit={"b": 5})
-        assert case.called == ["add 3 5"]
+        assert case.called == []  # the calls before it come first
         engine.reject(waits[1]["id"], comment="not this one", by="user:ben")
     with case.engine_open() as engine:
         result = engine.approve(waits[0]["id"]).result

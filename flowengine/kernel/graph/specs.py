@@ -100,6 +100,9 @@ class LockSpec(TypedDict, total=False):
     shared: Value
     """Beside other holders that share it, if true; absent: false."""
     hold: bool
+    ordered: bool
+    """Its place in the queue is that of its first attempt, not of the permission to begin it: it
+    has or awaits the lock while people are asked. Only generated flows say so."""
 
 
 class RetrySpec(TypedDict, total=False):

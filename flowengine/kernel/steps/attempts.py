@@ -66,6 +66,8 @@ def attempt(m: Machine, unit: Unit) -> None:
         m.blame.forget(("unit", unit["id"]))
     if node.bare and SUPERVISED.isdisjoint(m.state) and PREPARED.isdisjoint(unit):
         _run_bare(m, node, act, unit)
+    elif not _has_place(m, node, unit):
+        return
     elif not (node.asks or node.approval or "asks" in unit) or may_begin(m, unit):
         _begin(m, node, unit)
 
@@ -121,6 +123,21 @@ def _run_bare(m: Machine, node: Node, act: Activation, unit: Unit) -> None:
     m.commands.append(
         Run(unit["id"], unit["attempt"], node.index, m.address(unit), None, given, None)
     )
+
+
+def _has_place(m: Machine, node: Node, unit: Unit) -> bool:
+    """Return whether a unit has its place for an ordered lock, or needs none; else it has failed.
+
+    Before anybody is asked: in the queue it stands where it came, whenever the answer comes.
+    """
+    if node.lock is None or not node.lock.get("ordered"):
+        return True
+    try:
+        locks.keep_place(m, unit, entries.attempt(unit["id"]))
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(entries.attempt_failed(unit["id"], failure))
+        return False
+    return True
 
 
 def _has_lock(m: Machine, node: Node, unit: Unit) -> bool:

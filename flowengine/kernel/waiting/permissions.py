@@ -87,7 +87,9 @@ def ask_late(m: Machine, unit: Unit, event: Asked) -> None:
     """
     if "timer" in unit:
         m.clear_timer(unit.pop("timer"))
-    locks.leave(m, unit)  # nobody has one while people think
+    lock = m.node(m.act_of(unit)).lock
+    if lock is not None and not lock.get("ordered"):
+        locks.leave(m, unit)  # nobody has one while people think
     unit["tries"] -= 1
     try:
         wait = call_questions.ask_late(m, unit, event)
