@@ -385,6 +385,26 @@ def test_the_assistant_asks_and_goes_on_the_web(tmp_path: Path, flowengine: Comm
         assert len(web.asked) >= 2
 
 
+def test_the_assistant_asks_before_anything_that_could_carry_text_out(tmp_path: Path) -> None:
+    """Before a browser is opened for it. A page with a link for each letter is a keyboard."""
+    acts = {
+        "visit_page": {"address": "https://example.com/secret"},
+        "browser_open": {"url": "https://example.com/secret"},
+        "browser_fill": {"ref": "e1", "text": "secret"},
+        "browser_click": {"ref": "e1"},
+        "browser_select": {"ref": "e1", "values": ["s"]},
+    }
+    calls = [{"name": name, "arguments": given} for name, given in acts.items()]
+    script = [{"calls": [{"name": "transfer_to_browser"}]}, {"calls": calls}, {"text": "Not then."}]
+    (tmp_path / "script.yaml").write_text(json.dumps(script))
+
+    said = "go\n" + "reject\nno\n" * len(acts)
+    done = chat(tmp_path, said, "--lazy", "--model", "scripted/script.yaml")
+
+    assert done.out.endswith("Not then.\n")
+    assert [name for name in acts if f"Call '{name}'?" in done.err] == [*acts]
+
+
 def test_an_address_that_is_refused_is_not_opened(tmp_path: Path) -> None:
     with serving() as web:
         on_the_web(tmp_path, web)
