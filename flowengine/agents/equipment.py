@@ -217,11 +217,21 @@ class Equipped(BaseModel):
         Raises:
             UsageError: They are none.
         """
+        said = self.limits.get(name, own)
+        calls = said.get("calls") if isinstance(said, Mapping) else None
+        if calls is not None:
+            if type(calls) is not int or calls < 1:
+                raise UsageError(
+                    f"agent {self.name!r}: {name!r} has limits {said!r}",
+                    hint="say {'calls': N}: how often a run may call it, a number of 1 or more",
+                )
+            said = {key: one for key, one in said.items() if key != "calls"} or None
         try:
-            most = largest_result(self.limits.get(name, own))
+            most = largest_result(said)
         except ValueError as error:
             raise UsageError(f"agent {self.name!r}: {name!r} has {error}") from None
-        return None if most is None else {"output": most}
+        found = {"output": most, "calls": calls}
+        return {key: one for key, one in found.items() if one is not None} or None
 
     @property
     def environment_names(self) -> list[str]:

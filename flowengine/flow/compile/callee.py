@@ -64,7 +64,9 @@ class Callee:
     preview: dict[str, Plain] | None = None
     """The function that says what a call would do: `function` and `folder`."""
     limits: dict[str, int] | None = None
-    """Bounds of a call: `output`, the bytes of its result."""
+    """Bounds of a call: `output`, the bytes of its result; `calls`, how many there may be."""
+    identity: str = ""
+    """Tells a declared tool from others, whatever names it has."""
     approval: dict[str, Typed] | None = None
     """What people are asked before it is called, but for the names and types of what is called."""
     environments: dict[str, Typed] = field(default_factory=dict)

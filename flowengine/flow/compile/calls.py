@@ -111,6 +111,10 @@ class Calls:
         self, spec: StepSpec, request: Request, callee: Callee, given: Arguments, view: View
     ) -> None:
         spec["kind"], spec["task"] = callee.kind, callee.task
+        limited = callee.limits is not None and "calls" in callee.limits
+        asks = callee.approval is not None or "policies" in spec
+        if "tool" in spec and ("caller" in spec or asks or limited):
+            spec["counts"] = callee.identity or digest([callee.kind, callee.task.get("tool")])
         if callee.meters is not None:
             spec["meters"] = callee.meters
         if callee.reads:
@@ -321,7 +325,8 @@ class Calls:
         if callee.key is not None:
             spec["key"] = callee.key
         configured = callee.input is not None or callee.configuration is not None
-        if callee.key is not None or configured or callee.approval is not None:
+        limited = callee.limits is not None and "calls" in callee.limits
+        if callee.key is not None or configured or callee.approval is not None or limited:
             spec["args"] = given.having(plain, bind).value
         if callee.environments:
             give(spec, spec["input"], callee.environments)

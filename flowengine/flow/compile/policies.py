@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from flowengine import registry
 from flowengine.flow.compile.declaration_scope import DeclarationScope
-from flowengine.flow.compile.types import UNKNOWN
+from flowengine.flow.compile.types import CALLS, UNKNOWN
 from flowengine.flow.loading.files import File, known_names
 from flowengine.flow.models.kinds import brought_tools
 from flowengine.flow.models.policy import Policy
@@ -73,7 +73,7 @@ class Policies:
         if (file, index) not in self._conditions:
             assert policy.when is not None
             scope = self.scope.of_file(file)
-            view = scope.view.having({"args": UNKNOWN})
+            view = scope.view.having({"args": UNKNOWN, "calls": CALLS})
             if file is not scope.others.first:
                 view.roots.pop("inputs", None)  # whose inputs these were would depend on the caller
             number = scope.expressions.condition(policy.when, (*policy.loc, "when"), view)

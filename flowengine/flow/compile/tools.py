@@ -23,7 +23,7 @@ from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.scopes import base_of
 from flowengine.flow.compile.step_kinds import StepKinds
 from flowengine.flow.compile.tool_servers import check_offered
-from flowengine.flow.compile.types import UNKNOWN, Schema
+from flowengine.flow.compile.types import CALLS, UNKNOWN, Schema
 from flowengine.flow.compile.views import View
 from flowengine.flow.expressions import Note
 from flowengine.flow.loading.files import Definition, File, known_names
@@ -303,8 +303,10 @@ class Tools:
         found.effect, found.retry, found.timeout = model.effect, model.retry, model.timeout
         if model.preview is not None:
             found.preview = self._preview(model.preview, (*model.loc, "preview"))
-        if model.limits is not None and model.limits.output is not None:
-            found.limits = {"output": model.limits.output}
+        found.identity = _version(found, model)
+        if model.limits is not None:
+            said = {"output": model.limits.output, "calls": model.limits.calls}
+            found.limits = {key: most for key, most in said.items() if most is not None}
 
     def _bound(self, model: Tool) -> dict[str, Typed]:
         """Return the arguments that the flow fixes."""
@@ -335,7 +337,7 @@ class Tools:
             elif known is not None and name not in known:
                 hint = did_you_mean(name, known)
                 self.report.at("E402", f"the tool has no argument {name!r}", loc, hint)
-        view = self._seeing_arguments(found.args, found.bind or {})
+        view = self._seeing_arguments(found.args, found.bind or {}).having({"calls": CALLS})
         parts = asked_before_call(self.expressions, given, view)
         if parts is None:
             return None

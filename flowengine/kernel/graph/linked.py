@@ -58,6 +58,9 @@ class Node:
     action = "none"
     kind: str
     args: Value | None = None
+    tool = ""
+    counts = ""
+    limits: dict[str, int] = {}  # noqa: RUF012 - nothing changes it
     environments = False
     meters: dict[str, Any] | None = None
     reads: list[str] = []  # noqa: RUF012 - nothing changes it

@@ -254,7 +254,10 @@ class StepSpec(TypedDict, total=False):
     preview: dict[str, Plain]
     """`{"function", "folder"}`: says what a call would do; for the runner."""
     limits: dict[str, int]
-    """Bounds of a call: `output`, the bytes of its result; for the runner."""
+    """Bounds of a call: `output`, the bytes of its result, for the runner; `calls`, how many an
+    execution may make."""
+    counts: str
+    """Tells the tool from others: its calls are counted; see `call_counts`."""
     adapter: dict[str, Plain]
     """`{"kind", "task"}`: the step kind that makes what a task returned into its output."""
     asks: bool

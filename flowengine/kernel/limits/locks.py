@@ -50,7 +50,7 @@ def take(m: Machine, unit: Unit, then: Entry) -> bool:
         EvaluationError: The key has no value.
     """
     if "lock" not in unit:
-        _line_up(m, unit, then)
+        line_up(m, unit, then)
     if unit.get("held"):
         return True
     if unit["phase"] != "lock":
@@ -58,22 +58,17 @@ def take(m: Machine, unit: Unit, then: Entry) -> bool:
     return False
 
 
-def keep_place(m: Machine, unit: Unit, then: Entry) -> None:
-    """Give a unit the lock of its step, or its place in the queue, while it is not ready for it.
+def line_up(m: Machine, unit: Unit, then: Entry) -> None:
+    """Give a unit the lock of its step, or its place in the queue, ready for it or not.
 
     Args:
-        unit: People may still have to permit its attempt.
+        unit: It has neither; people may still have to permit its attempt.
         then: As of `take`.
 
     Raises:
         StepFailure: As of `take`.
         EvaluationError: As of `take`.
     """
-    if "lock" not in unit:
-        _line_up(m, unit, then)
-
-
-def _line_up(m: Machine, unit: Unit, then: Entry) -> None:
     act = m.act_of(unit)
     node = m.node(act)
     assert node.lock is not None

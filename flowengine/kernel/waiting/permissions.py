@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.limits import locks
+from flowengine.kernel.limits import call_counts, locks
 from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
@@ -113,6 +113,7 @@ def _park(m: Machine, unit: Unit, open_: list[int]) -> None:
 
 def _fail(m: Machine, unit: Unit, failure: StepFailure | EvaluationError) -> None:
     """Fail the attempt before its action has started."""
+    call_counts.forget(m, unit)
     unit.pop("asks", None)
     unit["attempt"] += 1
     unit["tries"] += 1
