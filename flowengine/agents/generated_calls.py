@@ -42,6 +42,23 @@ _REJECTED = (
 """The message with the images that came with a no."""
 
 
+def _words(message: str) -> str:
+    """Return an expression for the text of a message, whose content may be text or parts."""
+    content = f"default({message}.content, '')"
+    parts = f"{content}.filter(p, has(p.text)).map(p, p.text).join(' ')"
+    return f"type({content}) == list ? {parts} : string({content})"
+
+
+_SAID = "state.messages.filter(m, m.role == 'assistant')"
+_ABOUT = {
+    "user": "${{ state.asked < 0 || state.asked >= size(state.messages) ? '' : "
+    + _words("state.messages[state.asked]")
+    + " }}",
+    "model": f"${{{{ size({_SAID}) == 0 ? '' : {_words(f'{_SAID}[size({_SAID}) - 1]')} }}}}",
+}
+"""What led to a call: the user's newest message, and what the model said with the call."""
+
+
 def ids(caller: str) -> list[str]:
     """Return the ids of the steps around the tools of an agent: dispatch, told and answer.
 
@@ -68,7 +85,7 @@ def group(
     marks = {
         dispatch: Mark(plumbing=True, ways=[""] * (len(ways) + 1)),
         **{one: Mark(plumbing=True) for one in (told, answer)},
-        **{id: replace(_mark(tool, caller), in_order=True) for tool, id in tools},
+        **{id: replace(_mark(tool, caller), in_order=True, about=_ABOUT) for tool, id in tools},
     }
     steps: list[Plain] = [
         {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},

@@ -181,6 +181,8 @@ class Mark:
     """It calls a tool of a server that was offered; `call` may name the server."""
     inputs: Mapping[str, Plain] = field(default_factory=dict)
     """What the generated flow that it runs is given besides the arguments, as in a file."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """What people who are asked about its call are shown of what led to it: name → expression."""
     in_order: bool = False
     """Its place for its lock is that of its first attempt, not of the permission to begin it."""
     tool: str = ""

@@ -143,3 +143,13 @@ def test_the_model_is_not_told_the_rule_that_allowed_a_call(
     case, waits = waiting(tmp_path, ASKING, {"calls": THREE[:1]})
     assert (waits, case.called) == ([], ["add 1 1"])
     assert case.sent(1)[-1]["content"] == "2"
+
+
+def test_who_is_asked_sees_what_led_to_the_call(tmp_path: Path) -> None:
+    said = {"text": "Two numbers are\nto be added.", "calls": THREE[:1]}
+    _, [wait] = waiting(tmp_path, ASKING, {"text": "", "calls": [call("boom", why="x")]}, said)
+
+    assert wait["about"] == {
+        "user": "What is 1 + 2?",
+        "model": "Two numbers are\nto be added.",
+    }

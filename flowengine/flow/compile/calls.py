@@ -100,6 +100,7 @@ class Calls:
             self._look_at_policies(spec, request, callee)
         if callee.approval is not None:
             self._ask(spec, request, callee, view)
+        self._write_about(spec, request, view)
         if callee.flow is not None:
             return self._flow(spec, request, callee, given, view)
         self._task(spec, request, callee, given, view)
@@ -291,6 +292,13 @@ class Calls:
                 tool = f"{request.given}.{offered.tool}"
                 parts["tool"] = self.expressions.value(tool, loc, view)
         spec["approval"] = together(parts).value
+
+    def _write_about(self, spec: StepSpec, request: Request, view: View) -> None:
+        """Write what people who are asked about the call see of what led to it."""
+        said, loc = self._mark(request).about, (*request.loc, request.action)
+        if said:
+            parts = {name: self.expressions.value(one, loc, view) for name, one in said.items()}
+            spec["about"] = together(parts).value
 
     def _approved(self, request: Request, view: View) -> Typed:
         """Return what stands for the arguments that were approved, perhaps with edits."""

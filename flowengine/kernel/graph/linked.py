@@ -66,6 +66,7 @@ class Node:
     reads: list[str] = []  # noqa: RUF012 - nothing changes it
     asks = False
     approval: Value | None = None
+    about: Value | None = None
     adapter: dict[str, Plain] | None = None
     policies: list[list[RuleSpec]] = []  # noqa: RUF012 - nothing changes it
     input: Value | None = None

@@ -267,6 +267,9 @@ class StepSpec(TypedDict, total=False):
     `version` of its declaration, `schema` of what a caller gives, `bind`, `returns`; `when` they
     are asked, `edit`: which arguments they may change, and the `fields` of an approval. See
     `call_questions`."""
+    about: Value
+    """What people who are asked about the call are shown of what led to it, a map of texts;
+    evaluated when they are asked."""
     policies: list[list[RuleSpec]]
     """The rules that may fit the call, in the order in which they are looked at; of each list the
     first that fits counts, and of these the strictest. `approval` says what is asked."""

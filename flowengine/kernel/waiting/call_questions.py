@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 CALL = "call"
 """Stands where other questions have the digest of what they are about: a unit makes one call."""
+LONGEST_ABOUT = 4000
+"""Characters of each text about what led to a call that its question keeps."""
 CHOICES = [
     {"id": id, "label": id.capitalize(), "counts_as": counts_as, "comment": "optional"}
     for id, counts_as in (("approve", "approve"), ("reject", "reject"), (RESPOND, "other"))
@@ -205,6 +207,9 @@ def _ask(
     about = [tool, asked["version"], args, asked["bind"]]
     record["digest"] = digest([*about, why["found"]] if "found" in why else about)
     record.update(why)
+    if node.about is not None:
+        about = evaluate(Names(m, m.act_of(unit), unit), node.about)
+        record["about"] = {name: _beginning(masked(text)) for name, text in about.items() if text}
     if asked["required"]:
         record["required"] = True
     if asked["bind"]:
@@ -223,6 +228,11 @@ def _ask(
     step, required = m.act_of(unit)["step"], bool(asked["required"])
     m.commands.append(Consult(wait["id"], unit["id"], step, 0, None, given.get("body"), required))
     return wait
+
+
+def _beginning(text: Plain) -> str:
+    text = str(text)
+    return text if len(text) <= LONGEST_ABOUT else f"{text[:LONGEST_ABOUT]} …"
 
 
 def _title(tool: str, why: dict[str, Plain]) -> str:
