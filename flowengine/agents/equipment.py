@@ -54,8 +54,8 @@ class Equipped(BaseModel):
     """Function, ready-made tool or server → who is asked before a call of it runs: as `approval`
     of a tool in a flow file, such as `ask`, `required`, `{"when": "${{ args.amount > 100 }}"}`."""
     limits: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Function, ready-made tool or server → `{"output": "64KiB"}`: how much of a result the model
-    is shown."""
+    """Function, ready-made tool or server → `{"output": "64KiB", "calls": 3}`: how much of a result
+    the model is shown, and how often a run may call it."""
     environments: list[str | Spec] = Field(default_factory=list)
     """Specs of environments, which its functions get by a parameter of the name (`resource_key`) or
     of the class; and names of parameters that get live objects of the program."""
