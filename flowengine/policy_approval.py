@@ -264,14 +264,18 @@ def input_timeout_fail(question: Question) -> dict[str, Any]:
             "reason": "there is no terminal to ask at; register your own handler: "
             "flowengine.policy_approval.register_handler",
         }
+    from flowengine.keyboard import listening
+
     with _terminal:
-        sink.write(f"{_text(question)} Open it? [y/N] ")
-        sink.flush()
-        line = _read_line(source, _seconds)
-        if line is None:
+        try:
+            with listening(source.fileno(), seconds=_seconds) as keyboard:
+                sink.write(f"{_text(question)} Open it? [yes/no] ")
+                sink.flush()
+                answer = keyboard.line()
+        except (EOFError, TimeoutError):
             sink.write("\n")
             return {"approved": False, "reason": f"nobody answered within {_seconds:g} s"}
-    if line.strip().lower() in {"y", "yes"}:
+    if answer.strip().lower() == "yes":
         return {"approved": True}
     return {"approved": False, "reason": "refused at the terminal"}
 
@@ -295,26 +299,3 @@ def _text(question: Question) -> str:
     if question.reason:
         text += f" {question.reason.rstrip('.')}{'' if question.reason[-1] in '?!' else '.'}"
     return "".join([char if char.isprintable() else "?" for char in text])
-
-
-def _read_line(stream: IO[str], seconds: float) -> str | None:
-    """Return a line from a terminal, or None if there is none in time or at its end."""
-    import os
-    import select
-    import time
-
-    end = time.monotonic() + seconds
-    handle = stream.fileno()
-    data = b""
-    while not data.endswith(b"\n"):
-        left = end - time.monotonic()
-        if left <= 0 or not select.select([handle], [], [], left)[0]:
-            return None
-        try:
-            piece = os.read(handle, 1024)
-        except OSError:
-            return None
-        if not piece:
-            return None
-        data += piece
-    return data.decode(errors="replace")

@@ -34,7 +34,7 @@ class AgentTool:
     inputs: Mapping[str, Plain] = field(default_factory=dict)
     """What the flow of its action is given besides the arguments."""
     waits: bool = False
-    """It waits for a person, and does nothing: it needs no place among the calls of a reply."""
+    """It waits for a person, and does nothing: several may wait beside one another."""
 
 
 def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain]) -> AgentTool:

@@ -190,7 +190,7 @@ class _Writer:
             [spec] = [one for one in _specs(agent) if name_of(one) == tool.environment]
             declared["environments"] = {tool.place: self.around.environment(spec, agent)}
         if tool.name in agent.approvals:
-            declared["approval"] = _approval(agent.approvals[tool.name], tool.name)
+            declared["approval"] = agent.approvals[tool.name]
         if (limits := agent.limits_of(tool.name)) is not None:
             declared["limits"] = limits
         id = f"{self.ids[agent.name]}__{tool.name.replace('.', '_')}"
@@ -281,21 +281,12 @@ def _declared(agent: Agent, name: str, function: Any) -> dict[str, Plain]:
     """Return what a flow declares of a tool besides what it calls."""
     timeout = _option(function, "timeout")
     found = {
-        "approval": _approval(agent.approvals.get(name, _option(function, "approval")), name),
+        "approval": agent.approvals.get(name, _option(function, "approval")),
         "effect": _option(function, "effect"),
         "timeout": None if timeout is None else f"{round(timeout * 1000)}ms",
         "limits": agent.limits_of(name, _option(function, "limits")),
     }
     return {key: one for key, one in found.items() if one is not None}
-
-
-def _approval(said: Any, name: str) -> Any:
-    """Return an approval whose question names the function, not the tool that is made of it."""
-    if said is None or said == "none":
-        return said
-    forms: dict[Any, dict[str, Plain]] = {"ask": {}, "required": {"required": True}}
-    whole = dict(said) if isinstance(said, Mapping) else forms.get(said, {"when": said})
-    return {"title": f"Call {name!r}?", **whole}
 
 
 def _option(function: Any, name: str) -> Any:

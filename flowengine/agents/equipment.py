@@ -56,8 +56,8 @@ class Equipped(BaseModel):
     """Function, ready-made tool or server → who is asked before a call of it runs: as `approval`
     of a tool in a flow file, such as `ask`, `required`, `{"when": "${{ args.amount > 100 }}"}`."""
     limits: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Function, ready-made tool or server → `{"output": "64KiB"}`: how much of a result the model
-    is shown."""
+    """Function, ready-made tool or server → `{"output": "64KiB", "calls": 3}`: how much of a result
+    the model is shown, and how often a run may call it."""
     environments: list[str | Spec] = Field(default_factory=list)
     """Specs of environments, which its functions get by a parameter of the name (`resource_key`) or
     of the class; and names of parameters that get live objects of the program."""
@@ -236,11 +236,21 @@ class Equipped(BaseModel):
         Raises:
             UsageError: They are none.
         """
+        said = self.limits.get(name, own)
+        calls = said.get("calls") if isinstance(said, Mapping) else None
+        if calls is not None:
+            if type(calls) is not int or calls < 1:
+                raise UsageError(
+                    f"agent {self.name!r}: {name!r} has limits {said!r}",
+                    hint="say {'calls': N}: how often a run may call it, a number of 1 or more",
+                )
+            said = {key: one for key, one in said.items() if key != "calls"} or None
         try:
-            most = largest_result(self.limits.get(name, own))
+            most = largest_result(said)
         except ValueError as error:
             raise UsageError(f"agent {self.name!r}: {name!r} has {error}") from None
-        return None if most is None else {"output": most}
+        found = {"output": most, "calls": calls}
+        return {key: one for key, one in found.items() if one is not None} or None
 
     @property
     def environment_names(self) -> list[str]:

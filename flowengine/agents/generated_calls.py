@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flowengine.agents.agent_tool import AgentTool
 from flowengine.agents.served import offered
@@ -41,6 +42,23 @@ _REJECTED = (
 """The message with the images that came with a no."""
 
 
+def _words(message: str) -> str:
+    """Return an expression for the text of a message, whose content may be text or parts."""
+    content = f"default({message}.content, '')"
+    parts = f"{content}.filter(p, has(p.text)).map(p, p.text).join(' ')"
+    return f"type({content}) == list ? {parts} : string({content})"
+
+
+_SAID = "state.messages.filter(m, m.role == 'assistant')"
+_ABOUT = {
+    "user": "${{ state.asked < 0 || state.asked >= size(state.messages) ? '' : "
+    + _words("state.messages[state.asked]")
+    + " }}",
+    "model": f"${{{{ size({_SAID}) == 0 ? '' : {_words(f'{_SAID}[size({_SAID}) - 1]')} }}}}",
+}
+"""What led to a call: the user's newest message, and what the model said with the call."""
+
+
 def ids(caller: str) -> list[str]:
     """Return the ids of the steps around the tools of an agent: dispatch, told and answer.
 
@@ -67,7 +85,7 @@ def group(
     marks = {
         dispatch: Mark(plumbing=True, ways=[""] * (len(ways) + 1)),
         **{one: Mark(plumbing=True) for one in (told, answer)},
-        **{id: _mark(tool, caller) for tool, id in tools},
+        **{id: replace(_mark(tool, caller), in_order=True, about=_ABOUT) for tool, id in tools},
     }
     steps: list[Plain] = [
         {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},
@@ -89,10 +107,10 @@ def group(
 
 def _mark(tool: AgentTool, caller: str) -> Mark:
     if tool.adapter is None:
-        return Mark(inputs=tool.inputs, caller=caller, told=not tool.waits)
-    # Of a server, the step knows the name.
-    named = tool.name if tool.served is None else ""
+        return Mark(inputs=tool.inputs, tool=tool.name, caller=caller, told=not tool.waits)
+    named = tool.name if tool.served is None else ""  # of a server, the step knows the name
     return Mark(
+        tool=named,
         reads=("context",),
         adapter={"source": named, **tool.adapter},
         offered=offered(tool.served, caller) if tool.served is not None else None,
@@ -103,11 +121,16 @@ def _mark(tool: AgentTool, caller: str) -> Mark:
 
 def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
     told = _told(_WRONG)
+    # Those that may run beside one another share it; any other waits for all before it, their
+    # questions included, and is waited for in the same way.
+    beside = tool.waits or (tool.parallel and parallel)
+    lock: Plain = {"key": "calls", "scope": "run", "shared": beside}
     if tool.waits:
         return {
             "id": id,
             **tool.action,
             "with": tool.given,
+            "lock": {**lock, "hold": True},
             "output": _told(_TEXT),
             "on_error": [{"output": told}],
             "next": {"to": answer},
@@ -119,8 +142,7 @@ def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
         "id": id,
         **tool.action,
         "with": tool.given,
-        # Those that may run beside one another share it; the others have it one by one.
-        "lock": {"key": "calls", "scope": "run", "shared": tool.parallel and parallel},
+        "lock": lock,
         "output": _told(_TEXT) if tool.adapter is None else _ENVELOPE,
         "on_error": [
             {

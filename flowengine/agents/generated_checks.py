@@ -83,7 +83,11 @@ def steps(checks: Sequence[Check], around: Around) -> tuple[list[Plain], dict[st
             found.append(_step(check, id, to, around))
             says = f"checks with {check.tool.name}"
             marks[id] = Mark(
-                reads=("context",), inputs=check.tool.inputs, caller=around.agent, says=says
+                reads=("context",),
+                inputs=check.tool.inputs,
+                tool=check.tool.name,
+                caller=around.agent,
+                says=says,
             )
     return found, marks
 

@@ -114,7 +114,7 @@ def steps(
     adapter = reducer.tool.adapter
     if adapter is not None:
         adapter = {**adapter, "limit": reducer.room}
-    marks[to] = Mark(adapter=adapter, caller=agent)
+    marks[to] = Mark(adapter=adapter, tool=reducer.tool.name, caller=agent)
     return [step, _tool(to, agent, reducer.tool, reducer.arguments, handlers[:1])], marks
 
 

@@ -12,6 +12,8 @@ from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel.graph.rules import Called, Verdict, in_order, strictest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.specs import RuleSpec
 
@@ -40,15 +42,13 @@ class HostRules:
         ]
         self._evaluator = CelEvaluator(compiled["expressions"], name)
 
-    def verdict(self, call: Called, args: Plain, execution: Plain) -> Verdict | None:
+    def verdict(self, call: Called, names: Mapping[str, Plain]) -> Verdict | None:
         """Return what the rules say about a call; None: none fits.
 
         Args:
             call: The call.
-            args: What it is given, without secrets.
-            execution: What is known of the execution.
+            names: What conditions see: `args`, without secrets, `calls` and `execution`.
         """
-        names = {"args": args, "execution": execution}
         return strictest(
             [in_order(self._fitting(call))],
             lambda number: bool(self._evaluator.evaluate(number, names)),

@@ -58,6 +58,9 @@ class WaitInfo(TypedDict, total=False):
     """Digest of the tool's declaration."""
     digest: str
     """Digest of what is approved: tool, version, arguments."""
+    about: dict[str, str]
+    """What led to an agent's call: `user`, the user's newest message; `model`, what the model said
+    with the call. Absent where it is empty."""
     rule: str
     """Which policy wants it to be asked about."""
     difference: str

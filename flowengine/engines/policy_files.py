@@ -9,7 +9,7 @@ answers no question.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
@@ -86,13 +86,12 @@ class PolicyFiles:
         are_absent = not any(found)
         self._absent_until = monotonic() + ABSENT_SECONDS if are_absent else 0.0
 
-    def verdict(self, call: Called, args: Plain, execution: Plain) -> Verdict | None:
+    def verdict(self, call: Called, names: Mapping[str, Plain]) -> Verdict | None:
         """Return what the host says about a call; None: nothing.
 
         Args:
             call: The call.
-            args: What it is given, without secrets.
-            execution: What is known of the execution.
+            names: What conditions see: `args`, without secrets, `calls` and `execution`.
 
         Raises:
             FlowEngineError: A file has errors, so nobody knows what it would say.
@@ -102,7 +101,7 @@ class PolicyFiles:
         verdicts: list[Verdict] = []
         for path in self._paths:
             policies = self._policies(path)
-            verdict = policies and policies.verdict(call, args, execution)
+            verdict = policies and policies.verdict(call, names)
             if verdict and not (verdict.do == "allow" and path == self._restricting):
                 verdicts.append(verdict)
         return max(verdicts, key=lambda one: STRICTNESS.index(one.do), default=None)

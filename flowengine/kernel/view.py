@@ -145,6 +145,19 @@ def state_name(frame: int, key: str) -> str:
 # Locks
 
 
+def calls_seen(unit: Unit) -> Plain:
+    """Return what rules about the call of a unit see as `calls`: it, and those before it.
+
+    Args:
+        unit: It calls.
+
+    Returns:
+        `count` and `totals`; empty: calls of its step are not counted.
+    """
+    seen: Plain = unit.get("counted", {}).get("seen", {})
+    return seen
+
+
 def is_shared(name: str) -> bool:
     """Return whether a lock is one that executions share."""
     return not name[0].isdigit()

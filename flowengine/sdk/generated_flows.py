@@ -49,6 +49,8 @@ class DeclaredTool(NamedTuple):
     """It is, or they are, of a server: `name` may be a glob."""
     by_default_on_host: bool = False
     """It runs commands on the host, only because nothing says where."""
+    chooses_server: bool = False
+    """Its arguments decide to which server it sends requests, and nothing bounds that."""
     modifiers: Mapping[str, Plain] = {}
     """What a step that calls it says besides: the environments that it takes of those offered."""
 
@@ -179,6 +181,13 @@ class Mark:
     """It calls a tool of a server that was offered; `call` may name the server."""
     inputs: Mapping[str, Plain] = field(default_factory=dict)
     """What the generated flow that it runs is given besides the arguments, as in a file."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """What people who are asked about its call are shown of what led to it: name → expression."""
+    in_order: bool = False
+    """Its place for its lock is that of its first attempt, not of the permission to begin it."""
+    tool: str = ""
+    """The name of what it calls for people and rules, as a model knows it; empty: the one by which
+    the step calls it."""
     caller: str = ""
     """In whose name it calls a tool, such as that of an agent: rules about calls look at it."""
     told: bool = False

@@ -315,6 +315,30 @@ class StepKind:
         return ""
 
     @classmethod
+    def address(cls, configuration: Mapping[str, Plain]) -> str | None:
+        """Return the address to which a request goes, with its expressions; None: there is none.
+
+        A model must not choose the server that gets a secret, or that only this machine reaches.
+
+        Args:
+            configuration: What stands behind the key of the kind, in long form.
+        """
+        return None
+
+    @classmethod
+    def names(cls, task: Mapping[str, Plain]) -> list[str]:
+        """Return the names of what a task calls that no flow chooses, such as a function's path.
+
+        Rules about calls know a declared tool by them as well as by its own name. Default: the
+        label, where the kind can be a step.
+
+        Args:
+            task: The constant part of a compiled step.
+        """
+        label = cls.label(task)
+        return [label] if label and "step" in cls.places else []
+
+    @classmethod
     def tools(cls) -> dict[str, Tool]:
         """Return tools that need no declaration, called as `kind.tool`; default: none."""
         return {}

@@ -115,6 +115,9 @@ class ToolCall(Data):
     type: Literal["toolCall"] = "toolCall"
     tool_call_id: Annotated[str, Field(strict=True, min_length=1, max_length=200)]
     tool_name: Annotated[str, Field(strict=True, min_length=1, max_length=200)]
+    names: list[str] = Field(default_factory=list)
+    """Further names of the tool, which the flow does not choose: `std.run_command` of a built-in
+    tool, `module:function` of a Python function."""
     args: Annotated[dict[str, Any], Field(strict=True)] = Field(default_factory=dict)
     is_approval_pending: StrictBool = False
     """Somebody has been asked and has not decided yet."""

@@ -337,6 +337,7 @@ class _Draws:
         elif kind < 0.17:
             fields = self.random.choice([{}, {"expires": "1h"}])
             one.update(calls("tool", {"n": self.random.randint(0, 3)}, **fields))
+            one["counts"] = "tool"
         elif kind < 0.27:
             one["reads"] = self.random.choice([["k"], ["open"], ["k", "open"]])
         elif kind < 0.4:
@@ -408,6 +409,7 @@ class _Draws:
             lock["shared"] = v(
                 self.random.choice([True, x(lambda names: _of(names, "k") % 2 == 0)])
             )
+            lock["ordered"] = lock["hold"]
         return lock
 
     def message(self) -> Described:

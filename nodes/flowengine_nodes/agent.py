@@ -68,6 +68,11 @@ class Agent(StepKind):
         return str(task.get("name", ""))
 
     @classmethod
+    def names(cls, task: Mapping[str, Plain]) -> list[str]:
+        """Return none: running an agent is no call, and rules look at the calls that it makes."""
+        return []
+
+    @classmethod
     def generate(
         cls, configuration: Mapping[str, Plain], declarations: Declarations
     ) -> GeneratedFlow | None:

@@ -74,6 +74,12 @@ class Http(StepKind):
         return "idempotent" if method in _REPEATABLE else cls.effect
 
     @classmethod
+    def address(cls, configuration: Mapping[str, Plain]) -> str | None:
+        """Return the address of the server."""
+        url = configuration.get("url")
+        return url if isinstance(url, str) else None
+
+    @classmethod
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of what stands behind `http`."""
         named = {"type": "object", "default": {}}

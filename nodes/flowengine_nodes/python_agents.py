@@ -148,6 +148,12 @@ class AgentFunction(Python):
         function = task.get("function") or {}
         return str(function.get("name") or function.get("live", ""))
 
+    @classmethod
+    def names(cls, task: Mapping[str, Plain]) -> list[str]:
+        """Return the path of the function, which is of the kind `python` to rules."""
+        label = cls.label(task)
+        return [label, f"python:{label}"]
+
     def source(self, task: Mapping[str, Plain]) -> str | None:
         """Return the source of the function's module; None: it lives in the program alone."""
         named = task["function"]

@@ -79,6 +79,16 @@ class Std(StepKind):
         """Return the tool."""
         return str(task.get("tool", ""))
 
+    @classmethod
+    def address(cls, configuration: Mapping[str, Plain]) -> str | None:
+        """Return the address, which an argument may be."""
+        return "${{ args.url }}" if configuration["tool"] in http_tool.TOOLS else None
+
+    @classmethod
+    def names(cls, task: Mapping[str, Plain]) -> list[str]:
+        """Return the name of the tool that needs no declaration."""
+        return [f"std.{task['tool']}"]
+
     def preview(
         self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
     ) -> str | None:

@@ -68,6 +68,12 @@ class WebSearch(StepKind):
     )
 
     @classmethod
+    def address(cls, configuration: Mapping[str, Plain]) -> str | None:
+        """Return the address of the server."""
+        url = configuration.get("url")
+        return url if isinstance(url, str) else None
+
+    @classmethod
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of what stands behind `web_search`."""
         return {

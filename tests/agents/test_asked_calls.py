@@ -35,7 +35,7 @@ def test_each_call_of_a_reply_is_decided_by_itself_and_the_model_is_told(tmp_pat
 
     with case.engine_open() as engine:
         engine.approve(waits[2]["id"], edit={"b": 5})
-        assert case.called == ["add 3 5"]
+        assert case.called == []  # the calls before it come first
         engine.reject(waits[1]["id"], comment="not this one", by="user:ben")
     with case.engine_open() as engine:
         result = engine.approve(waits[0]["id"]).result
@@ -143,3 +143,13 @@ def test_the_model_is_not_told_the_rule_that_allowed_a_call(
     case, waits = waiting(tmp_path, ASKING, {"calls": THREE[:1]})
     assert (waits, case.called) == ([], ["add 1 1"])
     assert case.sent(1)[-1]["content"] == "2"
+
+
+def test_who_is_asked_sees_what_led_to_the_call(tmp_path: Path) -> None:
+    said = {"text": "Two numbers are\nto be added.", "calls": THREE[:1]}
+    _, [wait] = waiting(tmp_path, ASKING, {"text": "", "calls": [call("boom", why="x")]}, said)
+
+    assert wait["about"] == {
+        "user": "What is 1 + 2?",
+        "model": "Two numbers are\nto be added.",
+    }

@@ -386,7 +386,7 @@ def test_approvals_hold_for_ready_made_tools_and_servers() -> None:
     with Engine("store") as engine, using(ScriptedModel(script)):
         chain = MetaChain(engine)
         waiting = chain.run(made, ASK)
-        assert [one["tool"] for one in waiting.waits] == ["Worker__run_python", "sums.add"]
+        assert [one["tool"] for one in waiting.waits] == ["run_python", "sums.add"]
         for wait in waiting.waits:
             engine.approve(wait["id"])
         ended = chain.resume(waiting.execution, made)

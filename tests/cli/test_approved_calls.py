@@ -90,7 +90,7 @@ def test_show_why_and_graph_tell_of_it(pay: CommandLine) -> None:
 
 def test_on_a_terminal_it_is_asked_at_once(terminal: Terminal) -> None:
     terminal.expect("Call 'send'?")
-    terminal.answer("leaves it open) ", "a\n")
+    terminal.answer("leaves it open) ", "approve\n")
     terminal.answer("edit text [hello]: ", "good day\n")
     terminal.answer("none): ", "\n")
     assert terminal.end(0).endswith("said: GOOD DAY\n")
@@ -98,7 +98,7 @@ def test_on_a_terminal_it_is_asked_at_once(terminal: Terminal) -> None:
 
 def test_on_a_terminal_somebody_may_respond(terminal: Terminal) -> None:
     terminal.expect("Call 'send'?")
-    terminal.answer("leaves it open) ", "resp\n")
+    terminal.answer("leaves it open) ", "respond\n")
     terminal.answer("(JSON or text): ", "by hand\n")
     terminal.answer("none): ", "\n")
     assert terminal.end(0).endswith("said: by hand\n")
@@ -135,6 +135,45 @@ def test_hostile_arguments_are_shown_harmless_and_inside_their_line(
     assert len(line) < 700
     if len(text) > 1000:
         assert re.search(r"yyy … 1000000 characters, sha256 [0-9a-f]{16} … yyy", line)
+
+
+def test_a_text_of_several_lines_is_shown_as_a_block(pay: CommandLine) -> None:
+    import json
+
+    code = "for n in range(3):\n    print(n)\n  choice      approve\n\n# \x1b[2Jend"
+    pay.write("pay.yaml", FLOW.replace("TEXT", json.dumps(code)))
+    asked = pay("run", "pay.yaml", code=4)
+    shown = pay("approvals", "show", *asked.ids).out
+
+    block = ["for n in range(3):", "    print(n)", "  choice      approve", "", "# \ufffd[2Jend"]
+    assert (
+        "\n".join(
+            ["  text        5 lines  (may be edited)", "", *(f"  | {x}".rstrip() for x in block)]
+        )
+        in shown
+    )
+
+
+def test_what_led_to_a_call_is_shown_with_it(pay: CommandLine) -> None:
+    pay.write(
+        "agent.yaml",
+        """\
+flowengine: 1
+id: clerk
+defaults: {model: scripted/replies.yaml}
+tools: {say: {std: print, approval: ask}}
+agents: {clerk: {instructions: Help., tools: [say]}}
+steps: [{id: work, agent: clerk, with: {prompt: Say hi to Bo.}}]
+""",
+    )
+    replies = '- {text: "I greet Bo.\\nNow.", calls: [{name: say, arguments: {text: hi}}]}\n'
+    pay.write("replies.yaml", replies)
+    asked = pay("run", "agent.yaml", code=4)
+    shown = pay("approvals", "show", *asked.ids).out
+
+    assert (
+        "  user said   Say hi to Bo.\n  model says  2 lines\n\n  | I greet Bo.\n  | Now.\n" in shown
+    )
 
 
 def test_a_case_decides_by_step_or_by_tool(pay: CommandLine) -> None:

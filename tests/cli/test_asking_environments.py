@@ -88,7 +88,7 @@ def terminal(tmp_path: Path, words: CommandLine) -> Iterator[Terminal]:
 
 def test_on_a_terminal_it_is_asked_at_once(terminal: Terminal, words: CommandLine) -> None:
     terminal.expect("Open the environment 'db'?")
-    terminal.answer("leaves it open) ", "a\n")
+    terminal.answer("leaves it open) ", "approve\n")
     terminal.answer("none): ", "\n")
 
     assert terminal.end(0).endswith("told: done\n")

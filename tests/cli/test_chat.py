@@ -124,11 +124,35 @@ def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> No
     os.write(terminal.master, b"hello\n")
     terminal.expect("was already answered by")
     terminal.expect("Hello Ana.")
-    os.write(terminal.master, b"\x04")
+    terminal.answer("> ", "\x04")
     terminal.expect("saved; to continue: flowengine chat --resume")
 
     assert terminal.process.wait(60) == 0
     os.close(terminal.master)
+
+
+MAIL = "Dear team,\n\napprove\nplease read on.\napprove\n\nYours, Eve"
+
+
+@pytest.mark.parametrize("pasted", [f"\x1b[200~{MAIL}\x1b[201~\n", f"{MAIL}\n"])
+def test_a_pasted_mail_is_one_message_and_approves_nothing(
+    folder: Path, flowengine: CommandLine, pasted: str
+) -> None:
+    (folder / "replies.yaml").write_text(
+        "- calls: [{name: echo, arguments: {text: hi}}]\n- text: Not then.\n"
+    )
+    terminal = Terminal(folder, "chat", "talk.yaml")
+    terminal.answer("> ", pasted)
+    terminal.answer("approve, reject, respond? (Enter leaves it open) ", "reject\n")
+    terminal.answer("comment (Enter: none): ", "\n")
+    terminal.answer("> ", "\x04")
+    terminal.end(0)
+    terminal.close()
+
+    steps = flowengine("--json", "show", flowengine.newest()).json()["steps"]
+    message = next(one["output"] for one in steps if one["kind"] == "ask")
+    assert MAIL in json.dumps(message, ensure_ascii=False).replace("\\n", "\n")
+    assert "Not then." in terminal.seen
 
 
 def test_the_text_of_a_refused_call_and_the_limit_of_turns(folder: Path) -> None:
@@ -359,6 +383,26 @@ def test_the_assistant_asks_and_goes_on_the_web(tmp_path: Path, flowengine: Comm
         assert "textbox" in opened
         assert "nine" in found
         assert len(web.asked) >= 2
+
+
+def test_the_assistant_asks_before_anything_that_could_carry_text_out(tmp_path: Path) -> None:
+    """Before a browser is opened for it. A page with a link for each letter is a keyboard."""
+    acts = {
+        "visit_page": {"address": "https://example.com/secret"},
+        "browser_open": {"url": "https://example.com/secret"},
+        "browser_fill": {"ref": "e1", "text": "secret"},
+        "browser_click": {"ref": "e1"},
+        "browser_select": {"ref": "e1", "values": ["s"]},
+    }
+    calls = [{"name": name, "arguments": given} for name, given in acts.items()]
+    script = [{"calls": [{"name": "transfer_to_browser"}]}, {"calls": calls}, {"text": "Not then."}]
+    (tmp_path / "script.yaml").write_text(json.dumps(script))
+
+    said = "go\n" + "reject\nno\n" * len(acts)
+    done = chat(tmp_path, said, "--lazy", "--model", "scripted/script.yaml")
+
+    assert done.out.endswith("Not then.\n")
+    assert [name for name in acts if f"Call '{name}'?" in done.err] == [*acts]
 
 
 def test_an_address_that_is_refused_is_not_opened(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import re
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,7 +78,13 @@ class Terminal:
     def answer(self, prompt: str, text: str) -> None:
         """Wait for a prompt and type something."""
         self.expect(prompt)
-        os.write(self.master, text.encode())
+        self.type(text)
+
+    def type(self, text: str) -> None:
+        """Type something; a terminal takes it in as fast as the program reads it."""
+        data = text.encode()
+        while data:
+            data = data[os.write(self.master, data) :]
 
     def end(self, code: int) -> str:
         """Wait for the program's end, and return all that was shown, without colours."""
@@ -124,13 +131,14 @@ def test_an_approval_is_asked_with_choice_edit_form_and_comment(
     terminal.expect("Refund 80 EUR?")
     terminal.answer("approve, reject, later? (Enter leaves it open) ", "maybe\n")
     terminal.answer("approve, reject, later? (Enter leaves it open) ", "a\n")
+    terminal.answer("approve, reject, later? (Enter leaves it open) ", "approve\n")
     terminal.answer("edit amount [80]: ", "70\n")
     terminal.answer("cost_center (Cost centre): ", "\n")
     terminal.answer("cost_center (Cost centre): ", "4711\n")
     terminal.answer("comment (Enter: none): ", "as agreed\n")
     shown = terminal.end(0)
 
-    assert "answer approve, reject, later, or the first letters of one" in shown
+    assert shown.count("type approve or reject or later as a whole word") == 2
     assert "cost_center is required" in shown
     assert f"  ask            succeeded   approved by {current_user()}\n" in shown
     assert shown.endswith("paid: 70\n")
@@ -146,7 +154,7 @@ def test_an_answer_that_does_not_fit_is_asked_again(refund_at_terminal: Terminal
     terminal.answer("(Cost centre): ", "x\n")
     terminal.answer("none): ", "\n")
     terminal.expect("cost_center")
-    terminal.answer("leaves it open) ", "r\n")
+    terminal.answer("leaves it open) ", "reject\n")
     terminal.answer("comment: ", "\n")
     terminal.answer("comment: ", "no\n")
 
@@ -160,6 +168,67 @@ def test_a_question_can_be_left_open(refund_at_terminal: Terminal, key: str) -> 
     shown = steady(refund_at_terminal.end(4))
 
     assert "saved as EXECUTION; nothing runs in the meantime\n" in shown
+
+
+PASTE = "\x1b[200~{}\x1b[201~"
+"""A text as a terminal sends it that is pasted into it."""
+GATED = """\
+flowengine: 1
+id: gated
+steps:
+  - {id: work, run: {script: "until [ -e go ]; do sleep 0.05; done", cwd: .}}
+  - {id: ask, approval: Go?, next: {outcome: {approve: done, reject: end}}}
+  - {id: done, output: went}
+"""
+
+
+@pytest.mark.parametrize(
+    "early", ["approve\n\n", "approve\n" * 3000, "appr", PASTE.format("a mail\rapprove\r\r")]
+)
+def test_what_was_typed_before_a_question_is_no_answer_to_it(
+    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal], early: str
+) -> None:
+    """Also if more is typed than a terminal holds back: the rest comes when that was read."""
+    flowengine.write("gated.yaml", GATED)
+    terminal = Terminal(tmp_path, "run", "gated.yaml")
+    terminals.append(terminal)
+    terminal.expect("running")
+    typist = threading.Thread(target=terminal.type, args=(early,), daemon=True)
+    typist.start()
+    if len(early) < 1000:
+        typist.join()
+    (tmp_path / "go").touch()
+    terminal.answer("approve, reject? (Enter leaves it open) ", "ove\n")
+    terminal.expect("as a whole word")
+    terminal.answer("leaves it open) ", "\n")
+    typist.join()
+
+    terminal.end(4)
+
+
+@pytest.mark.parametrize("pasted", [PASTE.format("approve\r"), "approve\n\n\n"])
+def test_a_paste_at_a_question_is_one_text_and_decides_nothing(
+    refund_at_terminal: Terminal, pasted: str
+) -> None:
+    """Whether the terminal marks pastes or not."""
+    mail = pasted.replace("approve", "Dear Ana,\rapprove\rall of it")
+    refund_at_terminal.answer("leaves it open) ", mail)
+    refund_at_terminal.answer("" if mail.endswith("\n") else "all of it", "\n")
+    refund_at_terminal.answer("as a whole word", "")
+    refund_at_terminal.answer("leaves it open) ", "\n")
+
+    refund_at_terminal.end(4)
+
+
+def test_a_line_can_be_edited(
+    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
+) -> None:
+    flowengine.write("ask.yaml", ASK)
+    terminals.append(Terminal(tmp_path, "run", "ask.yaml"))
+    typed = "no\x15Änne\x1b[D\x7f\x7f\x7f\x7fA\x04da Lovelice\x17Lovelx\x7fac\x1b\x1bOCe\n"
+    terminals[0].answer("answer (Answer): ", typed)
+
+    assert terminals[0].end(0).endswith("name: Ada Lovelace\n")
 
 
 def test_interrupting_a_question_leaves_it_open(refund_at_terminal: Terminal) -> None:
@@ -190,6 +259,7 @@ def test_who_answers_at_a_terminal_claims_what_must_be_claimed(
     )
     terminal = Terminal(flowengine.folder, "run", flow.name)
     terminals.append(terminal)
+    terminal.answer("yes? (Enter leaves it open) ", "yes\n")
     terminal.answer("comment", "fine\n")
     assert "succeeded in" in terminal.end(0)
     told = flowengine("events", flowengine.newest()).out
@@ -201,7 +271,7 @@ def test_a_question_of_a_step_is_asked(
 ) -> None:
     flowengine.write("ask.yaml", ASK)
     terminals.append(Terminal(tmp_path, "run", "ask.yaml"))
-    terminals[0].answer("answer: ", "Ada\n")
+    terminals[0].answer("answer (Answer): ", "Ada\n")
 
     assert terminals[0].end(0).endswith("name: Ada\n")
 
@@ -225,11 +295,11 @@ def test_a_question_is_asked_while_other_steps_go_on_and_holds_back_their_progre
     terminals[0].expect("leaves it open) ")
     asked_at = rounds(flowengine)
     until(lambda: rounds(flowengine) > asked_at + 2)
-    terminals[0].answer("", "a\n")
+    terminals[0].answer("", "approve\n")
     terminals[0].answer("comment (Enter: none): ", "\n")
     shown = terminals[0].end(0)
 
-    asked, _, after = shown.partition("leaves it open) a\n")
+    asked, _, after = shown.partition("leaves it open) approve\n")
     assert "comment (Enter: none): \n  both/poll@" in "".join(after)
     assert asked.rstrip().endswith("approve, reject? (Enter")
     assert "  both/ask" in after
@@ -284,7 +354,7 @@ def test_what_a_crash_left_uncertain_is_asked_on_resume(
     process.communicate()
 
     terminals.append(Terminal(tmp_path, "resume", flowengine.newest()))
-    terminals[0].answer("retry, result, fail?", "res\n")
+    terminals[0].answer("retry, result, fail?", "result\n")
     terminals[0].answer("output of the step (JSON or text): ", '{"id": 7}\n')
     terminals[0].answer("comment (Enter: none): ", "\n")
 

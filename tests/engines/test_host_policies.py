@@ -115,6 +115,49 @@ def test_of_what_the_host_and_the_flow_say_the_stricter_counts(
     assert acted() == ("1 " if expected == "allow" else "")
 
 
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("{deny: 'acts:act'}", "deny"),
+        ("{deny: 'python:acts:*'}", "deny"),
+        ("{ask: 'acts:act'}", "ask"),
+        ("{deny: 'acts:pure'}", "allow"),
+        ("{deny: 'acts'}", "allow"),
+    ],
+)
+def test_a_rule_knows_a_function_by_its_path_whatever_the_flow_calls_it(
+    rule: str, expected: str
+) -> None:
+    host("{allow: get}", rule) if "deny" in rule else host(rule)
+    assert outcome(run()) == expected
+    assert acted() == ("1 " if expected == "allow" else "")
+
+
+@pytest.mark.parametrize("rule", ["{deny: std.write_file}", "{deny: 'std.write*'}"])
+@pytest.mark.parametrize("whose", ["host", "flow"])
+def test_a_rule_about_a_built_in_tool_holds_under_every_name_of_it(rule: str, whose: str) -> None:
+    """In imported files, too, which know it by yet another name."""
+    host(rule) if whose == "host" else None
+    Path("lib.yaml").write_text(
+        "flowengine: 1\nid: lib\ntools: {put: {std: write_file, bind: {path: acted.txt}}}\n"
+    )
+    Path("flow.yaml").write_text(f"""
+flowengine: 1
+id: it
+imports: {{lib: lib.yaml}}
+policies: [{rule if whose == "flow" else "{allow: '*'}"}]
+tools: {{note: {{std: write_file, bind: {{path: acted.txt}}}}}}
+steps:
+  - {{id: a, call: note, with: {{text: a}}, on_error: [{{type: Refused, output: no}}]}}
+  - {{id: b, call: lib.put, with: {{text: b}}, on_error: [{{type: Refused, output: no}}]}}
+outputs: {{got: "${{{{ [steps.a.output, steps.b.output] }}}}"}}
+""")
+    with Engine("store") as engine:
+        result = engine.run("flow.yaml")
+    assert result.outputs == {"got": ["no", "no"]}
+    assert acted() == ""
+
+
 def test_of_its_rules_those_that_deny_come_first_then_the_first_that_fits() -> None:
     host("{allow: '*'}", "{ask: get}", "{deny: put}")
     assert outcome(run()) == "allow"

@@ -281,7 +281,7 @@ def ask_on_terminal(keys: bytes, seconds: float = 60) -> tuple[str, str]:
     )
     os.close(other)
     shown = b""
-    while b"[y/N]" not in shown:
+    while b"[yes/no]" not in shown:
         shown += os.read(main, 1000)
     if keys:
         os.write(main, keys)
@@ -291,7 +291,8 @@ def ask_on_terminal(keys: bytes, seconds: float = 60) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("keys", "approved"), [(b"y\n", True), (b"YES\n", True), (b"\n", False), (b"nope\n", False)]
+    ("keys", "approved"),
+    [(b"yes\n", True), (b"YES\n", True), (b"y\n", False), (b"\n", False), (b"nope\n", False)],
 )
 def test_the_default_handler_asks_on_the_terminal(keys: bytes, approved: bool) -> None:
     shown, answer = ask_on_terminal(keys)

@@ -39,7 +39,7 @@ PARTS = {
 """Key of the compiled form → what stands there."""
 NOT_DRAWN = {
     specs.StepSpec: {
-        *("title", "plumbing", "teller", "ahead", "says", "ways", "at"),  # for people
+        *("title", "plumbing", "teller", "ahead", "says", "ways", "at", "about"),  # for people
         *("task", "tool", "caller", "preview", "limits", "adapter"),  # for what runs a task
         "policies",
     },

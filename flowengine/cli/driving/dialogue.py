@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from select import select
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.watching import interrupted, watch
@@ -18,6 +17,7 @@ from flowengine.cli.terminal.output import ask, clean, err, one_line
 from flowengine.cli.views.approvals import KINDS, details
 from flowengine.cli.views.yaml_text import inline
 from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.keyboard import Withdrawn, listening
 
 if TYPE_CHECKING:
     from flowengine.cli.driving.progress import Progress
@@ -32,10 +32,6 @@ sooner, it is asked then."""
 
 class Left(Exception):
     """The user leaves a question open."""
-
-
-class Over(Exception):
-    """The answer is no longer needed."""
 
 
 def drive_and_ask(
@@ -132,7 +128,7 @@ class Dialogue:
                     return True
             except Left:
                 continue
-            except Over:
+            except Withdrawn:
                 err()
                 return False
             except EOFError:
@@ -192,18 +188,16 @@ class Dialogue:
             Left: The user leaves the question open.
         """
         choices: list[dict[str, Any]] = wait.get("choices", [])
-        if len(choices) == 1:
+        if wait["kind"] == "ask":  # its answer is a text
             return choices[0]
         names = [str(choice["id"]) for choice in choices]
         while True:
-            said = self._read(f"{', '.join(names)}? (Enter leaves it open) ").strip()
-            if not said:
+            answer = self._read(f"{', '.join(names)}? (Enter leaves it open) ").strip()
+            if not answer:
                 raise Left
-            found = [name for name in names if name == said]
-            found = found or [name for name in names if name.startswith(said)]
-            if len(found) == 1:
-                return choices[names.index(found[0])]
-            err(f"  answer {', '.join(names)}, or the first letters of one")
+            if answer in names:
+                return choices[names.index(answer)]
+            err(f"  type {' or '.join(names)} as a whole word")
 
     def _filled(self, wait: WaitInfo, choice: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for what belongs to a choice: edits, the form, a result, a comment."""
@@ -261,20 +255,15 @@ class Dialogue:
             err(f"  {clean(name)} is required; Ctrl-D leaves it open")
 
     def _read(self, prompt: str) -> str:
-        """Return a line from the terminal.
+        """Return what is typed at the terminal once the prompt is shown.
 
         Raises:
             EOFError: The user wants no further questions.
-            Over: The answer is no longer needed.
+            Withdrawn: The answer is no longer needed.
         """
-        ask(prompt)
-        keyboard = sys.stdin.fileno()
-        if self._ear is not None and self._ear in select([keyboard, self._ear], [], [])[0]:
-            raise Over
-        line = os.read(keyboard, 65_536)
-        if not line:
-            raise EOFError
-        return line.decode(errors="replace").rstrip("\n")
+        with listening(sys.stdin.fileno(), withdrawn=self._ear) as keyboard:
+            ask(prompt)
+            return keyboard.line()
 
 
 def _about(field: Any) -> str:

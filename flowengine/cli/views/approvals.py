@@ -18,6 +18,8 @@ KINDS = ("approval", "ask", "question")
 WIDTH = 11
 LONGEST = 500
 """Characters of a value that are shown."""
+LONGEST_BLOCK = 20_000
+"""Characters of a value of several lines that are shown as such."""
 
 
 def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
@@ -108,6 +110,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
         yield _fact("votes", f"{len(wait.get('votes', []))} of {wait['need']}")
     if wait.get("body"):
         yield from _quoted(wait["body"])
+    yield from _about(wait)
     yield from _subject(wait)
     yield from _preview(wait)
     if is_open:
@@ -193,7 +196,27 @@ def _subject(wait: WaitInfo) -> Iterator[str]:
     for name, value in subject.items():
         may = "  (may be edited)" if name in may_be else ""
         may = "  (fixed by the flow)" if name in bound else may
-        yield _fact(name, f"{_shown(value)}{may}")
+        yield from _value(name, value, may)
+
+
+def _about(wait: WaitInfo) -> Iterator[str]:
+    """Yield what was said before an agent's call: by the user, and by the model with the call."""
+    for name, label in (("user", "user said"), ("model", "model says")):
+        text = wait.get("about", {}).get(name)
+        if text:
+            yield from _value(label, text)
+
+
+def _value(name: str, value: Any, note: str = "") -> Iterator[str]:
+    """Yield a value: a text of several lines, such as code, as a block of them."""
+    text = str(value).rstrip("\n")
+    if not isinstance(value, str) or "\n" not in text:
+        yield _fact(name, f"{_shown(value)}{note}")
+        return
+    yield _fact(name, f"{text.count(chr(10)) + 1} lines{note}")
+    if len(text) > LONGEST_BLOCK:
+        text = _shown(value)
+    yield from _quoted(text)
 
 
 def _editable(wait: WaitInfo) -> list[str]:

@@ -97,6 +97,12 @@ def tool_of(step: StepSpec, offered: Mapping[str, str]) -> str:
     return step.get("tool") or registry.kind_class(kind).label(step.get("task", {})) or kind
 
 
+def names_of(step: StepSpec) -> list[str]:
+    """Return the names of what a step calls that no flow chooses."""
+    kind = kind_of(step)
+    return [] if kind is None else kind.names(step["task"])
+
+
 def subject_of(step: StepSpec, args: Plain, given: Plain) -> dict[str, Plain]:
     """Return what is given to a call, as people may see it.
 

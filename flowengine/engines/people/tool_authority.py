@@ -50,6 +50,7 @@ class Consultant:
         call = ToolCall(
             tool_call_id=wait,
             tool_name=record["tool"],
+            names=record["names"],
             args=dict(record["subject"]),
             preview=record.get("preview"),
             preview_note=record.get("note"),

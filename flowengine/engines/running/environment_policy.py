@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.executions.calls import names_of
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
@@ -38,7 +39,10 @@ async def consult(
     id = wait_id(execution.id, asked.wait)
     if asked.environment is None:
         ask, record = host.ask_about_call, execution.waits.get(asked.wait)
-        return ask is not None and record is not None and await ask(id, {**record, **said})
+        if ask is None or record is None:
+            return False
+        names = names_of(execution.linked.compiled["steps"][asked.step])
+        return await ask(id, {**record, **said, "names": names})
     secrets = execution.linked.runner.secrets(asked.step)
     try:
         answered = await host.environments.consult(execution.context, asked, id, secrets)

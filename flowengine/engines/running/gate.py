@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
-from flowengine.engines.executions.calls import is_call, offer_of, subject_of, tool_of
+from flowengine.engines.executions.calls import is_call, names_of, offer_of, subject_of, tool_of
 from flowengine.engines.running.call_descriptions import asked, asked_anew, difference
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
 from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.view import calls_seen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +63,7 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     offered = offer_of(step, run.input)
     tool, subject = tool_of(step, offered), subject_of(step, run.args, run.input)
     try:
-        said = _verdict(host, execution, step, tool, subject) if is_ruled else None
+        said = _verdict(host, execution, run.unit, step, tool, subject) if is_ruled else None
     except FlowEngineError as error:
         return _refused(host, run, tool, "", f"the rules of this host cannot be read: {error}")
     if run.step in execution.linked.ruled:
@@ -163,10 +164,11 @@ def answer(host: Host, execution: Execution, asked: Consult) -> bool:
     if record is None or not host.policies.there():
         return False
     step = execution.linked.compiled["steps"][asked.step]
+    [unit] = execution.state["waits"][asked.wait]["units"]
     subject = record.get("subject")
     try:
         subject = subject if isinstance(subject, dict) else {}
-        said = _verdict(host, execution, step, record["tool"], subject)
+        said = _verdict(host, execution, unit, step, record["tool"], subject)
     except FlowEngineError:
         return False  # a call that is approved is refused for that
     if said is None or said.do == "ask":
@@ -187,9 +189,17 @@ def answer(host: Host, execution: Execution, asked: Consult) -> bool:
 
 
 def _verdict(
-    host: Host, execution: Execution, step: StepSpec, tool: str, subject: dict[str, Plain]
+    host: Host,
+    execution: Execution,
+    unit: int,
+    step: StepSpec,
+    tool: str,
+    subject: dict[str, Plain],
 ) -> Verdict | None:
     """Return what the rules of the host say about a call.
+
+    Args:
+        unit: It calls.
 
     Raises:
         FlowEngineError: They cannot be read.
@@ -201,8 +211,12 @@ def _verdict(
         *filter(None, [step.get("task", {}).get("in")]),
     ]
     effect = step.get("effect", "once")
-    called = Called(tool, step["kind"], effect, names, step.get("caller", ""))
-    return host.policies.verdict(called, subject, execution.state["execution"])
+    caller = step.get("caller", "")
+    called = Called(tool, step["kind"], effect, names, caller, names_of(step))
+    state = execution.state
+    calls = calls_seen(state["units"][unit])
+    seen = {"args": subject, "calls": calls, "execution": state["execution"]}
+    return host.policies.verdict(called, seen)
 
 
 def _said_by_flow(
@@ -212,7 +226,12 @@ def _said_by_flow(
     from flowengine.kernel.graph.rules import strictest
 
     state, evaluate = execution.state, execution.linked.graph.evaluate
-    names = {"args": subject, "inputs": state["inputs"], "execution": state["execution"]}
+    names: dict[str, Plain] = {
+        "args": subject,
+        "calls": {},
+        "inputs": state["inputs"],
+        "execution": state["execution"],
+    }
     return strictest(step["policies"], lambda number: bool(evaluate(number, names)), tool)
 
 

@@ -12,6 +12,7 @@ from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Defaults, Retry
 from flowengine.kernel.graph.compiled import Plain, Value
+from flowengine.kernel.graph.values import holds_secret
 from flowengine.sdk.step_kind import StepKind
 
 
@@ -58,10 +59,14 @@ class Callee:
     """State keys of the caller's flow that an attempt reads by reference."""
     retry: Retry | None = None
     timeout: str | None = None
+    host_argument: str | None = None
+    """The expression by which arguments decide to which server it sends requests."""
     preview: dict[str, Plain] | None = None
     """The function that says what a call would do: `function` and `folder`."""
     limits: dict[str, int] | None = None
-    """Bounds of a call: `output`, the bytes of its result."""
+    """Bounds of a call: `output`, the bytes of its result; `calls`, how many there may be."""
+    identity: str = ""
+    """Tells a declared tool from others, whatever names it has."""
     approval: dict[str, Typed] | None = None
     """What people are asked before it is called, but for the names and types of what is called."""
     environments: dict[str, Typed] = field(default_factory=dict)
@@ -92,6 +97,12 @@ class Callee:
     def name(self) -> str:
         """How messages name it: a function by its path."""
         return self.step_kind.label(self.task) or self.kind
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether the flow gives it a secret."""
+        values = [self.input, self.configuration, *(self.bind or {}).values()]
+        return any(holds_secret(one.value) for one in values if one is not None)
 
     def hide(self, names: Iterable[str]) -> None:
         """Take arguments that get environments out of what a caller gives."""

@@ -78,7 +78,7 @@ class Calls:
             spec["tool"] = f"{request.given}.*"
         elif request.action == "call":
             callee = tools.find(request.given, loc)
-            spec["tool"] = str(request.given)
+            spec["tool"] = mark.tool or str(request.given)
         elif request.action == "flow":
             callee = tools.of_flow(request.given, loc)
             name = request.given if callee is None or callee.flow is None else callee.flow.id
@@ -100,6 +100,7 @@ class Calls:
             self._look_at_policies(spec, request, callee)
         if callee.approval is not None:
             self._ask(spec, request, callee, view)
+        self._write_about(spec, request, view)
         if callee.flow is not None:
             return self._flow(spec, request, callee, given, view)
         self._task(spec, request, callee, given, view)
@@ -111,6 +112,10 @@ class Calls:
         self, spec: StepSpec, request: Request, callee: Callee, given: Arguments, view: View
     ) -> None:
         spec["kind"], spec["task"] = callee.kind, callee.task
+        limited = callee.limits is not None and "calls" in callee.limits
+        asks = callee.approval is not None or "policies" in spec
+        if "tool" in spec and ("caller" in spec or asks or limited):
+            spec["counts"] = callee.identity or digest([callee.kind, callee.task.get("tool")])
         if callee.meters is not None:
             spec["meters"] = callee.meters
         if callee.reads:
@@ -249,7 +254,8 @@ class Calls:
         uses = [typed.value for typed in callee.environments.values()]
         names = [*environment_uses.names(uses), *filter(None, [callee.task.get("in")])]
         caller, effect = self._mark(request).caller, self.modifiers.effect(request, callee)
-        call = Called(tool, callee.kind, effect, names, caller.rpartition(".")[2])
+        also = callee.step_kind.names(callee.task)
+        call = Called(tool, callee.kind, effect, names, caller.rpartition(".")[2], also)
         tools = self._tools_of(request)
         return self._policies.setdefault(tools, Policies(tools.scope)).of_call(call)
 
@@ -287,6 +293,13 @@ class Calls:
                 parts["tool"] = self.expressions.value(tool, loc, view)
         spec["approval"] = together(parts).value
 
+    def _write_about(self, spec: StepSpec, request: Request, view: View) -> None:
+        """Write what people who are asked about the call see of what led to it."""
+        said, loc = self._mark(request).about, (*request.loc, request.action)
+        if said:
+            parts = {name: self.expressions.value(one, loc, view) for name, one in said.items()}
+            spec["about"] = together(parts).value
+
     def _approved(self, request: Request, view: View) -> Typed:
         """Return what stands for the arguments that were approved, perhaps with edits."""
         seen = view.having({"args": UNKNOWN})
@@ -320,7 +333,8 @@ class Calls:
         if callee.key is not None:
             spec["key"] = callee.key
         configured = callee.input is not None or callee.configuration is not None
-        if callee.key is not None or configured or callee.approval is not None:
+        limited = callee.limits is not None and "calls" in callee.limits
+        if callee.key is not None or configured or callee.approval is not None or limited:
             spec["args"] = given.having(plain, bind).value
         if callee.environments:
             give(spec, spec["input"], callee.environments)

@@ -155,6 +155,15 @@ class Environments:
         given_args = {key: typed.value for key, typed in arguments.items()}
         return Typed(["with", [["map", given_args], used.value]], UNKNOWN)
 
+    def lists_servers(self, name: str) -> bool:
+        """Return whether the policy of an environment lists the servers that it reaches."""
+        owner = self.scope.others.files.owner(self.scope.file, "environments", name, ())
+        if owner is None or owner[1] not in owner[0].model.environments:
+            return True  # which was reported
+        policy: Any = owner[0].model.environments[owner[1]].policy
+        network = policy.get("network") if isinstance(policy, dict) else None
+        return isinstance(network, list)
+
     def kind_of(self, name: str) -> str | None:
         """Return the kind of an environment of this file, or of one that it imports."""
         owner = self.scope.others.files.owner(self.scope.file, "environments", name, ())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
+from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.declaration_scope import DeclarationScope, OtherFlows
 from flowengine.flow.compile.environments import HOST, Environments
 from flowengine.flow.compile.expressions import Expressions
@@ -31,6 +32,7 @@ from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
 from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.kernel.graph import environment_uses
 from flowengine.sdk.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
 from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.read_folders import (
@@ -201,7 +203,13 @@ class FileDeclarations:
         on_host = callee.task.get("in") == HOST and not says_where and "in" not in modifiers
         about = plain_text(model.description) or callee.description
         return DeclaredTool(
-            name, about, seen, content, by_default_on_host=on_host, modifiers=modifiers
+            name,
+            about,
+            seen,
+            content,
+            by_default_on_host=on_host,
+            chooses_server=_chooses_server(tools.environments, callee, model, modifiers),
+            modifiers=modifiers,
         )
 
     @contextmanager
@@ -256,6 +264,24 @@ class FileDeclarations:
             message = f"there is {what} {pattern!r} with a file {marked!r}"
             self.refuse("E401", message, loc, "give the path of a folder, relative to this file")
         return {shown: files for shown, files in found.items() if files}
+
+
+def _chooses_server(
+    environments: Environments, callee: Callee, model: Tool, modifiers: Mapping[str, Any]
+) -> bool:
+    """Return whether whoever calls a tool decides to which server it sends requests.
+
+    An environment that it works in bounds that; a secret needs one that lists the servers.
+    """
+    if callee.host_argument is None:
+        return False
+    if not callee.hinted and not callee.environments:
+        return not callee.has_secret  # else it was reported where it is declared
+    uses = [*(model.environments or {}).values(), *modifiers.get("environments", {}).values()]
+    names = [name for use in uses for name in use]
+    given = environment_uses.names(typed.value for typed in callee.environments.values())
+    names += [name for name in given if name in environments.scope.model.environments]
+    return callee.has_secret and not all(map(environments.lists_servers, names))
 
 
 def looking_at(file: File, program: Program) -> tuple[DeclarationScope, Environments]:

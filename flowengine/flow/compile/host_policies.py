@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.policies import is_kind_known
-from flowengine.flow.compile.types import EXECUTION, UNKNOWN
+from flowengine.flow.compile.types import CALLS, EXECUTION, UNKNOWN
 from flowengine.flow.compile.views import View
 from flowengine.flow.loading.long_form import Expander
 from flowengine.flow.loading.validation import Validator, locate
@@ -64,7 +64,7 @@ def compile_host_policies(path: str) -> HostPolicies:
     policies = _policies(source, diagnostics)
     report = Report(source, diagnostics)
     expressions = Expressions(report, {})
-    view = View({"args": UNKNOWN, "execution": EXECUTION})
+    view = View({"args": UNKNOWN, "calls": CALLS, "execution": EXECUTION})
     conditions = {}
     in_project = Path(path).absolute().parent.name == PROJECT
     for index, policy in enumerate(policies):

@@ -6,11 +6,12 @@ compiled. What is left of a rule is its condition over the arguments; the kernel
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from flowengine import registry
 from flowengine.flow.compile.declaration_scope import DeclarationScope
-from flowengine.flow.compile.types import UNKNOWN
+from flowengine.flow.compile.types import CALLS, UNKNOWN
 from flowengine.flow.loading.files import File, known_names
 from flowengine.flow.models.kinds import brought_tools
 from flowengine.flow.models.policy import Policy
@@ -18,6 +19,9 @@ from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.rules import Called, in_order
 from flowengine.kernel.graph.specs import RuleSpec
+
+_PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
+"""The path of a Python function, `package.module:function`."""
 
 
 class Policies:
@@ -69,7 +73,7 @@ class Policies:
         if (file, index) not in self._conditions:
             assert policy.when is not None
             scope = self.scope.of_file(file)
-            view = scope.view.having({"args": UNKNOWN})
+            view = scope.view.having({"args": UNKNOWN, "calls": CALLS})
             if file is not scope.others.first:
                 view.roots.pop("inputs", None)  # whose inputs these were would depend on the caller
             number = scope.expressions.condition(policy.when, (*policy.loc, "when"), view)
@@ -83,13 +87,14 @@ class Policies:
             if policy.when is not None:
                 self._condition(file, index, policy)
             word, glob = policy.verdict
-            _, colon, name = glob.partition(":")
+            kind, colon, name = glob.partition(":")
             loc = (*policy.loc, word)
             if not word:
                 continue  # which was reported
             if not is_kind_known(file.report, policy):
                 continue
-            if not _has_wildcard(glob) and not self._is_tool(file, name if colon else glob):
+            is_kind = colon and kind in registry.kind_names()
+            if not _has_wildcard(glob) and not self._is_tool(file, name if is_kind else glob):
                 known = [*known_names(file, "tools"), *brought_tools()]
                 hint = did_you_mean(glob, known) or "a glob such as 'github.*' fits several"
                 file.report.at("E401", f"there is no tool {glob!r}", loc, hint)
@@ -97,6 +102,8 @@ class Policies:
     def _is_tool(self, file: File, name: str) -> bool:
         """Return whether a name may be that of a tool; what servers have is not known."""
         known = [*known_names(file, "tools"), *brought_tools()]
+        if ":" in name:
+            return True  # the path of a function, which a step may call without a tool
         return name in known or any(name.startswith(f"{one}.") for one in known)
 
 
@@ -107,6 +114,8 @@ def is_kind_known(report: Report, policy: Policy) -> bool:
     if not colon or _has_wildcard(kind) or kind in registry.kind_names():
         return True
     hint = did_you_mean(kind, registry.kind_names())
+    if hint is None and _PATH.fullmatch(glob):
+        return True
     report.at("E401", f"there is no kind of tool {kind!r}", (*policy.loc, word), hint)
     return False
 

@@ -219,6 +219,8 @@ class Steps:
             info.spec["teller"] = str(self.plan.model.by)
         if mark.ahead:
             info.spec["ahead"] = True
+        if mark.in_order:
+            info.spec["lock"]["ordered"] = True
         if mark.says is not None:
             info.spec["says"] = mark.says
         if mark.ways:

@@ -9,8 +9,10 @@ depends on the call is a value over `args`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from flowengine import registry
+from flowengine.flow.compile.addresses import host_argument
 from flowengine.flow.compile.arguments import Arguments, check_arguments
 from flowengine.flow.compile.callee import Callee, Hinted, Home
 from flowengine.flow.compile.declaration_scope import DeclarationScope
@@ -21,7 +23,7 @@ from flowengine.flow.compile.questions import asked_before_call
 from flowengine.flow.compile.scopes import base_of
 from flowengine.flow.compile.step_kinds import StepKinds
 from flowengine.flow.compile.tool_servers import check_offered
-from flowengine.flow.compile.types import UNKNOWN, Schema
+from flowengine.flow.compile.types import CALLS, UNKNOWN, Schema
 from flowengine.flow.compile.views import View
 from flowengine.flow.expressions import Note
 from flowengine.flow.loading.files import Definition, File, known_names
@@ -38,6 +40,10 @@ from flowengine.sdk.step_kind import Tool as BroughtTool
 BOUND_SECRET = (
     "no expression sees it: name the secret itself, '${{ secrets.NAME }}', in shell.env, or in "
     "url, headers, query or auth of http"
+)
+NO_HOST = (
+    "write the server into 'url', up to the first '/', or use 'std: http' in an environment of "
+    "kind 'http' whose 'policy.network' lists the servers"
 )
 NO_INPUT = "declare it under 'secrets' of the flow's own file, and name it where it is used"
 
@@ -216,7 +222,19 @@ class Tools:
             found.returns = found.task["returns"] = model.returns
         self._environments(found, model)
         self._describe(found, model)
+        self._address(found, config, (*model.loc, kind))
         return found
+
+    def _address(self, found: Callee, config: Any, loc: Loc) -> None:
+        """Note if arguments decide to which server a secret goes; refuse it at once (E410)."""
+        address = found.step_kind.address(config) if isinstance(config, dict) else None
+        if address is None:
+            return
+        found.host_argument = host_argument(address, found.args, found.bind or {})
+        works_in_environment = bool(found.hinted or found.environments)
+        if found.host_argument is not None and found.has_secret and not works_in_environment:
+            message = f"'{found.host_argument}' decides which server is sent a secret"
+            self.report.at("E410", message, (*loc, "url"), NO_HOST)
 
     def _environments(self, found: Callee, model: Tool) -> None:
         """Take over what environments a tool gets."""
@@ -285,8 +303,10 @@ class Tools:
         found.effect, found.retry, found.timeout = model.effect, model.retry, model.timeout
         if model.preview is not None:
             found.preview = self._preview(model.preview, (*model.loc, "preview"))
-        if model.limits is not None and model.limits.output is not None:
-            found.limits = {"output": model.limits.output}
+        found.identity = _version(found, model)
+        if model.limits is not None:
+            said = {"output": model.limits.output, "calls": model.limits.calls}
+            found.limits = {key: most for key, most in said.items() if most is not None}
 
     def _bound(self, model: Tool) -> dict[str, Typed]:
         """Return the arguments that the flow fixes."""
@@ -317,7 +337,7 @@ class Tools:
             elif known is not None and name not in known:
                 hint = did_you_mean(name, known)
                 self.report.at("E402", f"the tool has no argument {name!r}", loc, hint)
-        view = self._seeing_arguments(found.args, found.bind or {})
+        view = self._seeing_arguments(found.args, found.bind or {}).having({"calls": CALLS})
         parts = asked_before_call(self.expressions, given, view)
         if parts is None:
             return None

@@ -45,6 +45,8 @@ ERROR = closed(
         "cause": UNKNOWN,
     }
 )
+CALLS: Schema = closed({"count": {"type": "integer"}, "totals": {"type": "object"}})
+"""What rules see of the calls of a tool so far."""
 EXECUTION = closed(
     {
         "id": TEXT,

@@ -87,6 +87,14 @@ def checked_int(value: int) -> int:
     return value
 
 
+def total(calls: Plain, name: Plain) -> Plain:
+    """Return what a numeric argument of the calls of a tool adds up to."""
+    found = calls.get("totals", {}).get(name) if isinstance(calls, dict) else None
+    if found is None:
+        raise NoValue(f"total(): no call has a number {name!r}, or calls are not counted here")
+    return found
+
+
 def sort(items: Plain) -> Plain:
     """Return a list of numbers, or of texts, in rising order; texts by code point."""
     _needs(items, list, "sort", "a list")
@@ -353,6 +361,7 @@ FUNCTIONS: dict[str, Callable[..., Plain]] = {
     "sum": sum_,
     "time_part": time_part,
     "timestamp": timestamp,
+    "total": total,
     "unique": unique,
     "values": values,
 }

@@ -89,11 +89,12 @@ SIGNATURES: dict[str, Signature] = {
     "sort": Signature([LISTS], _same),
     "sum": Signature([LISTS], _sum),
     "timestamp": Signature([frozenset(["string", "integer", "timestamp"])], _always(TIMESTAMP)),
+    "total": Signature([MAPS, TEXTS], _always(ANY)),
     "unique": Signature([LISTS], _same),
     "values": Signature([MAPS], _always(list_of(ANY))),
 }
 
-METHODS = frozenset(["join", "replace", "size"])
+METHODS = frozenset(["join", "replace", "size", "total"])
 """Functions called on their first argument: `l.join(',')`; `size` either way."""
 
 MACROS = frozenset(["all", "exists", "exists_one", "filter", "map"])

@@ -16,6 +16,7 @@ from flowengine.flow.models.types import (
     Effect,
     EnvironmentUses,
     FlowName,
+    Positive,
     Size,
     Template,
     Text,
@@ -56,7 +57,7 @@ class Server(NamedTuple):
 
 
 class ToolLimits(Part):
-    """Bounds of each call of a tool."""
+    """Bounds of the calls of a tool."""
 
     NOUN = "'limits' of a tool"
 
@@ -65,6 +66,11 @@ class ToolLimits(Part):
         description="How large a result may be. A larger one is kept as a file: an agent is shown "
         "its beginning and end, a step fails.",
         examples=["64KiB"],
+    )
+    calls: Positive | None = Field(
+        default=None,
+        description="How often it may be called in an execution, by all steps and agents together.",
+        examples=[3],
     )
 
 

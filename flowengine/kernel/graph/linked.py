@@ -58,11 +58,15 @@ class Node:
     action = "none"
     kind: str
     args: Value | None = None
+    tool = ""
+    counts = ""
+    limits: dict[str, int] = {}  # noqa: RUF012 - nothing changes it
     environments = False
     meters: dict[str, Any] | None = None
     reads: list[str] = []  # noqa: RUF012 - nothing changes it
     asks = False
     approval: Value | None = None
+    about: Value | None = None
     adapter: dict[str, Plain] | None = None
     policies: list[list[RuleSpec]] = []  # noqa: RUF012 - nothing changes it
     input: Value | None = None

@@ -59,6 +59,8 @@ class Called(NamedTuple):
     environments: Iterable[str]
     agent: str = ""
     """In whose name it is made; empty: that of the flow."""
+    names: Sequence[str] = ()
+    """Further names of what is called, which no flow chooses."""
 
     @property
     def any_of_server(self) -> bool:
@@ -74,7 +76,8 @@ class Called(NamedTuple):
         """
         glob, tool, agent = rule.verdict[1], f"{before}{self.tool}", f"{before}{self.agent}"
         fits = _may_fit if self.any_of_server else fnmatchcase
-        if not fits(tool, glob) and not fits(f"{self.kind}:{tool}", glob):
+        names = [tool, *self.names]
+        if not any(fits(name, glob) or fits(f"{self.kind}:{name}", glob) for name in names):
             return False
         if rule.agent is not None and not (self.agent and fnmatchcase(agent, rule.agent)):
             return False

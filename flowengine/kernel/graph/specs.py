@@ -100,6 +100,9 @@ class LockSpec(TypedDict, total=False):
     shared: Value
     """Beside other holders that share it, if true; absent: false."""
     hold: bool
+    ordered: bool
+    """Its place in the queue is that of its first attempt, not of the permission to begin it: it
+    has or awaits the lock while people are asked. Only generated flows say so."""
 
 
 class RetrySpec(TypedDict, total=False):
@@ -253,7 +256,10 @@ class StepSpec(TypedDict, total=False):
     preview: dict[str, Plain]
     """`{"function", "folder"}`: says what a call would do; for the runner."""
     limits: dict[str, int]
-    """Bounds of a call: `output`, the bytes of its result; for the runner."""
+    """Bounds of a call: `output`, the bytes of its result, for the runner; `calls`, how many an
+    execution may make."""
+    counts: str
+    """Tells the tool from others: its calls are counted; see `call_counts`."""
     adapter: dict[str, Plain]
     """`{"kind", "task"}`: the step kind that makes what a task returned into its output."""
     asks: bool
@@ -263,6 +269,9 @@ class StepSpec(TypedDict, total=False):
     `version` of its declaration, `schema` of what a caller gives, `bind`, `returns`; `when` they
     are asked, `edit`: which arguments they may change, and the `fields` of an approval. See
     `call_questions`."""
+    about: Value
+    """What people who are asked about the call are shown of what led to it, a map of texts;
+    evaluated when they are asked."""
     policies: list[list[RuleSpec]]
     """The rules that may fit the call, in the order in which they are looked at; of each list the
     first that fits counts, and of these the strictest. `approval` says what is asked."""

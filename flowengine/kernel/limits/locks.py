@@ -7,7 +7,8 @@ A lock has one holder that excludes all others (or as many as it permits), or an
 it. Who is queued is never overtaken, also by one that could share it with the holders.
 
 A unit has the lock of its step over all attempts of a round and over its writes; a wait or approval
-only from its decision on, unless it says `hold`. A lock that a scope around a step holds already is
+only from its decision on, unless it says `hold`. One with an `ordered` lock keeps its place while
+people are asked whether it may begin. A lock that a scope around a step holds already is
 taken again inside that scope: it is a lock of its own there, named by who holds the outer one.
 
 A lock that other executions may hold, too, is claimed: whoever keeps the journals grants it, in the
@@ -48,8 +49,26 @@ def take(m: Machine, unit: Unit, then: Entry) -> bool:
         StepFailure: `LockCycle`: who has it waits for what this unit's scopes hold.
         EvaluationError: The key has no value.
     """
+    if "lock" not in unit:
+        line_up(m, unit, then)
     if unit.get("held"):
         return True
+    if unit["phase"] != "lock":
+        suspend(m, unit, "lock", then)
+    return False
+
+
+def line_up(m: Machine, unit: Unit, then: Entry) -> None:
+    """Give a unit the lock of its step, or its place in the queue, ready for it or not.
+
+    Args:
+        unit: It has neither; people may still have to permit its attempt.
+        then: As of `take`.
+
+    Raises:
+        StepFailure: As of `take`.
+        EvaluationError: As of `take`.
+    """
     act = m.act_of(unit)
     node = m.node(act)
     assert node.lock is not None
@@ -61,7 +80,7 @@ def take(m: Machine, unit: Unit, then: Entry) -> bool:
         unit["across"] = scope
     if scope not in WITHIN and not outer:
         _claim(m, unit, shared_name(m, scope, key), node.lock.get("permits", 1), then)
-        return False
+        return
     if "shared" in node.lock and _shares(evaluate(names, node.lock["shared"]), node.id):
         unit["shares"] = True
     whose = str(outer) if outer or scope == "execution" else f"{m.frame_of(act)}/"
@@ -71,14 +90,12 @@ def take(m: Machine, unit: Unit, then: Entry) -> bool:
     if not lock["queue"] and _has_room(m, lock, unit):
         lock["holders"].append(unit["id"])
         unit["lock"], unit["held"] = name, True
-        return True
+        return
     if _closes_circle(m, unit, name):
         message = f"{m.address(unit)} waits for the lock {key!r}, whose holder waits for its scope"
         raise StepFailure("LockCycle", message, {"key": key}, retryable=False)
     lock["queue"][unit["id"]] = True
     unit["lock"] = name
-    suspend(m, unit, "lock", then)
-    return False
 
 
 def shared_name(m: Machine, scope: str, key: str) -> str:
@@ -185,7 +202,8 @@ def _grant(m: Machine, lock: Lock) -> None:
         del lock["queue"][unit["id"]]
         lock["holders"].append(unit["id"])
         unit["held"] = True
-        resume(m, unit)
+        if unit["phase"] == "lock":
+            resume(m, unit)
 
 
 def locks_around(m: Machine, act: Activation, unit: Unit | None) -> list[str]:

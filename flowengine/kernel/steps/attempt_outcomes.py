@@ -18,7 +18,7 @@ from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state import variables
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
-from flowengine.kernel.limits import budgets, locks
+from flowengine.kernel.limits import budgets, call_counts, locks
 from flowengine.kernel.limits.suspension import unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.messages import signals
@@ -58,6 +58,7 @@ def attempt_ended(
     if not act["units"][unit["id"]]:
         unpark(m, unit)
     move(unit, "ready")
+    unit.pop("counted", None)  # its next round makes another call
     if node.raises and outcome in node.raises and not routing.routes(node, outcome):
         attempt_failed(m, unit, _raised(node.raises[outcome], node, raw, unit.get("facts", {})))
         return
@@ -155,6 +156,8 @@ def attempt_failed(m: Machine, unit: Unit, failure: Failure) -> None:
         error: ErrorData = {**whose, **failure}
     else:
         error = as_error(failure, m.address(unit), unit["tries"])
+    if error["type"] == "Refused":
+        call_counts.forget(m, unit)
     again = (entries.uncertain if unit["phase"] == "run" else entries.attempt)(unit["id"])
     stop_attempt(m, unit)
     if not act["units"][unit["id"]]:

@@ -11,7 +11,7 @@ What repeats attempts: `retries`, `loops`. What follows when one has ended: `att
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import Run
 from flowengine.kernel.ending import cleaning
@@ -27,7 +27,7 @@ from flowengine.kernel.flow_state import readers
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.graph.secret_texts import join_secrets, split_secrets
-from flowengine.kernel.limits import budgets, locks
+from flowengine.kernel.limits import budgets, call_counts, locks
 from flowengine.kernel.limits.meters import needs_as_counted
 from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine
@@ -66,6 +66,8 @@ def attempt(m: Machine, unit: Unit) -> None:
         m.blame.forget(("unit", unit["id"]))
     if node.bare and SUPERVISED.isdisjoint(m.state) and PREPARED.isdisjoint(unit):
         _run_bare(m, node, act, unit)
+    elif node.lock is not None and "lock" not in unit and not _has_place(m, node, unit):
+        return
     elif not (node.asks or node.approval or "asks" in unit) or may_begin(m, unit):
         _begin(m, node, unit)
 
@@ -86,6 +88,7 @@ def _begin(m: Machine, node: Node, unit: Unit) -> None:
     unit["tries"] += 1
     try:
         if refused is not None:
+            call_counts.forget(m, unit)
             raise refused
         if node.timeout is not None:
             limit(m, node, unit)
@@ -121,6 +124,22 @@ def _run_bare(m: Machine, node: Node, act: Activation, unit: Unit) -> None:
     m.commands.append(
         Run(unit["id"], unit["attempt"], node.index, m.address(unit), None, given, None)
     )
+
+
+def _has_place(m: Machine, node: Node, unit: Unit) -> bool:
+    """Return whether a unit has its place for an ordered lock, or needs none; else it has failed.
+
+    Before anybody is asked: in the queue it stands where it came, whenever the answer comes.
+    """
+    assert node.lock is not None
+    if not node.lock.get("ordered"):
+        return True
+    try:
+        locks.line_up(m, unit, entries.attempt(unit["id"]))
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(entries.attempt_failed(unit["id"], failure))
+        return False
+    return True
 
 
 def _has_lock(m: Machine, node: Node, unit: Unit) -> bool:
@@ -190,6 +209,20 @@ def _prepare(m: Machine, node: Node, unit: Unit) -> None:
             unit["secrets"] = []
             given = split_secrets(given, [], unit["secrets"])
         unit["input"] = given
+    if node.counts and node.approval is None:
+        _count(m, node, unit)
+
+
+def _count(m: Machine, node: Node, unit: Unit) -> None:
+    """Count a call that people are not asked about, now that its arguments are known."""
+    given: Any = unit["input"]["input"] if node.environments else unit["input"]
+    tool = node.tool
+    if tool.endswith(".*"):
+        tool = f"{tool[:-1]}{given['offered']['tool']}"
+    args: Any = unit["args"] if node.args is not None else given["args"]
+    if node.args is None and "bind" in given:
+        args = {**args, **given["bind"]}
+    call_counts.count(m, unit, args, tool)
 
 
 def run(m: Machine, unit: Unit) -> None:

@@ -19,10 +19,11 @@ from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.graph.rules import Verdict, strictest
 from flowengine.kernel.graph.secret_texts import masked
+from flowengine.kernel.limits import call_counts
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.notation.grants import ONLY_PEOPLE
 from flowengine.kernel.state import entries
-from flowengine.kernel.view import RESPOND, edited
+from flowengine.kernel.view import RESPOND, calls_seen, edited
 from flowengine.kernel.waiting import answers, grants
 from flowengine.kernel.waiting.approvals import fill_in
 from flowengine.kernel.waiting.shared_questions import Need, new_question
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 CALL = "call"
 """Stands where other questions have the digest of what they are about: a unit makes one call."""
+LONGEST_ABOUT = 4000
+"""Characters of each text about what led to a call that its question keeps."""
 CHOICES = [
     {"id": id, "label": id.capitalize(), "counts_as": counts_as, "comment": "optional"}
     for id, counts_as in (("approve", "approve"), ("reject", "reject"), (RESPOND, "other"))
@@ -61,6 +64,7 @@ def needs(m: Machine, unit: Unit) -> list[Need]:
     kept = answers.found(m, about)
     if isinstance(kept, dict) and kept["approved"]:
         if kept["version"] == _part(m, unit, "version"):
+            call_counts.count(m, unit, kept["args"], str(_part(m, unit, "tool")))
             _look_at_rules(m, unit, kept["args"], changed=True)
             return []
         forget(m, unit)
@@ -68,8 +72,10 @@ def needs(m: Machine, unit: Unit) -> list[Need]:
         return [Need(about, lambda: _ask(m, unit, {}, {}, {}))]
     names = Names(m, m.act_of(unit), unit)
     args = evaluate(names, node.args) if node.args is not None else {}
+    call_counts.count(m, unit, args, str(_part(m, unit, "tool")))
     rule = _look_at_rules(m, unit, args)
-    asked = evaluate(names.having({"args": args}), node.approval)
+    seen = {"args": args, "calls": calls_seen(unit)}
+    asked = evaluate(names.having(seen), node.approval)
     if not _must_ask(asked, rule):
         return []
     _check(m, node, asked, args)
@@ -126,7 +132,8 @@ def _look_at_rules(m: Machine, unit: Unit, args: Plain, *, changed: bool = False
     node = m.node(m.act_of(unit))
     if not node.policies:
         return None
-    names, tool = Names(m, None, extra={"args": args}), str(_part(m, unit, "tool"))
+    tool = str(_part(m, unit, "tool"))
+    names = Names(m, None, extra={"args": args, "calls": calls_seen(unit)})
     rule = strictest(node.policies, lambda number: holds(names, number), tool)
     if rule is not None and rule.do == "deny":
         data = {"tool": tool, "rule": rule.rule, "policy_changed": changed}
@@ -169,7 +176,8 @@ def ask_late(m: Machine, unit: Unit, event: Asked) -> Wait | None:
     why = {key: said for key in _WHY if (said := event.get(key)) is not None}
     if node.approval is not None:
         args = given = unit["args"]
-        asked = evaluate(Names(m, m.act_of(unit), unit, extra={"args": args}), node.approval)
+        seen = {"args": args, "calls": calls_seen(unit)}
+        asked = evaluate(Names(m, m.act_of(unit), unit, extra=seen), node.approval)
     else:
         unit["shown"] = True
         args, given = unit.get("args"), event["subject"]
@@ -199,6 +207,9 @@ def _ask(
     about = [tool, asked["version"], args, asked["bind"]]
     record["digest"] = digest([*about, why["found"]] if "found" in why else about)
     record.update(why)
+    if node.about is not None:
+        about = evaluate(Names(m, m.act_of(unit), unit), node.about)
+        record["about"] = {name: _beginning(masked(text)) for name, text in about.items() if text}
     if asked["required"]:
         record["required"] = True
     if asked["bind"]:
@@ -217,6 +228,11 @@ def _ask(
     step, required = m.act_of(unit)["step"], bool(asked["required"])
     m.commands.append(Consult(wait["id"], unit["id"], step, 0, None, given.get("body"), required))
     return wait
+
+
+def _beginning(text: Plain) -> str:
+    text = str(text)
+    return text if len(text) <= LONGEST_ABOUT else f"{text[:LONGEST_ABOUT]} …"
 
 
 def _title(tool: str, why: dict[str, Plain]) -> str:
@@ -288,8 +304,8 @@ def is_same(m: Machine, unit: Unit, wait: Wait) -> bool:
     node = m.node(m.act_of(unit))
     if node.approval is None:
         return False
-    names = Names(m, m.act_of(unit), unit, extra={"args": unit["args"]})
-    asked = evaluate(names, node.approval)
+    seen = {"args": unit["args"], "calls": calls_seen(unit)}
+    asked = evaluate(Names(m, m.act_of(unit), unit, extra=seen), node.approval)
     said = digest([asked["tool"], asked["version"], unit["args"], asked["bind"]])
     rule = _look_at_rules(m, unit, unit["args"])
     return _must_ask(asked, rule) and said == wait["record"]["digest"]
@@ -303,6 +319,7 @@ def respond(m: Machine, unit: Unit, value: Plain) -> None:
         value: The result.
     """
     del unit["asks"]
+    call_counts.forget(m, unit)
     unit["responded"] = True
     m.agenda.append(entries.ended(unit["id"], value, "ok"))
 

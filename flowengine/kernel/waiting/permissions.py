@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.limits import locks
+from flowengine.kernel.limits import call_counts, locks
 from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
@@ -87,7 +87,9 @@ def ask_late(m: Machine, unit: Unit, event: Asked) -> None:
     """
     if "timer" in unit:
         m.clear_timer(unit.pop("timer"))
-    locks.leave(m, unit)  # nobody has one while people think
+    lock = m.node(m.act_of(unit)).lock
+    if lock is not None and not lock.get("ordered"):
+        locks.leave(m, unit)  # nobody has one while people think
     unit["tries"] -= 1
     try:
         wait = call_questions.ask_late(m, unit, event)
@@ -111,6 +113,7 @@ def _park(m: Machine, unit: Unit, open_: list[int]) -> None:
 
 def _fail(m: Machine, unit: Unit, failure: StepFailure | EvaluationError) -> None:
     """Fail the attempt before its action has started."""
+    call_counts.forget(m, unit)
     unit.pop("asks", None)
     unit["attempt"] += 1
     unit["tries"] += 1

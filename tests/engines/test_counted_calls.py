@@ -1,0 +1,145 @@
+"""Limits that add up: how often a tool may be called, and what rules see of the calls so far."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.errors import FlowFileError
+from tests.agents.flows import HEAD, Case, call, flow
+
+AGENTS = "first: {instructions: You add., tools: [add, more]}"
+SMALL = "{allow: add, when: \"${{ calls.total('a') <= 100 }}\"}"
+
+
+def head(rules: str = "", limits: str = "", approval: str = "none") -> str:
+    said = f'{{python: "tools:add", approval: {approval}{limits}}}'
+    tools = HEAD.replace('add: {python: "tools:add"}', f"add: {said}\n  more: {said}")
+    return f"{tools.strip()}\npolicies: [{rules}]\n"
+
+
+def adding(folder: Path, text: str, *amounts: int, tool: str = "add") -> Case:
+    calls = [call(tool, f"c{n}", a=amount, b=n) for n, amount in enumerate(amounts)]
+    return Case(folder, flow(AGENTS, head=text), [{"calls": calls}, {"text": "done"}])
+
+
+def host(folder: Path, monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    path = folder / "config" / "flowengine" / "policies.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"policies:\n  - {rule}\n")
+
+
+@pytest.mark.parametrize("whose", ["flow", "host"])
+@pytest.mark.parametrize(
+    ("amounts", "asked"),
+    [([100, 100, 100, 100, 100], [1, 2, 3, 4]), ([30, 60, 20], [2]), ([100], []), ([101], [0])],
+)
+def test_a_rule_sees_what_the_calls_add_up_to(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    whose: str,
+    amounts: list[int],
+    asked: list[int],
+) -> None:
+    """Also of the calls of one reply, each of which sees those before it."""
+    if whose == "host":
+        host(tmp_path, monkeypatch, SMALL)
+    case = adding(tmp_path, head(SMALL if whose == "flow" else "", approval="ask"), *amounts)
+    result = case.run()
+    assert [wait["subject"]["b"] for wait in result.waits] == asked
+    first = asked[0] if asked else len(amounts)
+    assert case.called == [f"add {amounts[n]} {n}" for n in range(first)]
+
+
+def test_the_condition_of_an_approval_sees_them_too(tmp_path: Path) -> None:
+    approval = "{when: \"${{ calls.total('a') > 100 }}\"}"
+    case = adding(tmp_path, head(approval=approval), 60, 40, 20, 5)
+    assert [wait["subject"]["b"] for wait in case.run().waits] == [2, 3]
+    assert case.called == ["add 60 0", "add 40 1"]
+
+
+def test_what_is_rejected_or_refused_does_not_count_and_an_edit_counts_as_what_runs(
+    tmp_path: Path,
+) -> None:
+    script = [
+        {"calls": [call("add", a=500, b=1)]},
+        {"calls": [call("add", a=90, b=2)]},
+        {"calls": [call("add", a=999, b=3)]},
+        {"calls": [call("add", a=5, b=4)]},
+        {"text": "done"},
+    ]
+    rules = f"{{deny: add, when: '${{{{ args.a > 900 }}}}'}}, {SMALL}"
+    case = Case(tmp_path, flow(AGENTS, head=head(rules, approval="{edit: true}")), script)
+    [wait] = case.run().waits
+    with case.engine_open() as engine:
+        engine.reject(wait["id"])
+    assert case.called == ["add 90 2", "add 5 4"]  # 95 in all
+
+
+@pytest.mark.parametrize(
+    ("rule", "called"),
+    [
+        ("{deny: add, when: '${{ calls.count > 2 }}'}", 2),
+        ("{deny: add, when: '${{ calls.totals.a > 25 }}'}", 2),
+    ],
+)
+def test_a_rule_of_the_host_sees_how_often_an_agent_has_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, called: int
+) -> None:
+    host(tmp_path, monkeypatch, rule)
+    case = adding(tmp_path, head(), 10, 10, 10, 10)
+    assert case.run().status == "succeeded"
+    assert len(case.called) == called
+
+
+def test_a_rule_about_calls_that_are_not_counted_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    host(tmp_path, monkeypatch, "{allow: '*', when: '${{ calls.count < 2 }}'}")
+    Path("flow.yaml").write_text(
+        "flowengine: 1\nid: f\ntools: {say: {std: print}}\n"
+        "steps: [{id: a, call: say, with: {text: hi}}]\n"
+    )
+    with Engine("store") as engine:
+        assert engine.run("flow.yaml").status == "waiting"
+
+
+def test_a_tool_is_called_as_often_as_its_limit_allows(tmp_path: Path) -> None:
+    """In all replies together, by each name of the tool."""
+    script: list[Any] = [
+        {"calls": [call("add", a=1, b=1), call("more", a=2, b=2)]},
+        {"calls": [call("add", a=3, b=3)]},
+        {"text": "done"},
+    ]
+    case = Case(tmp_path, flow(AGENTS, head=head(limits=", limits: {calls: 2}")), script)
+    assert case.run().status == "succeeded"
+    assert case.called == ["add 1 1", "add 2 2"]
+    told = case.sent(2)[-1]["content"]
+    assert "LimitExceeded: 'add' was not called: its limits.calls allows 2 in an execution" in told
+
+
+def test_steps_have_the_same_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("flow.yaml").write_text(
+        "flowengine: 1\nid: f\ntools: {say: {std: print, limits: {calls: 2}}}\n"
+        "steps: [{id: a, map: {over: 3}, call: say, with: {text: '${{ string(item) }}'}}]\n"
+    )
+    with Engine("store") as engine:
+        result = engine.run("flow.yaml")
+    assert result.status == "failed"
+    assert "LimitExceeded" in str(result.error)
+
+
+def test_a_limit_is_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("flow.yaml").write_text(
+        "flowengine: 1\nid: f\ntools: {say: {std: print, limits: {calls: 0}}}\n"
+        "steps: [{id: a, call: say, with: {text: a}}]\n"
+    )
+    with Engine("store") as engine, pytest.raises(FlowFileError, match="E103"):
+        engine.run("flow.yaml")
