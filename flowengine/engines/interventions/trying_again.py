@@ -50,7 +50,7 @@ def _comes_again(error: ErrorData | None) -> bool:
     while error is not None:
         if error["type"] in LASTING:
             return True
-        error = error["cause"]
+        error = error.get("cause")  # those of Python's exceptions have none
     return False
 
 
