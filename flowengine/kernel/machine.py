@@ -45,6 +45,7 @@ class Machine(View):
         rounds: Unit → number of its rounds that have begun since the event began.
         freed_places: Map activations in which an item has given back its place.
         begun: Units whose attempts the event has begun; withdrawn by it, they never run.
+        resumed: Units that the event lets on that were held back for a lock or a budget.
         event: What is applied. `reduced` has what functions of the user gave when it was first.
         reduced: What such functions have given so far.
         stood: How much later it is than at the event before (ms).
@@ -69,6 +70,7 @@ class Machine(View):
         "moved",
         "observe",
         "reduced",
+        "resumed",
         "rounds",
         "stood",
         "watchers",
@@ -103,6 +105,7 @@ class Machine(View):
         self.awake: set[int] = set()
         self.freed_places: dict[int, bool] = {}
         self.begun: set[int] = set()
+        self.resumed: set[int] = set()
         self.idle_questions: dict[int, int] = {}
 
     def new_id(self) -> int:

@@ -89,7 +89,8 @@ def close_unit(m: Machine, unit: Unit) -> None:
     if unit["phase"] == "scope":
         close_scope(m, m.state["scopes"][unit["scope"]])
     act = m.act_of(unit)
-    begun = unit["tries"] or unit.keys() & {"lock", "budget", "asks"}
+    waited = unit.keys() & {"lock", "budget", "asks"} or unit["id"] in m.resumed
+    begun = unit["tries"] or waited
     stop_attempt(m, unit)
     if begun and (unit["item"] >= 0 or unit["round"]):
         m.note(act, "cancelled", unit=unit)

@@ -32,6 +32,7 @@ def suspend(m: Machine, unit: Unit, phase: Literal["lock", "budget"], then: Entr
 def resume(m: Machine, unit: Unit) -> None:
     """Resume a unit that was held back."""
     move(unit, "ready")
+    m.resumed.add(unit["id"])
     m.agenda.append(Entry(unit.pop("then")))
 
 
