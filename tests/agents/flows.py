@@ -99,6 +99,10 @@ class Case:
         """The messages of a request, the first of which is number 0, without marks of others."""
         return without_marks(self.model.requests[number].messages)
 
+    def sent_with_marks(self, number: int) -> list[dict[str, Any]]:
+        """The messages of a request as the model gets them."""
+        return [dict(one) for one in self.model.requests[number].messages]
+
     def offered(self, number: int) -> list[str]:
         """The tools on offer in a request."""
         return [one.name for one in self.model.requests[number].tools]

@@ -266,13 +266,13 @@ def test_ctrl_c_at_the_prompt_withdraws_the_line(flowengine: CommandLine) -> Non
         terminal.close()
 
 
-@pytest.mark.parametrize("answer", ["y", "n"])
+@pytest.mark.parametrize("answer", ["yes", "no"])
 def test_who_is_at_the_terminal_is_asked_first(flowengine: CommandLine, answer: str) -> None:
     terminal = Terminal(flowengine.folder, "envs", "shell", "build.yaml", "asked")
     try:
-        asked = "Really? It costs 5 $. Open it? [y/N] "
+        asked = "Really? It costs 5 $. Open it? [yes/no] "
         terminal.answer(asked, f"{answer}\n")
-        if answer == "y":
+        if answer == "yes":
             terminal.answer("asked$ ", "\x04")
             terminal.end(0)
         else:

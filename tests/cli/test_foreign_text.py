@@ -139,7 +139,8 @@ class Fake:
     """What the engine answers when every text in it is the same."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str, kind: str) -> None:
-        wait = made(infos.WaitInfo, text) | {"kind": kind, "id": "a7f3"}
+        about = {"user": text, "model": text}
+        wait = made(infos.WaitInfo, text) | {"kind": kind, "id": "a7f3", "about": about}
         found = made(infos.ExecutionInfo, text) | {"status": "failed", "waits": [wait]}
         answers: dict[str, Any] = {
             "find": ID,
@@ -210,8 +211,8 @@ def test_no_field_of_a_view_controls_the_terminal(
 
 
 def outside(shown: str) -> int:
-    """How many lines are not part of a framed text, which may have several."""
-    return sum(not line.startswith("  | ") for line in shown.split("\n"))
+    """How many lines are not part of a framed text, which may have several, nor empty around it."""
+    return sum(bool(line) and not line.startswith("  | ") for line in shown.split("\n"))
 
 
 @pytest.mark.usefixtures("colours")

@@ -27,6 +27,7 @@ from flowengine.sdk import (
     EnvironmentStartFailed,
     EnvironmentUnavailable,
 )
+from flowengine.sdk.untrusted import unmarked
 from flowengine_envs import DockerConfig, DockerEnv, LocalEnv, run_python_code, with_env
 from flowengine_envs.compatibility import LocalConfig
 from flowengine_envs.docker.daemon import connect
@@ -331,7 +332,7 @@ def test_in_a_run_the_tool_gets_its_environment(env: DockerEnv | LocalEnv) -> No
             agent, [{"role": "user", "content": "?"}], context_variables={"code_env": env}
         )
 
-    assert model.requests[1].messages[-1]["content"] == "42"
+    assert unmarked(str(model.requests[1].messages[-1]["content"])) == "42"
 
 
 CAUSES = {

@@ -39,6 +39,7 @@ from flowengine_envs.mounts import check
 from flowengine_envs.python import Python
 from tests.envs.containers import skip_without_docker
 from tests.envs.images import image_of
+from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
 from tests.envs.opening import open_resource, opened, processes_of, release, request_for
 from tests.envs.users import as_ordinary_user
 

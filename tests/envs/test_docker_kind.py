@@ -30,6 +30,7 @@ from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.sandboxes.host import Host
 from tests.envs.containers import skip_without_docker
 from tests.envs.enough import enough
+from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
 from tests.envs.opening import open_resource, opened, release
 
 SECRET = bytes(range(256))

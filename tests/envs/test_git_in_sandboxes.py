@@ -17,6 +17,7 @@ from flowengine_envs.python import Python
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.shell import ShellProvider
 from tests.envs.containers import skip_without_docker
+from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
 from tests.envs.opening import on_host, opened
 
 BEGIN = "git init -q && echo '*.log' > .gitignore && touch a b.log"

@@ -23,6 +23,7 @@ from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import cpus, has
 from tests.envs.containers import skip_without_docker
 from tests.envs.enough import enough
+from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
 from tests.envs.opening import opened
 
 LIMITS: dict[str, Any] = {

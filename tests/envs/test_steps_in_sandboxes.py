@@ -20,6 +20,7 @@ from flowengine_envs.python import Python
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.shell import ShellProvider
 from tests.envs.enough import enough
+from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
 from tests.envs.opening import opened
 from tests.nodes.kept import Kept
 

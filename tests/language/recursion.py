@@ -309,13 +309,14 @@ class _Draws:
         step: Step = {"id": f"s{self.count}", "python": "tools:act",
                       "effect": "idempotent" if self.again else "once",
                       "with": {"value": "${{ state.x }}"}}  # fmt: skip
-        if self.chance(0.4):
-            step["effect"] = "pure"  # may run ahead of the journal
+        pure = self.chance(0.4)
         if not self.calm:
             if self.chance(0.25):
                 self.fates[step["id"]] = self.random.randint(1, 3)
             if self.chance(0.35):
                 step["compensate"] = {"call": "undo", "with": {"value": "${{ output }}"}}
+        if pure and "compensate" not in step:
+            step["effect"] = "pure"  # may run ahead of the journal
         return step
 
     def step(self, depth: int, runs: bool) -> Step:

@@ -322,7 +322,7 @@ steps:
     next: c
   - {id: c, join: all, output: "${{ [signal.data.n, steps.b.output, steps.g.output] }}"}
   - {id: d, fail: "no"}
-on_error: [{compensate: true, output: null}]
+on_error: [{compensate: true, output: {}}]
 outputs: {}
 """
     called: list[tuple[str, Any]] = []

@@ -43,12 +43,26 @@ def not_undone(error: ErrorData | None) -> list[str]:
 
 
 def failed_compensations(error: ErrorData | None) -> list[str]:
-    """Return the addresses of the compensations that failed, if the error is about that."""
-    if error is None or error["type"] != "CompensationFailed":
+    """Return the addresses of the compensations that failed, if the error is about that.
+
+    It may be the error of items of a map, or the cause of another one.
+    """
+    if not isinstance(error, dict):
         return []
-    data = error.get("data")
-    failures = data.get("failures", ()) if isinstance(data, dict) else ()
-    return [str(one["step"]) for one in failures]
+    found: list[str] = []
+    if error.get("type") == "CompensationFailed":
+        found = [str(one["step"]) for one in _listed(error, "failures") if "step" in one]
+    if error.get("type") == "MapFailed":
+        for item in _listed(error, "failed"):
+            found += failed_compensations(item.get("error"))
+    return list(dict.fromkeys([*found, *failed_compensations(error.get("cause"))]))
+
+
+def _listed(error: ErrorData, key: str) -> list[dict[str, Any]]:
+    """Return the maps in a list of an error's data; a tool may have given it any other shape."""
+    data: Any = error.get("data")
+    listed = data.get(key) if isinstance(data, dict) else None
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
 def _told(error: BaseException, mask: Mask, causes: int) -> Plain:

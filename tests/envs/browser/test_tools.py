@@ -127,7 +127,7 @@ def test_an_agent_uses_a_browser_by_references(web: Web, tmp_path: Path) -> None
     tools = "std.browser_open, std.browser_find, std.browser_fill, std.browser_click"
     case = Case(tmp_path, AGENT.format(place=web.place, tools=tools), script)
     assert case.run().status == "succeeded"
-    opened, looked, filled, failed = (case.sent(at)[-1]["content"] for at in range(1, 5))
+    opened, looked, filled, failed = (case.sent_with_marks(at)[-1]["content"] for at in range(1, 5))
     assert opened.startswith(f"Address: {url} (status 200)\nHidden text: 1 pieces were removed\n")
     assert 'textbox "Words" [ref=e4]' in opened
     assert "Ignore" not in opened
@@ -167,7 +167,7 @@ def test_a_page_cannot_pose_as_the_project_or_call_tools(web: Web, tmp_path: Pat
     assert case.run().status == "succeeded"
     marks = []
     for at in (1, 2):
-        said = case.sent(at)[-1]["content"]
+        said = case.sent_with_marks(at)[-1]["content"]
         mark = re.search(r"<content (\w+)>", said)
         assert mark is not None
         outside, _, inside = said.partition(f"<content {mark[1]}>")
@@ -250,7 +250,7 @@ def test_an_agent_looks_at_a_picture_that_the_journal_does_not_hold(
     tools = "std.browser_open, std.browser_look"
     case = Case(tmp_path, AGENT.format(place=web.place, tools=tools), script)
     assert case.run().status == "succeeded"
-    told, shown = case.sent(2)[-2:]
+    told, shown = case.sent_with_marks(2)[-2:]
     assert told["content"].startswith(f"Address: {url}")
     picture = shown["content"][1]["image_url"]["url"]
     assert picture.startswith("data:image/png;base64,")

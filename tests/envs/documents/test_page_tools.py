@@ -176,7 +176,7 @@ def test_an_agent_reads_on_and_searches(site: Site, tmp_path: Path) -> None:
 
 def contents(case: Case, number: int) -> list[str]:
     """What the calls of the last reply before a request gave."""
-    messages = case.sent(number)
+    messages = case.sent_with_marks(number)
     at = max(n for n, one in enumerate(messages) if one["role"] == "assistant")
     return [str(one["content"]) for one in messages[at + 1 :]]
 
