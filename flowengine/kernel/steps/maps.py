@@ -163,6 +163,7 @@ def end_map(m: Machine, act: Activation) -> None:
         return
     again = entries.items_ended(act["id"])
     if act.get("gone"):
+        end_bounds(m, act)  # those of a map that began anew after its token had left
         variables.make_fitting(m, act)
         hand_over(m, act)
         routing.forget(m, act)
