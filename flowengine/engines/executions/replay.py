@@ -251,6 +251,12 @@ def unit_at(graph: Graph, state: State, address: str) -> int | None:
     return None
 
 
+def running(graph: Graph, state: State) -> dict[int, tuple[str, int]]:
+    """Return the units whose attempt runs: number → address and attempt."""
+    view, units = View(graph, state), state["units"].items()
+    return {n: (view.address(one), one["attempt"]) for n, one in units if one["phase"] == "run"}
+
+
 def is_held_at(graph: Graph, state: State, address: str) -> bool:
     """Return whether something is held at an address: it begins when it is let go."""
     view = View(graph, state)

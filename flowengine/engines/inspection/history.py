@@ -7,7 +7,9 @@ the last one is replayed.
 
 from __future__ import annotations
 
+import re
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import registry
@@ -129,12 +131,14 @@ def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
 
 def _wait_with_what_is_inside(steps: list[StepInfo]) -> None:
     """Let steps wait in which something waits, and nothing runs."""
+    inside: dict[str, set[str]] = defaultdict(set)
     open_steps = [one for one in steps if "ended_at" not in one]
-    for step in reversed(open_steps):  # those inside begin later
-        ways_in = tuple(f"{step['address']}{sign}" for sign in "/[@")
-        inside = {one["status"] for one in open_steps if one["address"].startswith(ways_in)}
-        if step["status"] == "running" and inside == {"waiting"}:
+    for step in sorted(open_steps, key=lambda one: len(one["address"]), reverse=True):
+        address = step["address"]
+        if step["status"] == "running" and inside[address] == {"waiting"}:
             step["status"] = "waiting"
+        for sign in re.finditer(r"[/[@]", address):
+            inside[address[: sign.start()]].add(step["status"])
 
 
 def _stop(steps: list[StepInfo]) -> None:

@@ -10,6 +10,7 @@ from flowengine.engines.executions.replay import (
     forms,
     line,
     read,
+    running,
     state_at,
     unit_at,
     walk,
@@ -23,7 +24,7 @@ from flowengine.kernel.view import View
 from flowengine.validation import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from os import PathLike
 
     from flowengine.engines.executions.execution import Execution
@@ -137,15 +138,8 @@ def _came_later(view: View, at: str, results: Results) -> list[Any]:
     is_held = any("then" in one for table in tables for one in table.values())
     if not is_held and unit_at(view.graph, state, at) is None:
         return []
-    beside = {attempt: n for n, attempt in _running(view) if not within(attempt[0], at)}
-    return [{**results[attempt], "unit": n} for attempt, n in beside.items() if attempt in results]
-
-
-def _running(view: View) -> Iterator[tuple[int, tuple[str, int]]]:
-    """Yield the units whose attempt runs: number, address and attempt."""
-    for number, unit in view.state["units"].items():
-        if unit["phase"] == "run":
-            yield number, (view.address(unit), unit["attempt"])
+    beside = {n: one for n, one in running(view.graph, state).items() if not within(one[0], at)}
+    return [{**results[one], "unit": n} for n, one in beside.items() if one in results]
 
 
 def _results(moment: Moment, journal: Sequence[Event]) -> Results:
@@ -153,13 +147,13 @@ def _results(moment: Moment, journal: Sequence[Event]) -> Results:
 
     Where the execution was taken back or moved, none is looked for.
     """
-    running = dict(_running(View(moment.graph, moment.state)))
+    at_work = running(moment.graph, moment.state)
     found: Results = {}
     for event in journal[moment.number + 1 :]:
         if event["type"] in {"retry", "upgraded"}:
             break
         if event["type"] == "succeeded":
-            attempt = running.get(event["unit"])
+            attempt = at_work.get(event["unit"])
             if attempt is not None and attempt[1] == event["attempt"]:
                 found.setdefault(attempt, event)
     return found

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.executions.replay import apply, first_form, line, replayed, with_holds
+from flowengine.engines.executions.replay import (
+    apply,
+    first_form,
+    line,
+    replayed,
+    running,
+    with_holds,
+)
 from flowengine.engines.interventions.counterparts import About, about, counterpart
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel import ENDED, advance, new_state
@@ -177,7 +184,7 @@ def look_back(flows: LinkedFlows, form: str, events: list[Any]) -> Past:
         past.about.append(about(graph, state, event))
         blame.number = number
         if event["type"] == "retry":
-            past.at_work[number] = set(_at_work(graph, state).values())
+            past.at_work[number] = set(running(graph, state).values())
         if event["type"] == "upgraded":
             graph = apply(flows, graph, state, event)
         else:
@@ -188,12 +195,6 @@ def look_back(flows: LinkedFlows, form: str, events: list[Any]) -> Past:
     for place in blame.raised(("scope", root)):
         past.failures.append(Failure(place, *blame.seen(place)))
     return past
-
-
-def _at_work(graph: Graph, state: State) -> dict[int, tuple[str, int]]:
-    """Return the units that run, with address and attempt."""
-    m, units = View(graph, state), state["units"].items()
-    return {n: (m.address(one), one["attempt"]) for n, one in units if one["phase"] == "run"}
 
 
 def _being_undone(state: State) -> set[str]:
@@ -330,8 +331,8 @@ class _Again:
             if event["type"] == "retry":
                 # What did not run then was not stopped by the failure before it: its fate is that
                 # of what runs now.
-                running = _at_work(self.graph, self._state).items()
-                if others := [n for n, one in running if one not in past.at_work[number]]:
+                now = running(self.graph, self._state).items()
+                if others := [n for n, one in now if one not in past.at_work[number]]:
                     again["late"] = [*event.get("late", ()), *others]
                     entry = [number, *again["late"]]
             kept.append(entry)
@@ -386,18 +387,18 @@ def _left_running(
     m = View(graph, state)
     began = {(address, attempt) for (_, attempt), address in past.ran.items()}
     results: dict[tuple[str, int], Any] = {}
-    for one, event in zip(past.about, past.events, strict=True):
-        if one is not None and one.kind == "late" and event["type"] == "succeeded":
+    for told, event in zip(past.about, past.events, strict=True):
+        if told is not None and told.kind == "late" and event["type"] == "succeeded":
             address = past.ran.get((event["unit"], event["attempt"]))
             if address is not None:
                 results[address, event["attempt"]] = event
     fresh: list[int] = []
     late: list[Event] = []
-    for number, running in state["units"].items():
-        stopped = running.get("then", [""])[0] in ("attempt", "uncertain")
-        if number == unit or (running["phase"] != "run" and not stopped):
+    for number, one in state["units"].items():
+        stopped = one.get("then", [""])[0] in ("attempt", "uncertain")
+        if number == unit or (one["phase"] != "run" and not stopped):
             continue
-        attempt = m.address(running), running["attempt"]
+        attempt = m.address(one), one["attempt"]
         if attempt in results:
             result: Any = {**results[attempt], "unit": number}
             late.append(result)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel import held_failures
 from flowengine.kernel.causes import KINDS
 from flowengine.kernel.commands import OpenWait, SetTimer
-from flowengine.kernel.ending.closing import stop_timeout
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, of_scope
 from flowengine.kernel.graph.compiled import EvaluationError
@@ -155,11 +154,7 @@ def _go_on_beside(m: Machine, event: RetryAsked, named: int | None) -> None:
             continue  # the result that came late is the next event
         if number in fresh:  # it has not begun yet
             budgets.settle_unit(m, unit, ran=False)
-            if any(one["id"] == named for one in m.units_around(m.act_of(unit))):
-                stop_timeout(m, unit)
-                move(unit, "ready")  # the step around it begins anew, and with it this one
-            else:
-                attempts.run(m, unit)
+            attempts.run(m, unit)
         else:
             interrupted.resume_cut(m, unit)
 
