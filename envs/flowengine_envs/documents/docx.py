@@ -145,12 +145,12 @@ class Word:
         if _on(look, "vanish"):
             return
         bold, italic, strike = (_on(look, name) for name in ("b", "i", "strike"))
-        code = self._styles.is_code(look)
+        code, script = self._styles.is_code(look), _script(look)
         for child in run:
             name = child.tag.removeprefix(W) if isinstance(child.tag, str) else ""
             if name == "t" and child.text:
                 self._comments.take(child.text)
-                yield Span(child.text, bold, italic, code, strike, link)
+                yield Span(child.text, bold, italic, code, strike, link, script=script)
             elif name in _SIGNS:
                 yield Span(_SIGNS[name], link=link)
             elif name in {"footnoteReference", "endnoteReference"}:
@@ -254,3 +254,10 @@ def _within(row: Any, name: str) -> Iterator[Any]:
 def _on(look: Any, name: str) -> bool:
     found = None if look is None else look.find(f"{W}{name}")
     return found is not None and found.get(f"{W}val", "1").lower() not in _OFF
+
+
+def _script(look: Any) -> str:
+    """Return whether a run stands above or below the line, as `Span.script` says it."""
+    found = None if look is None else look.find(f"{W}vertAlign")
+    value = "" if found is None else found.get(f"{W}val", "")
+    return {"superscript": "^", "subscript": "_"}.get(value, "")

@@ -7,7 +7,7 @@ ends; then it is written, after the marks of the lists and quotes around it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urljoin
@@ -16,12 +16,13 @@ from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.flat_html import paragraphs
 from flowengine_envs.documents.html_tables import TableText, spans_of
 from flowengine_envs.documents.markdown import Span, Writer, fenced, image, inline, plain, target
+from flowengine_envs.documents.mathml import latex, name_of
 from flowengine_envs.documents.text import declared_in, decode
 
 _DROPPED = frozenset(
     {
-        *("script", "style", "template", "noscript", "head", "object", "embed", "svg", "math"),
-        *("canvas", "audio", "video", "iframe"),
+        *("script", "style", "template", "noscript", "head", "object", "embed", "canvas", "audio"),
+        *("video", "iframe"),
     }
 )
 _BLOCKS = frozenset(
@@ -48,6 +49,7 @@ _LOOKS = {
     "s": "strike",
     "strike": "strike",
 }
+_SCRIPTS = {"sup": "^", "sub": "_"}
 _HIDDEN = re.compile(
     r"display\s*:\s*none|visibility\s*:\s*hidden|opacity\s*:\s*0(?:\.0+)?(?![.\d])"
     r"|font-size\s*:\s*0(?![.\d])",
@@ -134,6 +136,7 @@ class Page:
         self._text: list[Span] = []
         self._looks: dict[str, int] = dict.fromkeys(("bold", "italic", "code", "strike"), 0)
         self._links: list[str] = []
+        self._scripts: list[str] = []
         self._marks: list[list[str]] = []
         """Of each list item and quote around: how its next line begins, and those after it."""
         self._lists: list[int | None] = []
@@ -149,11 +152,9 @@ class Page:
         """Convert a tree."""
         from lxml import etree
 
-        self._layouts = {
-            around
-            for table in root.iter("table")
-            for around in [next(table.iterancestors("table"), None)]
-        } - {None}
+        around = {next(table.iterancestors("table"), None) for table in root.iter("table")}
+        headed = {next(head.iterancestors("table"), None) for head in root.iter("th")}
+        self._layouts = around - headed
         walker = etree.iterwalk(root, events=("start", "end"))
         for event, element in walker:
             tag = element.tag if isinstance(element.tag, str) else ""
@@ -161,7 +162,7 @@ class Page:
                 self._end(tag, element)
                 if element is not root:
                     self._add(element.tail)
-            elif not tag or tag in _DROPPED or self._is_hidden(element):
+            elif not tag or tag in _DROPPED or self._is_hidden(element) or self._drawn(element):
                 walker.skip_subtree()
                 # The end of a skipped element still comes; it has to find nothing to close.
                 element.tag = "skipped" if tag else element.tag
@@ -182,6 +183,28 @@ class Page:
             self._hidden += 1
         return bool(hidden)
 
+    def _drawn(self, element: Any) -> bool:
+        """Take a formula or a drawing as a whole; return whether it is one."""
+        name = name_of(element)
+        if name == "math":
+            formula = latex(element)
+            self._text.append(Span(f"${formula}$" if formula else "", raw=True))
+        elif name == "svg":
+            self._add(f" {' '.join(self._words(element))} ")
+        return name in {"math", "svg"}
+
+    def _words(self, drawing: Any) -> Iterator[str]:
+        """Yield the name of a drawing and its texts."""
+        from lxml import etree
+
+        walker = etree.iterwalk(drawing, events=("start",))
+        for _, element in walker:
+            if element is not drawing and self._is_hidden(element):
+                walker.skip_subtree()
+            elif name_of(element) in {"text", "title"}:
+                yield from "".join(element.itertext()).split()
+                walker.skip_subtree()
+
     def _add(self, text: str | None) -> None:
         if not text:
             return
@@ -190,7 +213,8 @@ class Page:
         looks = self._looks
         link = self._links[-1] if self._links else ""
         bold, italic = looks["bold"] > 0, looks["italic"] > 0
-        self._text.append(Span(text, bold, italic, looks["code"] > 0, looks["strike"] > 0, link))
+        span = Span(text, bold, italic, looks["code"] > 0, looks["strike"] > 0, link)
+        self._text.append(span._replace(script=self._scripts[-1]) if self._scripts else span)
 
     def _start(self, tag: str, element: Any) -> None:
         if tag in _BLOCKS:
@@ -204,6 +228,8 @@ class Page:
             self._links.append(
                 self._address(element.get("href", "")) if element.get("href") else ""
             )
+        elif tag in _SCRIPTS:
+            self._scripts.append(_SCRIPTS[tag])
         elif tag == "br":
             self._text.append(Span("\n"))
         elif tag == "img":
@@ -226,8 +252,10 @@ class Page:
         elif tag == "hr":
             self._write("---")
         elif tag == "table":
-            layout = element in self._layouts and not self._in_table
-            self._tables.append(None if layout or self._in_table else TableText())
+            layout = element in self._layouts and self._outer is None
+            self._tables.append(None if layout else TableText())
+        elif tag == "caption" and (table := self._table) is not None:
+            table.is_in_caption = True
         elif tag in {"td", "th"} and (table := self._table) is not None:
             table.cell(*spans_of(element))
         elif tag == "tr" and (table := self._table) is not None:
@@ -239,6 +267,8 @@ class Page:
             self._end_block(tag)
         elif tag in _LOOKS:
             self._looks[_LOOKS[tag]] -= not self._preformatted
+        elif tag in _SCRIPTS:
+            self._scripts.pop()
         elif tag == "a" and self._links:
             self._links.pop()
 
@@ -254,8 +284,12 @@ class Page:
             self._preformatted -= 1
         elif tag == "table":
             table = self._tables.pop()
-            if table is not None:
+            if table is not None and (outer := self._outer) is not None:
+                outer.text(table.lines())
+            elif table is not None:
                 self._write_table(table)
+        elif tag == "caption" and (own := self._table) is not None:
+            own.is_in_caption = False
 
     @property
     def _table(self) -> TableText | None:
@@ -263,8 +297,9 @@ class Page:
         return self._tables[-1] if self._tables else None
 
     @property
-    def _in_table(self) -> bool:
-        return any(table is not None for table in self._tables)
+    def _outer(self) -> TableText | None:
+        """The nearest table around that is written as one."""
+        return next((each for each in reversed(self._tables) if each is not None), None)
 
     def _image(self, element: Any) -> None:
         alt, source = element.get("alt", ""), element.get("src", "")
@@ -286,8 +321,7 @@ class Page:
         spans, self._text = self._text, []
         if not spans:
             return
-        table = next((each for each in reversed(self._tables) if each is not None), None)
-        if table is not None:
+        if (table := self._outer) is not None:
             table.text(inline(spans, "\n"))
         elif self._preformatted:
             code = "".join(span.text for span in spans).strip("\n")
@@ -318,8 +352,8 @@ class Page:
         self._tight = bool(self._lists) and bool(marks)
 
     def _write_table(self, table: TableText) -> None:
-        if not table.rows:
-            return
+        for caption in table.caption:
+            self._write(plain(caption))
         if table.width == 1:  # it arranges, or is a list
             for row in table.rows:
                 for text in row:

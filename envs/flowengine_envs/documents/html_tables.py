@@ -23,6 +23,8 @@ class TableText:
 
     def __init__(self) -> None:
         self.rows: list[list[str]] = []
+        self.caption: list[str] = []
+        self.is_in_caption = False
         self._covered: dict[int, int] = {}
         """Column → rows below the current one that a cell above covers."""
         self.width = 0
@@ -51,9 +53,17 @@ class TableText:
         """Take a block of the current cell, or of the caption."""
         if not text:
             return
+        if self.is_in_caption:
+            self.caption.append(text)
+            return
         if not self.rows or not self.rows[-1]:
             self.rows.append([text])
             self._at = 0
             return
         before = self.rows[-1][self._at]
         self.rows[-1][self._at] = f"{before}\n{text}" if before else text
+
+    def lines(self) -> str:
+        """Return the rows as lines of a cell: where a table is in another one."""
+        filled = (filter(None, (" ".join(cell.split()) for cell in row)) for row in self.rows)
+        return "\n".join([*self.caption, *filter(None, map("; ".join, filled))])

@@ -19,6 +19,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _LONGEST_LINK = 2_000
 _LONGEST_ALT = 500
 _BREAK = "\n"
+_SCRIPT = re.compile(r"[\w+\-\u2212\u2013=().,*/\u2032 ]{1,20}")
+_ORDINALS = frozenset(("st", "nd", "rd", "th", "e", "er", "re", "ème", "ère", "o", "a", "tm", "sm"))
 
 
 class Span(NamedTuple):
@@ -32,6 +34,8 @@ class Span(NamedTuple):
     link: str = ""
     raw: bool = False
     """Whether it is Markdown already."""
+    script: str = ""
+    """`^` if it stands above the line, `_` if it stands below."""
 
 
 class Full(Exception):
@@ -45,7 +49,7 @@ def inline(spans: Iterable[Span], line_break: str = "  \n") -> str:
         line_break: What stands for a line break.
     """
     parts: list[str] = []
-    for link, linked in groupby(_collapsed(spans), lambda span: span.link):
+    for link, linked in groupby(_collapsed(_scripted(spans)), lambda span: span.link):
         text = "".join(_look(list(same)) for same in _of_one_look(linked))
         if link and text.strip():
             before, core, after = _split(text)
@@ -54,6 +58,24 @@ def inline(spans: Iterable[Span], line_break: str = "  \n") -> str:
     text = "".join(parts)
     text = re.sub(r"[ \t]*\n[ \t]*", _BREAK, text).strip()
     return text.replace(_BREAK, line_break)
+
+
+def _scripted(spans: Iterable[Span]) -> Iterator[Span]:
+    """Write what stands above or below the line so that `10⁶` does not become `106`.
+
+    Marks of footnotes, ordinals (`1st`), links and whole sentences stay as they are.
+    """
+    for script, together in groupby(spans, lambda span: span.script):
+        if not script:
+            yield from together
+            continue
+        same = [span._replace(script="") for span in together]
+        before, core, after = _split("".join(span.text for span in same))
+        if not _SCRIPT.fullmatch(core) or core.lower() in _ORDINALS or any(x.link for x in same):
+            yield from same
+        else:
+            shown = core if len(core) == 1 else f"{{{core}}}"
+            yield same[0]._replace(text=f"{before}{script}{shown}{after}")
 
 
 def _collapsed(spans: Iterable[Span]) -> Iterator[Span]:

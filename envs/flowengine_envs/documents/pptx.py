@@ -116,11 +116,17 @@ def _spans(paragraph: Any) -> Iterator[Span]:
             link = target(run.hyperlink.address or "")
             look = child.find(f"{_DRAWING}rPr")
             bold, italic = (look is not None and look.get(name) == "1" for name in ("b", "i"))
-            yield Span(run.text, bold, italic, link=link)
+            yield Span(run.text, bold, italic, link=link, script=_script(look))
         elif child.tag == f"{_DRAWING}br":
             yield Span("\n")
         elif child.tag == f"{_DRAWING}fld":
             yield Span(child.findtext(f"{_DRAWING}t") or "")
+
+
+def _script(look: Any) -> str:
+    """Return whether a run stands above or below the line, as `Span.script` says it."""
+    raised = 0 if look is None else int(look.get("baseline", "0").rstrip("%").partition(".")[0])
+    return "^" if raised > 0 else "_" if raised < 0 else ""
 
 
 def _rows(table: Any) -> Iterator[list[str]]:

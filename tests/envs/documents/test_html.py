@@ -90,6 +90,21 @@ def test_every_row_of_a_table_has_the_same_number_of_columns() -> None:
     assert {len(row) for row in document.tables[0]} == {3}
 
 
+def test_a_caption_stands_above_its_table() -> None:
+    page = "<table><caption>Rents <b>2025</b></caption><tr><th>A<th>B<tr><td>1<td>2</table>"
+
+    assert read(page).markdown == "Rents **2025**\n\n| A | B |\n| --- | --- |\n| 1 | 2 |"
+
+
+def test_a_table_with_headings_stays_one_with_a_table_in_a_cell() -> None:
+    inner = "<table><caption>Flat</caption><tr><th>x<th>y<tr><td>3<td>4</table>"
+    page = f"<table><tr><th>A<th>B<tr><td>1<td>{inner}</table>after"
+
+    assert read(page).markdown == (
+        "| A | B |\n| --- | --- |\n| 1 | Flat<br>x; y<br>3; 4 |\n\nafter"
+    )
+
+
 def test_a_table_that_arranges_tables_is_no_table_itself() -> None:
     document = read("<table><tr><td>k<td><table><tr><td>1<td>2</table></table>")
 
@@ -116,6 +131,80 @@ def test_invisible_characters_are_removed_and_counted_but_scripts_and_emoji_are_
     assert document.notes == ["4 invisible characters removed"]
 
 
+@pytest.mark.parametrize(
+    ("inner", "latex"),
+    [
+        ("<mi>π</mi><mo>&#x2062;</mo><msup><mi>r</mi><mn>2</mn></msup>", "π r^{2}"),
+        ("<mfrac><mi>a</mi><mrow><mi>b</mi><mo>+</mo><mn>1</mn></mrow></mfrac>", r"\frac{a}{b+1}"),
+        ("<mfrac linethickness=0pt><mi>n</mi><mi>k</mi></mfrac>", r"{n \atop k}"),
+        ("<msqrt><mi>x</mi><mo>+</mo><mi>y</mi></msqrt>", r"\sqrt{x+y}"),
+        ("<mroot><mi>x</mi><mn>3</mn></mroot>", r"\sqrt[3]{x}"),
+        (
+            "<munderover><mo>∑</mo><mrow><mi>i</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi>"
+            "</munderover><msub><mi>x</mi><mi>i</mi></msub>",
+            r"\sum_{i=1}^{n} x_{i}",
+        ),
+        ("<msubsup><mi>a</mi><mi>i</mi><mn>2</mn></msubsup>", "a_{i}^{2}"),
+        ("<mover><mi>v</mi><mo>→</mo></mover>", r"\vec{v}"),
+        ("<munder><mi>lim</mi><mi>n</mi></munder><mi>x</mi>", r"\lim_{n} x"),
+        ("<mover><mo>=</mo><mtext>def</mtext></mover>", r"\overset{\text{def}}{=}"),
+        ("<mi>sin</mi><mo>&#x2061;</mo><mfenced><mi>x</mi></mfenced>", r"\sin \left( x \right)"),
+        (
+            "<mmultiscripts><mi>C</mi><none/><none/><mprescripts/><mn>6</mn><mn>14</mn>"
+            "</mmultiscripts>",
+            "{}_{6}^{14}C",
+        ),
+        (
+            "<mtable><mtr><mtd><mn>1</mn></mtd><mtd><mn>2</mn></mtd></mtr></mtable>",
+            r"\begin{matrix} 1 & 2 \end{matrix}",
+        ),
+        ("<mo>{</mo><mn>50</mn><mi>%</mi><mo>}</mo>", r"\{50\%\}"),
+        (
+            "<semantics><mi>x</mi><annotation encoding='application/x-tex'>y</annotation>"
+            "</semantics>",
+            "x",
+        ),
+    ],
+)
+def test_formulas_are_latex(inner: str, latex: str) -> None:
+    assert read(f"<p>It is <math>{inner}</math>.").markdown == f"It is ${latex}$."
+
+
+def test_formulas_of_xhtml_have_prefixes() -> None:
+    inner = "<m:mfrac><m:mi>a</m:mi><m:mi>b</m:mi></m:mfrac>"
+
+    assert read(f"<p><m:math>{inner}</m:math>").markdown == r"$\frac{a}{b}$"
+
+
+def test_drawings_give_their_name_and_their_texts() -> None:
+    drawing = (
+        "<svg><title>Sales</title><style>text {}</style><g><text>2025</text>"
+        "<text style='display:none'>hidden</text><path d=M0/></g><text>4 <tspan>of 6</tspan></text>"
+    )
+    read_ = read(f"<p>See {drawing}</svg>there")
+
+    assert read_.markdown == "See Sales 2025 4 of 6 there"
+    assert read_.notes == ["hidden text left out (places: 1)"]
+
+
+@pytest.mark.parametrize(
+    ("html", "markdown"),
+    [
+        ("10<sup>6</sup> m", "10^6 m"),
+        ("<b>10<sup>-3</sup></b>", "**10^{-3}**"),
+        ("H<sub>2</sub>O, T<sub>max</sub>", "H_2O, T_{max}"),
+        ("the 1<sup>st</sup>", "the 1st"),
+        (
+            "so<sup><a href=#n1>[1]</a></sup>",
+            "so[\\[1\\]](https://www.example.org/guide/page.html#n1)",
+        ),
+        ("<sup>A whole sentence that is small.</sup>", "A whole sentence that is small."),
+    ],
+)
+def test_what_stands_above_or_below_the_line_is_told(html: str, markdown: str) -> None:
+    assert read(f"<p>{html}").markdown == markdown
+
+
 def test_deep_nesting_keeps_the_text() -> None:
     document = read("<div>" * 10_000 + "<p>deep</p><p>text</p>" + "</div>" * 10_000)
 
@@ -123,7 +212,10 @@ def test_deep_nesting_keeps_the_text() -> None:
     assert "nested too deeply" in document.notes[0]
 
 
-@pytest.mark.parametrize("tag", ["ul><li", "blockquote", "table><tr><td", "b", "a href=x"])
+@pytest.mark.parametrize(
+    "tag",
+    ["ul><li", "blockquote", "table><tr><td", "table><tr><th", "b", "a href=x", "math><msqrt"],
+)
 def test_any_deep_nesting_is_survived(tag: str) -> None:
     assert "deep" in read(f"<{tag}>" * 600 + "deep").markdown
     assert "deep" in read(f"<{tag}>" * 20_000 + "deep").markdown

@@ -52,6 +52,26 @@ def test_word_blocks_come_in_the_order_of_the_document() -> None:
     )
 
 
+def test_what_stands_above_or_below_the_line_is_told() -> None:
+    document = docx.Document()
+    paragraph = document.add_paragraph("10")
+    paragraph.add_run("6").font.superscript = True
+    paragraph.add_run(" H")
+    paragraph.add_run("2").font.subscript = True
+    paragraph.add_run("O, the 1")
+    paragraph.add_run("st").font.superscript = True
+    slides = pptx.Presentation()
+    frame = slides.slides.add_slide(slides.slide_layouts[5]).shapes.title.text_frame
+    for text, baseline in (("10", ""), ("6", "30000"), (" H", ""), ("2", "-25000"), ("O", "0")):
+        run = frame.paragraphs[0].add_run()
+        run.text = text
+        if baseline:
+            run._r.get_or_add_rPr().set("baseline", baseline)
+
+    assert read(document).markdown == "10^6 H_2O, the 1st"
+    assert "## 10^6 H_2O" in read(slides).markdown
+
+
 def test_word_revisions_are_read_as_accepted() -> None:
     document = docx.Document()
     add(document, "<w:p W><w:r><w:t>one </w:t></w:r><w:ins><w:r><w:t>new</w:t></w:r></w:ins>"

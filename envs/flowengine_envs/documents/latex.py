@@ -1,0 +1,72 @@
+"""Signs and names of formulas in LaTeX, for all formats that have formulas."""
+
+from __future__ import annotations
+
+import re
+
+_NAMES = """
+arccos arcsin arctan arg cos cosh cot coth csc deg det dim exp gcd hom inf ker lg lim liminf limsup
+ln log max min sec sin sinh sup tan tanh
+"""
+FUNCTIONS = frozenset(_NAMES.split())
+LARGE = {
+    **{"∑": r"\sum", "∏": r"\prod", "∐": r"\coprod", "∫": r"\int", "∬": r"\iint", "∭": r"\iiint"},
+    **{
+        "∮": r"\oint",
+        "\u22c3": r"\bigcup",
+        "⋂": r"\bigcap",
+        "\u22c1": r"\bigvee",
+        "⋀": r"\bigwedge",
+    },
+}
+"""Operators with limits."""
+ACCENTS = {
+    **{"\u0302": r"\hat", "\u0303": r"\tilde", "\u0304": r"\bar", "\u0305": r"\overline"},
+    **{"\u0307": r"\dot", "\u0308": r"\ddot", "\u20d7": r"\vec", "\u030c": r"\check"},
+}
+BRACKETS = {"{": r"\{", "}": r"\}", "⟨": r"\langle", "⟩": r"\rangle", "": "."}
+ROW = r" \\ "
+"""Between two rows of a matrix."""
+_ESCAPED = re.compile(r"[\\%#&_{}$]")
+
+
+def escaped(text: str) -> str:
+    """Return text of which no character means anything in LaTeX."""
+    return _ESCAPED.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return r"\backslash " if found[0] == "\\" else f"\\{found[0]}"
+
+
+def based(base: str) -> str:
+    """Return what a script or limit is about, in braces if it is more than one character."""
+    return base if len(base) < 2 else f"{{{base}}}"
+
+
+def scripted(base: str, below: str, above: str) -> str:
+    """Return something with what stands below and above at its side; either may be empty."""
+    return base + (f"_{{{below}}}" if below else "") + (f"^{{{above}}}" if above else "")
+
+
+def fraction(above: str, below: str, *, bar: bool = True, slanted: bool = False) -> str:
+    """Return a fraction, or without a bar one thing on top of another."""
+    if slanted:
+        return f"{{{above}}}/{{{below}}}"
+    return f"\\frac{{{above}}}{{{below}}}" if bar else f"{{{above} \\atop {below}}}"
+
+
+def root(of: str, degree: str = "") -> str:
+    """Return a root; of degree 2 by default."""
+    return f"\\sqrt{f'[{degree}]' if degree else ''}{{{of}}}"
+
+
+def delimited(opening: str, inner: str, closing: str) -> str:
+    """Return something in brackets of its height."""
+    left, right = (BRACKETS.get(one, one) for one in (opening, closing))
+    return f"\\left{left} {inner} \\right{right}"
+
+
+def rows(lines: list[str], kind: str = "matrix") -> str:
+    """Return rows, whose cells ` & ` parts, as an environment of LaTeX."""
+    return f"\\begin{{{kind}}} {ROW.join(lines)} \\end{{{kind}}}"
