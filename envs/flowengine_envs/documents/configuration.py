@@ -33,7 +33,7 @@ class DocumentsConfig(OwnPrograms):
     converters: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")], ...] = ()
     """Functions that are tried before the built-in converters, in order: `module:function`."""
     comments: bool = False
-    """Whether comments of Word documents are read, too."""
+    """Whether comments of people in office documents and PDFs are read, too."""
     vision_model: Annotated[str, Field(pattern=r"^[^/]+/.+$")] | None = None
     """`provider/model` that describes images; without one, they are not described."""
     downloads: Annotated[str, Field(pattern=r"^[^/]+$")] = "downloads"

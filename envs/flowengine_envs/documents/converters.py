@@ -57,7 +57,7 @@ def convert(
         base: The address of a page, against which its links are resolved.
         picture: Whether of an image a copy is made that may be sent to a model.
         added: Converters that are tried before the built-in ones, by name.
-        comments: Whether comments of Word documents are read, too.
+        comments: Whether comments of people in office documents and PDFs are read, too.
         first: The page of a PDF to begin with.
         seconds: Processor time after which a PDF is left, behind a page; the document's `following`
             then says with which page to go on. 0: it is read to its end.
@@ -82,10 +82,13 @@ def convert(
     if found.note:
         out.note(found.note)
     own: dict[str, dict[str, Any]] = {
-        "docx": {"comments": comments},
+        **{format: {"comments": comments} for format in ("docx", "pptx", "xlsx")},
         "html": {"base": base},
         "image": {"picture": picture},
-        "pdf": {"password": password, "first": first, "seconds": seconds},
+        "pdf": {
+            **{"password": password, "comments": comments},
+            **{"first": first, "seconds": seconds},
+        },
     }
     options = own.get(found.format, {})
     if found.format in _DECLARED:

@@ -6,16 +6,18 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+from flowengine_envs.documents import charts
 from flowengine_envs.documents.archives import open_archive, parse_xml
+from flowengine_envs.documents.comments import Comments, leave_out
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Span, Writer, image, inline, target
-from flowengine_envs.documents.word_comments import Comments
 from flowengine_envs.documents.word_formulas import MATH, latex
 from flowengine_envs.documents.word_styles import Numbering, Styles
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
+_CHART = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _NOTES = {"footnotes": ("footnote", ""), "endnotes": ("endnote", "e")}
 _TRANSPARENT = {f"{W}{name}" for name in ("ins", "moveTo", "smartTag", "customXml", "sdtContent")}
@@ -65,6 +67,8 @@ class Word:
         self._numbering = Numbering(self._xml("numbering"))
         self._boxes: list[Any] = []
         """Text boxes anchored in the paragraph that is being read."""
+        self._charts: list[Any] = []
+        """Charts anchored there."""
         root = self._xml("comments")
         found = [] if root is None else [*root.iterchildren(f"{W}comment")]
         self._remarks = {one.get(f"{W}id", ""): one for one in found}
@@ -115,6 +119,12 @@ class Word:
             self._out.paragraph(text)
         for box in boxes:
             self._blocks(box)
+        self._write_charts()
+
+    def _write_charts(self) -> None:
+        found, self._charts = self._charts, []
+        for chart in found:
+            charts.write(chart, self._out)
 
     def _spans(self, parent: Any, link: str = "") -> Iterator[Span]:
         for child in parent:
@@ -167,6 +177,10 @@ class Word:
     def _drawing(self, drawing: Any) -> Iterator[Span]:
         boxes = [*drawing.iter(f"{W}txbxContent")]
         self._boxes += boxes
+        for chart in drawing.iter(f"{_CHART}chart"):
+            relation = self._part.rels.get(chart.get(f"{_RELATION}id", ""))
+            if relation is not None and not relation.is_external:
+                self._charts.append(parse_xml(relation.target_part.blob))
         for properties in drawing.iter(f"{_DRAWING}docPr"):
             alt = properties.get("descr") or ("" if boxes else properties.get("title", "image"))
             yield image(alt, "")
@@ -180,6 +194,7 @@ class Word:
 
     def _table(self, table: Any) -> None:
         self._out.table(self._rows(table))
+        self._write_charts()
 
     def _rows(self, table: Any) -> Iterator[list[str]]:
         for row in table.iter(f"{W}tr"):
@@ -234,7 +249,7 @@ class Word:
     def _write_comments(self) -> None:
         """Write the comments, or how many there are."""
         if self._remarks and not self._wants_comments:
-            self._out.note(f"comments left out: {len(self._remarks):,} (config: comments)")
+            leave_out(self._out, len(self._remarks))
             return
         for id, comment in self._remarks.items():
             text = " ".join(filter(None, self._cell_lines(comment)))

@@ -10,13 +10,15 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import (
     Damaged,
     LimitReached,
     PasswordRequired,
     WrongPassword,
 )
-from flowengine_envs.documents.markdown import Writer, target
+from flowengine_envs.documents.markdown import Writer
+from flowengine_envs.documents.pdf_annotations import Annotations
 from flowengine_envs.documents.pdf_grids import Part, read_parts
 from flowengine_envs.documents.pdf_tables import Row, find_rows, find_tables, key_of
 from flowengine_envs.documents.pdf_tags import Marks, Structure, Tags
@@ -37,7 +39,12 @@ _DEEPEST = 6
 
 
 def convert(
-    data: bytes, out: Writer, password: str = "", first: int = 1, seconds: float = 0.0
+    data: bytes,
+    out: Writer,
+    password: str = "",
+    comments: bool = False,
+    first: int = 1,
+    seconds: float = 0.0,
 ) -> None:
     """Convert a PDF.
 
@@ -45,6 +52,7 @@ def convert(
         data: Its bytes.
         out: Where it goes.
         password: Of the user or the owner.
+        comments: Whether what people noted on its pages is read, too.
         first: The page to begin with.
         seconds: Processor time after which it stops behind a page; 0: it goes on to the end.
 
@@ -77,16 +85,17 @@ def convert(
     ) as error:
         raise Damaged(f"the PDF cannot be opened: {str(error) or type(error).__name__}") from None
     out.document.title = _title(reader)
-    _Pages(reader, pages, out).convert(first, seconds)
+    _Pages(reader, pages, out, comments).convert(first, seconds)
 
 
 class _Pages:
-    def __init__(self, reader: PdfReader, count: int, out: Writer) -> None:
+    def __init__(self, reader: PdfReader, count: int, out: Writer, comments: bool) -> None:
         self._reader = reader
         self._count = count
         self._out = out
         self._headings = _headings(reader)
         self._tags = Tags(reader)
+        self._remarks = Remarks(out, comments)
         self._empty: list[int] = []
         self._images = 0
 
@@ -104,6 +113,7 @@ class _Pages:
                     break
         finally:
             self._remark()
+            self._remarks.finish()
 
     def _is_enough(self, is_late: bool) -> bool:
         """Return whether a stretch ends: its time is over, or it is half as long as it may be."""
@@ -115,11 +125,16 @@ class _Pages:
             page = self._reader.pages[at]
             parts, known = self._read(page)
             text = "\n".join(map(_plain, parts))
-            if not text.strip():
+            laid_on = Annotations(page)
+            added = [
+                *laid_on.texts,
+                *(f"{name}: {value}" for name, value in laid_on.fields.items()),
+            ]
+            if not text.strip() and not added:
                 self._check(page)
                 self._empty.append(at + 1)
                 self._images += _count_images(page)
-            links = _links(page)
+            links, notes = laid_on.links, [*laid_on.comments]
         except (LimitReached, MemoryError):
             raise
         except Exception as error:  # of the library: it has errors of many types
@@ -136,6 +151,10 @@ class _Pages:
                 self._text(part.translate(_LIGATURES), headings, tables, rows)
             else:
                 self._out.table([[cell.translate(_LIGATURES) for cell in row] for row in part])
+        for one in added:
+            self._out.paragraph(one.translate(_LIGATURES))
+        for author, said in notes:
+            self._remarks.write(author, said)
         fresh = [link for link in links if link not in text]
         if fresh:
             self._out.paragraph("Links: " + " ".join(f"<{link}>" for link in fresh))
@@ -279,20 +298,6 @@ def _lines_of(rest: deque[str], key: str) -> int:
         if at == len(key):
             return number
     return 0
-
-
-def _links(page: PageObject) -> list[str]:
-    """Return the addresses that a page links to, each once."""
-    found: dict[str, None] = {}
-    for reference in page.get("/Annots") or ():
-        annotation = reference.get_object()
-        action = annotation.get("/A") if annotation is not None else None
-        address = action.get_object().get("/URI") if action is not None else None
-        if isinstance(address, (str, bytes)):
-            text = address if isinstance(address, str) else address.decode("latin-1")
-            if where := target(text):
-                found[where] = None
-    return [*found]
 
 
 def _count_images(page: PageObject) -> int:

@@ -6,7 +6,9 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from flowengine_envs.documents.archives import open_archive
+from flowengine_envs.documents import charts
+from flowengine_envs.documents.archives import open_archive, parse_xml
+from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Span, Writer, image, inline, target
 
@@ -16,12 +18,13 @@ _MARGIN = {"DATE", "FOOTER", "SLIDE_NUMBER", "HEADER"}
 _DEEPEST = 20
 
 
-def convert(data: bytes, out: Writer) -> None:
+def convert(data: bytes, out: Writer, comments: bool = False) -> None:
     """Convert a presentation.
 
     Args:
         data: Its bytes.
         out: Where it goes.
+        comments: Whether its comments are read, too.
 
     Raises:
         Damaged: It cannot be opened.
@@ -35,12 +38,16 @@ def convert(data: bytes, out: Writer) -> None:
     except Exception as error:  # of the library, of lxml, of zipfile
         raise Damaged(f"the presentation cannot be opened: {error}") from None
     out.document.title = presentation.core_properties.title or ""
+    authors, remarks = _authors(presentation.part), Remarks(out, comments)
     for number, slide in enumerate(slides, 1):
         hidden = " (hidden)" if slide.element.get("show") in {"0", "false"} else ""
         title = slide.shapes.title
         name = title.text_frame.text.strip() if title is not None else ""
         out.part("slide", number, " ".join(name.split()), hidden)
         _slide(slide, out)
+        for author, text in _comments(slide.part):
+            remarks.write(authors.get(author, ""), text)
+    remarks.finish()
 
 
 def _slide(slide: Any, out: Writer) -> None:
@@ -55,6 +62,30 @@ def _slide(slide: Any, out: Writer) -> None:
         if text:
             out.heading(3, "Notes")
             out.paragraph(text.replace("\v", "\n"))
+
+
+def _authors(part: Any) -> dict[str, str]:
+    """Return the names of those who commented, by the id that comments have of them."""
+    lists = [*_related(part, "commentAuthors"), *_related(part, "authors")]
+    return {one.get("id", ""): one.get("name", "") for each in lists for one in each}
+
+
+def _comments(part: Any) -> Iterator[tuple[str, str]]:
+    """Yield the comments on a slide and the answers to them: author's id and text.
+
+    Those of newer programs have paragraphs, those of older ones a `text`.
+    """
+    for comments in _related(part, "comments"):
+        for one in comments.iter("{*}cm", "{*}reply"):
+            body = one.find("{*}txBody")
+            texts = one.iterfind("{*}text") if body is None else body.iter(f"{_DRAWING}t")
+            yield one.get("authorId", ""), " ".join(text.text or "" for text in texts)
+
+
+def _related(part: Any, kind: str) -> Iterator[Any]:
+    for relation in part.rels.values():
+        if not relation.is_external and relation.reltype.rpartition("/")[2] == kind:
+            yield parse_xml(relation.target_part.blob)
 
 
 def _title(frame: Any) -> Iterator[Span]:
@@ -79,7 +110,7 @@ def _shape(shape: Any, out: Writer, depth: int = 0) -> None:
     elif getattr(shape, "has_table", False) and shape.has_table:
         out.table(_rows(shape.table))
     elif getattr(shape, "has_chart", False) and shape.has_chart:
-        _chart(shape.chart, out)
+        charts.write(shape.chart._chartSpace, out)
     elif shape.has_text_frame and shape.text_frame.text.strip():
         _text(shape, out)
     else:
@@ -133,32 +164,6 @@ def _rows(table: Any) -> Iterator[list[str]]:
     for row in table.rows:
         cells = row.cells
         yield ["" if cell.is_spanned else cell.text.replace("\v", "\n") for cell in cells]
-
-
-def _chart(chart: Any, out: Writer) -> None:
-    """Write the data of a chart."""
-    if chart.has_title and chart.chart_title.has_text_frame:
-        out.heading(3, inline(_title(chart.chart_title.text_frame), " "))
-    try:
-        series = [*chart.plots[0].series]
-        categories = [str(category) for category in chart.plots[0].categories]
-    except (IndexError, ValueError, NotImplementedError):
-        out.note("the data of a chart cannot be read")
-        return
-    columns = [[*each.values] for each in series]
-    height = max([len(categories), *(len(column) for column in columns)], default=0)
-    if not categories:
-        categories = [str(number) for number in range(1, height + 1)]
-    head = ["Category", *(str(each.name or f"series {at}") for at, each in enumerate(series, 1))]
-    rows = (
-        [name, *(_number(column[at]) if at < len(column) else "" for column in columns)]
-        for at, name in enumerate(categories)
-    )
-    out.table([head, *rows])
-
-
-def _number(value: Any) -> str:
-    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _alt(shape: Any) -> str:

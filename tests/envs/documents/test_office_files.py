@@ -9,9 +9,14 @@ from typing import Any
 import docx
 import pptx
 import pytest
+from docx.opc.constants import RELATIONSHIP_TYPE as RT
+from docx.opc.packuri import PackURI
+from docx.opc.part import Part
 from docx.oxml import parse_xml
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
+from pptx.opc.package import Part as SlidePart
+from pptx.opc.packuri import PackURI as SlideURI
 from pptx.util import Inches
 
 from flowengine_envs.documents.converters import convert
@@ -193,4 +198,78 @@ def test_slides_with_charts_groups_and_hidden_ones() -> None:
     assert read(deck).markdown == (
         "<!-- slide 1 -->\n\n## Sales\n\nleft\n\nright\n\n### By quarter\n\n"
         "| Category | 2025 |\n| --- | --- |\n| Q1 | 1.5 |\n| Q2 | 2 |\n\n<!-- slide 2 (hidden) -->"
+    )
+
+
+def test_charts_in_word_are_tables() -> None:
+    deck = pptx.Presentation()
+    data = CategoryChartData()  # type: ignore[no-untyped-call]
+    data.categories = ["Q1", "Q2", "Q3"]
+    data.add_series("2024", (1.1, None, 0.1 + 0.2))  # type: ignore[no-untyped-call]
+    data.add_series("2025", (4, 5))  # type: ignore[no-untyped-call]
+    box = Inches(1), Inches(4), Inches(4), Inches(3)
+    shapes = deck.slides.add_slide(deck.slide_layouts[6]).shapes
+    drawn = shapes.add_chart(XL_CHART_TYPE.LINE, *box, data).chart
+    document = docx.Document()
+    name = PackURI("/word/charts/chart1.xml")
+    chart = Part(name, drawn.part.content_type, drawn.part.blob, document.part.package)
+    id = document.part.relate_to(chart, RT.CHART)
+    place = (
+        f'<w:p W><w:r><w:t>Before.</w:t></w:r><w:r><w:drawing><c:chart r:id="{id}"'
+        ' xmlns:c="http://schemas.openxmlformats.org/drawingml/2006/chart"'
+        ' xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"/>'
+        "</w:drawing></w:r></w:p>"
+    )
+    add(document, place)
+    document.add_paragraph("After.")
+
+    assert read(document).markdown == (
+        "Before.\n\n| Category | 2024 | 2025 |\n| --- | --- | --- |\n| Q1 | 1.1 | 4 |\n"
+        "| Q2 |  | 5 |\n| Q3 | 0.3 |  |\n\nAfter."
+    )
+
+
+OLD = "http://schemas.openxmlformats.org/presentationml/2006/main"
+NEW = "http://schemas.microsoft.com/office/powerpoint/2018/8/main"
+RELATED = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+DRAWN = "http://schemas.openxmlformats.org/drawingml/2006/main"
+
+
+@pytest.mark.parametrize(
+    ("people", "authors", "comments"),
+    [
+        (
+            f"{RELATED}/commentAuthors",
+            f'<p:cmAuthorLst xmlns:p="{OLD}"><p:cmAuthor id="0" name="Ana"/>'
+            '<p:cmAuthor id="1" name="Bo"/></p:cmAuthorLst>',
+            f'<p:cmLst xmlns:p="{OLD}"><p:cm authorId="0"><p:text>Right?</p:text></p:cm>'
+            '<p:cm authorId="1"><p:text>Yes.</p:text></p:cm></p:cmLst>',
+        ),
+        (
+            "http://schemas.microsoft.com/office/2018/10/relationships/authors",
+            f'<n:authorLst xmlns:n="{NEW}"><n:author id="{{A}}" name="Ana"/>'
+            '<n:author id="{B}" name="Bo"/></n:authorLst>',
+            f'<n:cmLst xmlns:n="{NEW}" xmlns:a="{DRAWN}"><n:cm authorId="{{A}}"><n:replyLst>'
+            '<n:reply authorId="{B}"><n:txBody><a:p><a:r><a:t>Yes.</a:t></a:r></a:p></n:txBody>'
+            "</n:reply></n:replyLst><n:txBody><a:p><a:r><a:t>Right?</a:t></a:r></a:p></n:txBody>"
+            "</n:cm></n:cmLst>",
+        ),
+    ],
+    ids=["old", "new"],
+)
+def test_comments_on_slides_are_read_if_they_are_wanted(
+    people: str, authors: str, comments: str
+) -> None:
+    deck = pptx.Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[6])
+    for owner, kind, name, xml in (
+        (deck.part, people, "authors", authors),
+        (slide.part, f"{people.rpartition('/')[0]}/comments", "comments", comments),
+    ):
+        uri = SlideURI(f"/ppt/{name}.xml")
+        owner.relate_to(SlidePart(uri, "application/xml", deck.part.package, xml.encode()), kind)
+
+    assert read(deck).notes == ["comments left out: 2 (config: comments)"]
+    assert read(deck, comments=True).markdown == (
+        "<!-- slide 1 -->\n\nComment by Ana: Right?\n\nComment by Bo: Yes."
     )

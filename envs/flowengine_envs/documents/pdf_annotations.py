@@ -1,0 +1,119 @@
+"""What lies on the pages of a PDF: links, what was filled into forms, and comments.
+
+Source: ISO 32000-1, 12.5 (annotations) and 12.7 (interactive forms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from flowengine_envs.documents.markdown import target
+
+if TYPE_CHECKING:
+    from pypdf import PageObject
+
+_UNSEEN = 0b10_0010
+"""Flags of an annotation that is not shown: hidden, no view."""
+_PASSWORD, _PUSH_BUTTON = 1 << 13, 1 << 16
+_DEEPEST = 32
+"""Fields within each other that are looked at."""
+_NO_COMMENT = {"/Link", "/Widget", "/Popup", "/FreeText"}
+
+
+class Annotations:
+    """The annotations of a page."""
+
+    def __init__(self, page: PageObject) -> None:
+        found = (one.get_object() for one in page.get("/Annots") or ())
+        self._all: list[Any] = [one for one in found if hasattr(one, "get")]
+
+    @property
+    def links(self) -> list[str]:
+        """The addresses that the page links to, each once."""
+        found: dict[str, None] = {}
+        for one in self._all:
+            action = one.get("/A")
+            address = action.get_object().get("/URI") if action is not None else None
+            if where := target(_text(address)):
+                found[where] = None
+        return [*found]
+
+    @property
+    def texts(self) -> list[str]:
+        """What was typed onto the page."""
+        written = (_text(one.get("/Contents")) for one in self._seen("/FreeText"))
+        return [text for text in written if text.strip()]
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What was filled into the fields of a form, by their names as people see them."""
+        found: dict[str, str] = {}
+        for one in self._seen("/Widget"):
+            name = _text(_inherited(one, "/TU")) or ".".join(_names(one))
+            if value := _value(one):
+                found[name or "field"] = value
+        return found
+
+    @property
+    def comments(self) -> Iterator[tuple[str, str]]:
+        """Who commented, and what."""
+        for one in self._all:
+            if one.get("/Subtype") not in _NO_COMMENT and (said := _text(one.get("/Contents"))):
+                yield _text(one.get("/T")), said
+
+    def _seen(self, kind: str) -> Iterator[Any]:
+        for one in self._all:
+            flags = one.get("/F", 0)
+            if one.get("/Subtype") == kind and not (isinstance(flags, int) and flags & _UNSEEN):
+                yield one
+
+
+def _value(field: Any) -> str:
+    """Return what a field is filled with; empty: nothing, or nothing that may be shown."""
+    kind, value = _inherited(field, "/FT"), _inherited(field, "/V")
+    flags = _inherited(field, "/Ff")
+    flags = flags if isinstance(flags, int) else 0
+    if kind == "/Btn":
+        state = field.get("/AS")
+        shown = str(value if state is None else state).removeprefix("/")
+        return "" if flags & _PUSH_BUTTON or shown in {"Off", "None"} else _chosen(shown)
+    if kind not in {"/Tx", "/Ch"} or flags & _PASSWORD:
+        return ""
+    values = value if isinstance(value, list) else [value]
+    return "; ".join(filter(None, (_text(one).strip() for one in values)))
+
+
+def _chosen(name: str) -> str:
+    """Return what a box or a radio button is set to; many programs name that just `Yes` or `1`."""
+    return "checked" if name in {"Yes", "On", "1"} else f"{name} (checked)"
+
+
+def _inherited(field: Any, key: str) -> Any:
+    for one in _with_parents(field):
+        if key in one:
+            return one[key].get_object() if hasattr(one[key], "get_object") else one[key]
+    return None
+
+
+def _names(field: Any) -> list[str]:
+    names = [_text(one.get("/T")) for one in _with_parents(field)]
+    return [name for name in reversed(names) if name]
+
+
+def _with_parents(field: Any) -> Iterator[Any]:
+    for _ in range(_DEEPEST):
+        if not hasattr(field, "get"):
+            return
+        yield field
+        parent = field.get("/Parent")
+        field = None if parent is None else parent.get_object()
+
+
+def _text(value: Any) -> str:
+    """Return a string of a PDF as text; empty: it is none."""
+    if hasattr(value, "get_object"):
+        value = value.get_object()
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    return str(value).replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else ""

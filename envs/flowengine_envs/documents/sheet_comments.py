@@ -1,0 +1,78 @@
+"""Comments on the cells of Excel workbooks: notes of old, and threads of newer programs."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from flowengine_envs.documents.archives import parse_xml, read_entry
+from flowengine_envs.documents.comments import Remarks
+
+if TYPE_CHECKING:
+    import zipfile
+
+
+class Comments:
+    """The comments of a workbook.
+
+    Args:
+        archive: The workbook.
+        remarks: Takes them.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, remarks: Remarks) -> None:
+        self._archive = archive
+        self._names = frozenset(archive.namelist())
+        self._remarks = remarks
+        self._people: dict[str, str] = {}
+        for name in self._names:
+            if name.startswith("xl/persons/"):
+                people = parse_xml(read_entry(archive, name))
+                self._people |= {one.get("id"): one.get("displayName", "") for one in people}
+
+    def write(self, sheet: str) -> None:
+        """Write the comments on a sheet, each with its cell.
+
+        Args:
+            sheet: The path of the sheet in the archive.
+        """
+        threads = [
+            (one.get("ref", ""), self._people.get(one.get("personId"), ""), one)
+            for root in self._related(sheet, "threadedComment")
+            for one in root
+        ]
+        told = {cell for cell, _, _ in threads}  # each has a note for older programs beside it
+        notes = [
+            (cell, author, one)
+            for root in self._related(sheet, "comments")
+            for cell, author, one in _notes(root)
+            if cell not in told
+        ]
+        for cell, author, one in [*notes, *threads]:
+            text = "".join(each.text or "" for each in one.iter("{*}t", "{*}text"))
+            self._remarks.write(author, text, cell)
+
+    def finish(self) -> None:
+        """Note what was left out."""
+        self._remarks.finish()
+
+    def _related(self, sheet: str, kind: str) -> Iterator[Any]:
+        """Yield the roots of what a sheet refers to as its comments of one kind."""
+        folder, name = posixpath.split(sheet)
+        relations = posixpath.join(folder, "_rels", f"{name}.rels")
+        if relations not in self._names:
+            return
+        for relation in parse_xml(read_entry(self._archive, relations)):
+            to = posixpath.normpath(posixpath.join("/", folder, relation.get("Target", "")))[1:]
+            if relation.get("Type", "").rpartition("/")[2] == kind and to in self._names:
+                yield parse_xml(read_entry(self._archive, to))
+
+
+def _notes(root: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield cell, author and text of notes."""
+    authors = [one.text or "" for one in root.iter("{*}author")]
+    for one in root.iter("{*}comment"):
+        number = one.get("authorId", "")
+        known = number.isascii() and number.isdigit() and int(number[:9]) < len(authors)
+        yield one.get("ref", ""), authors[int(number)] if known else "", one
