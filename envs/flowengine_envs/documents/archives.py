@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from typing import Any
 
 from flowengine_envs.documents.document import Damaged, LimitReached, Limits
+
+_STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
+_TRANSITIONAL = rb"http://schemas.openxmlformats.org/\1/2006/"
 
 
 def open_archive(data: bytes, limits: Limits) -> zipfile.ZipFile:
@@ -46,6 +50,30 @@ def read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
         raise Damaged(f"'{name}' cannot be unpacked: {error}") from None
     except Exception as error:  # zlib.error, lzma.LZMAError, …
         raise Damaged(f"'{name}' cannot be unpacked: {error}") from None
+
+
+def transitional(data: bytes, limits: Limits) -> bytes:
+    """Return an office file with the namespaces that libraries know.
+
+    Files saved as "Strict Open XML" have others, which differ in their beginning only.
+
+    Raises:
+        Damaged: It is no ZIP file, or a part of it is missing.
+        LimitReached: It would become too large.
+    """
+    with open_archive(data, limits) as archive:
+        if "_rels/.rels" not in archive.namelist():
+            return data
+        if b"//purl.oclc.org/ooxml/" not in read_entry(archive, "_rels/.rels"):
+            return data
+        changed = io.BytesIO()
+        with zipfile.ZipFile(changed, "w") as written:
+            for name in archive.namelist():
+                content = read_entry(archive, name)
+                if name.endswith((".xml", ".rels")):
+                    content = _STRICT.sub(_TRANSITIONAL, content)
+                written.writestr(name, content)
+        return changed.getvalue()
 
 
 def parse_xml(data: bytes) -> Any:

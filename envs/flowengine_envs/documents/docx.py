@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from flowengine_envs.documents import charts
-from flowengine_envs.documents.archives import open_archive, parse_xml
+from flowengine_envs.documents.archives import parse_xml, transitional
 from flowengine_envs.documents.comments import Comments, leave_out
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Span, Writer, image, inline, target
@@ -22,6 +23,7 @@ _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationship
 _NOTES = {"footnotes": ("footnote", ""), "endnotes": ("endnote", "e")}
 _TRANSPARENT = {f"{W}{name}" for name in ("ins", "moveTo", "smartTag", "customXml", "sdtContent")}
 _SIGNS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "\u2011"}
+_MARKDOWN_NUMBER = re.compile(r"\d+[.)]")
 _OFF = {"0", "false", "off", "none"}
 
 
@@ -36,7 +38,7 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
     Raises:
         Damaged: It cannot be opened.
     """
-    open_archive(data, out.limits).close()
+    data = transitional(data, out.limits)
     import docx
 
     try:
@@ -107,10 +109,13 @@ class Word:
         text = inline(spans, " " if style.heading else "  \n")
         boxes, self._boxes = self._boxes, []
         place = self._numbering.place(paragraph, style)
+        number = self._numbering.mark(place) if place is not None and text else ""
         if style.heading:
-            self._out.heading(style.heading, text)
-        elif place is not None and text:
-            self._out.item(place.level, text, self._numbering.mark(place))
+            self._out.heading(style.heading, f"{number} {text}" if text else "")
+        elif place is not None and _MARKDOWN_NUMBER.fullmatch(number):
+            self._out.item(place.level, text, f"{number[:-1]}.")
+        elif place is not None:
+            self._out.item(place.level, f"{number} {text}".strip())
         elif style.is_code and text:
             self._out.code("".join(span.text for span in spans))
         elif style.is_quote and text:
@@ -214,7 +219,7 @@ class Word:
     def _cell_lines(self, parent: Any) -> Iterator[str]:
         for child in parent:
             if child.tag == f"{W}p":
-                yield inline(self._spans(child), "\n")
+                yield self._numbered(child, inline(self._spans(child), "\n"))
                 boxes, self._boxes = self._boxes, []
                 for box in boxes:
                     yield from self._cell_lines(box)
@@ -223,6 +228,11 @@ class Word:
                     yield "; ".join(filter(None, (" ".join(text.split()) for text in row)))
             elif child.tag in {f"{W}sdt", *_TRANSPARENT}:
                 yield from self._cell_lines(child)
+
+    def _numbered(self, paragraph: Any, text: str) -> str:
+        """Return the text of a paragraph in a cell, with its number if it is in a list."""
+        place = self._numbering.place(paragraph, self._styles.of(paragraph)) if text else None
+        return text if place is None else f"{self._numbering.mark(place) or '-'} {text}"
 
     def _footnotes(self, root: Any, tag: str, mark: str) -> None:
         for note in () if root is None else root.iterchildren(f"{W}{tag}"):

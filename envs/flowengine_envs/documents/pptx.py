@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flowengine_envs.documents import charts
-from flowengine_envs.documents.archives import open_archive, parse_xml
+from flowengine_envs.documents.archives import parse_xml, transitional
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Span, Writer, image, inline, target
@@ -29,7 +29,7 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
     Raises:
         Damaged: It cannot be opened.
     """
-    open_archive(data, out.limits).close()
+    data = transitional(data, out.limits)
     import pptx
 
     try:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _LONGEST_CHAIN = 20
 _CODE = {"code", "source code", "verbatim char", "html preformatted", "html code", "macro text"}
 _BULLETS = {"bullet", "none"}
+_NUMBER = re.compile("%([1-9])")
+_ROMAN = (
+    ("", "m", "mm", "mmm"),
+    ("", "c", "cc", "ccc", "cd", "d", "dc", "dcc", "dccc", "cm"),
+    ("", "x", "xx", "xxx", "xl", "l", "lx", "lxx", "lxxx", "xc"),
+    ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix"),
+)
 
 
 class Style(NamedTuple):
@@ -78,33 +86,59 @@ class Styles:
         return Style(heading, is_quote, is_code, list_, level)
 
 
+class Level(NamedTuple):
+    """How the items of one level of a list are numbered."""
+
+    format: str
+    """`decimal`, `lowerLetter`, `bullet`, …"""
+    text: str
+    """The number as it is shown: `%1.%2` has those of the first two levels."""
+    start: int = 1
+    is_legal: bool = False
+    """Whether the numbers of all levels are shown in digits."""
+
+
 class Numbering:
     """The lists of a document, and how far each has been counted.
+
+    Lists with the same description go on counting where another of them ended, but for levels
+    that a list says to start anew.
 
     Args:
         root: Its part of numberings, if it has one.
     """
 
     def __init__(self, root: Any) -> None:
-        self._formats: dict[str, dict[int, str]] = {}
-        self._starts: dict[str, dict[int, int]] = {}
+        self._levels: dict[str, dict[int, Level]] = {}
+        """List → its levels."""
+        self._described: dict[str, str] = {}
+        """List → its description, by which it is counted."""
+        self._restarts: dict[str, dict[int, int]] = {}
+        """List → its levels that start anew at its first item there, and with what number."""
         self._counts: dict[str, dict[int, int]] = {}
         if root is not None:
             self._read(root)
 
     def _read(self, root: Any) -> None:
         abstract = {
-            each.get(f"{W}abstractNumId"): each for each in root.iterchildren(f"{W}abstractNum")
+            each.get(f"{W}abstractNumId", ""): {
+                _number(level.get(f"{W}ilvl", "0")): _level(level)
+                for level in each.iterchildren(f"{W}lvl")
+            }
+            for each in root.iterchildren(f"{W}abstractNum")
         }
         for each in root.iterchildren(f"{W}num"):
-            described = abstract.get(_value(each, "abstractNumId"))
-            levels = () if described is None else described.iterchildren(f"{W}lvl")
-            id = each.get(f"{W}numId", "")
-            self._formats[id], self._starts[id] = {}, {}
-            for level in levels:
-                at = _number(level.get(f"{W}ilvl", "0"))
-                self._formats[id][at] = _value(level, "numFmt")
-                self._starts[id][at] = _number(_value(level, "start") or "1")
+            id, described = each.get(f"{W}numId", ""), _value(each, "abstractNumId")
+            levels, restarts = dict(abstract.get(described, {})), dict[int, int]()
+            for changed in each.iterchildren(f"{W}lvlOverride"):
+                at = _number(changed.get(f"{W}ilvl", "0"))
+                if (own := changed.find(f"{W}lvl")) is not None:
+                    levels[at] = _level(own)
+                    restarts[at] = levels[at].start
+                if start := _value(changed, "startOverride"):
+                    restarts[at] = _number(start)
+            self._levels[id], self._described[id] = levels, described
+            self._restarts[id] = restarts
 
     def place(self, paragraph: Any, style: Style) -> Place | None:
         """Return where a paragraph stands in a list, if it is in one."""
@@ -115,15 +149,51 @@ class Numbering:
         return Place(id, _number(_value(numbered, "ilvl"))) if id not in {"", "0"} else None
 
     def mark(self, place: Place) -> str:
-        """Return the mark of the next item at a place: `-`, or its number."""
-        if self._formats.get(place.list, {}).get(place.level, "bullet") in _BULLETS:
-            return "-"
-        counts = self._counts.setdefault(place.list, {})
-        start = self._starts[place.list].get(place.level, 1)
-        counts[place.level] = counts.get(place.level, start - 1) + 1
-        for deeper in [level for level in counts if level > place.level]:
+        """Count the next item at a place; return its number as it is shown, or empty: a bullet."""
+        levels = self._levels.get(place.list, {})
+        level = levels.get(place.level)
+        if level is None or level.format in _BULLETS:
+            return ""
+        counts = self._counts.setdefault(self._described[place.list], {})
+        restart = self._restarts[place.list].pop(place.level, None)
+        if restart is not None:
+            counts[place.level] = restart
+        else:
+            counts[place.level] = counts.get(place.level, level.start - 1) + 1
+        for deeper in [each for each in counts if each > place.level]:
             del counts[deeper]
-        return f"{counts[place.level]}."
+
+        def number(found: re.Match[str]) -> str:
+            at = int(found[1]) - 1
+            one = levels.get(at)
+            count = counts.get(at, 1 if one is None else one.start)
+            return numbered(count, "decimal" if level.is_legal or one is None else one.format)
+
+        return _NUMBER.sub(number, level.text).strip()
+
+
+def _level(level: Any) -> Level:
+    at = _number(level.get(f"{W}ilvl", "0"))
+    text = level.find(f"{W}lvlText")
+    return Level(
+        _value(level, "numFmt") or "decimal",
+        f"%{at + 1}." if text is None else text.get(f"{W}val", ""),
+        _number(_value(level, "start") or "1"),
+        level.find(f"{W}isLgl") is not None,
+    )
+
+
+def numbered(count: int, format: str) -> str:
+    """Return a number in a format of Word; in one that is not known, in digits."""
+    if format in {"lowerLetter", "upperLetter"} and 0 < count <= 26 * _LONGEST_CHAIN:
+        letter = chr(ord("a") + (count - 1) % 26) * ((count - 1) // 26 + 1)
+        return letter if format == "lowerLetter" else letter.upper()
+    if format in {"lowerRoman", "upperRoman"} and 0 < count < 4000:
+        roman = "".join(
+            signs[int(digit)] for signs, digit in zip(_ROMAN, f"{count:04}", strict=True)
+        )
+        return roman if format == "lowerRoman" else roman.upper()
+    return f"{count:02}" if format == "decimalZero" else str(count)
 
 
 def _heading(name: str, properties: Any) -> int:

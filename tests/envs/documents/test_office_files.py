@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import re
+import zipfile
+from dataclasses import replace
 from typing import Any
 
 import docx
+import openpyxl
 import pptx
 import pytest
 from docx.opc.constants import RELATIONSHIP_TYPE as RT
@@ -83,6 +86,84 @@ def test_word_revisions_are_read_as_accepted() -> None:
         "<w:del><w:r><w:delText>old</w:delText></w:r></w:del></w:p>")  # fmt: skip
 
     assert read(document).markdown == "one new"
+
+
+def numbered(document: Any, levels: str, *lists: str) -> None:
+    """Give a document a numbering 77, and lists from 70 on that have it."""
+    root = document.part.numbering_part.element
+    abstract = parse_xml(f'<w:abstractNum {W} w:abstractNumId="77">{levels}</w:abstractNum>')
+    root.insert(0, abstract)
+    for number, changes in enumerate(lists, 70):
+        inner = f'<w:abstractNumId w:val="77"/>{changes}'
+        root.append(parse_xml(f'<w:num {W} w:numId="{number}">{inner}</w:num>'))
+
+
+def level(at: int, format: str, text: str, more: str = "") -> str:
+    return (
+        f'<w:lvl w:ilvl="{at}"><w:start w:val="1"/><w:numFmt w:val="{format}"/>{more}'
+        f'<w:lvlText w:val="{text}"/></w:lvl>'
+    )
+
+
+def put(document: Any, list: int, at: int, text: str, style: str = "Normal") -> None:
+    paragraph = document.add_paragraph(text, style)
+    place = f'<w:numPr {W}><w:ilvl w:val="{at}"/><w:numId w:val="{list}"/></w:numPr>'
+    paragraph._p.get_or_add_pPr().append(parse_xml(place))
+
+
+def test_word_lists_go_on_and_start_anew_as_they_say() -> None:
+    document = docx.Document()
+    restart = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="{}"/></w:lvlOverride>'
+    numbered(document, level(0, "decimal", "%1."), "", "", restart.format(1), restart.format(7))
+    for list, text in ((70, "a"), (70, "b"), (71, "c"), (72, "d"), (72, "e"), (73, "f"), (73, "g")):
+        put(document, list, 0, text)
+
+    assert read(document).markdown == "1. a\n2. b\n3. c\n1. d\n2. e\n7. f\n8. g"
+
+
+def test_word_numbers_of_clauses_and_headings_are_shown() -> None:
+    document = docx.Document()
+    numbered(
+        document,
+        level(0, "upperRoman", "Part %1")
+        + level(1, "decimal", "%1.%2", "<w:isLgl/>")
+        + level(2, "lowerLetter", "(%3)")
+        + level(3, "decimal", "%4)"),
+        "",
+    )
+    put(document, 70, 0, "Terms", "Heading 1")
+    for at, text in ((1, "Rent"), (2, "due"), (2, "late"), (3, "fee"), (1, "Repairs"), (2, "who")):
+        put(document, 70, at, text)
+    put(document, 70, 0, "End", "Heading 1")
+    table = document.add_table(1, 1)
+    put(table.cell(0, 0), 70, 1, "in a cell")
+
+    assert read(document).markdown == (
+        "# Part I Terms\n\n    - 1.1 Rent\n        - (a) due\n        - (b) late\n"
+        "            1. fee\n    - 1.2 Repairs\n        - (a) who\n\n# Part II End\n\n"
+        "| 2.1 in a cell |\n| --- |"
+    )
+
+
+@pytest.mark.parametrize("kind", ["docx", "pptx", "xlsx"])
+def test_files_saved_as_strict_are_read_like_others(kind: str) -> None:
+    document = docx.Document()
+    document.add_heading("Top", 1)
+    document.add_table(1, 1).cell(0, 0).text = "cell"
+    deck = pptx.Presentation()
+    deck.slides.add_slide(deck.slide_layouts[5]).shapes.title.text = "Top"
+    book = openpyxl.Workbook()
+    book.worksheets[0].append(["Top", 1.5])
+    buffer, strict = io.BytesIO(), io.BytesIO()
+    {"docx": document, "pptx": deck, "xlsx": book}[kind].save(buffer)
+    with zipfile.ZipFile(buffer) as before, zipfile.ZipFile(strict, "w") as after:
+        for name in before.namelist():
+            own = rb"http://schemas\.openxmlformats\.org/(?!package)(\w+)/2006/"
+            after.writestr(name, re.sub(own, rb"http://purl.oclc.org/ooxml/\1/", before.read(name)))
+
+    found = convert(strict.getvalue())
+    assert "Top" in found.markdown
+    assert found == replace(convert(buffer.getvalue()), size=found.size, sha256=found.sha256)
 
 
 def test_word_merged_cells_and_tables_in_cells() -> None:
