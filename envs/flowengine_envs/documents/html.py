@@ -14,6 +14,7 @@ from urllib.parse import urljoin
 
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.flat_html import paragraphs
+from flowengine_envs.documents.html_main import put_first
 from flowengine_envs.documents.html_tables import TableText, spans_of
 from flowengine_envs.documents.markdown import Span, Writer, fenced, image, inline, plain, target
 from flowengine_envs.documents.mathml import latex, name_of
@@ -109,7 +110,8 @@ def convert_text(text: str, out: Writer, base: str = "", address: Address | None
     title = root.find(".//title")
     if title is not None and title.text and not out.document.title:
         out.document.title = " ".join(title.text.split())
-    Page(out, lru_cache(address or (lambda url: _resolved(base, url)))).walk(root)
+    main = put_first(root)
+    Page(out, lru_cache(address or (lambda url: _resolved(base, url))), main).walk(root)
 
 
 Address = Callable[[str], str]
@@ -128,10 +130,14 @@ class Page:
     Args:
         out: Where it goes.
         address: Returns where a link leads.
+        main: The element with what the page is about, if that is known. It comes first.
     """
 
-    def __init__(self, out: Writer, address: Address) -> None:
+    def __init__(self, out: Writer, address: Address, main: Any = None) -> None:
         self._out = out
+        self._main = main
+        self._is_beside = False
+        """Whether the next block is the first that stands beside what the page is about."""
         self._address = address
         self._text: list[Span] = []
         self._looks: dict[str, int] = dict.fromkeys(("bold", "italic", "code", "strike"), 0)
@@ -160,6 +166,9 @@ class Page:
             tag = element.tag if isinstance(element.tag, str) else ""
             if event == "end":
                 self._end(tag, element)
+                if element is self._main:
+                    self._flush()
+                    self._is_beside = True
                 if element is not root:
                     self._add(element.tail)
             elif not tag or tag in _DROPPED or self._is_hidden(element) or self._drawn(element):
@@ -348,8 +357,14 @@ class Page:
         lines = [first + begin]
         if more:
             lines += [(rest + line).rstrip() for line in more.split("\n")]
+        self._mark_what_is_beside()
         self._out.block("\n".join(lines), tight=begins_item and self._tight)
         self._tight = bool(self._lists) and bool(marks)
+
+    def _mark_what_is_beside(self) -> None:
+        if self._is_beside:
+            self._is_beside = False
+            self._out.block("<!-- beside the main text: menus and the like -->")
 
     def _write_table(self, table: TableText) -> None:
         for caption in table.caption:
@@ -359,6 +374,7 @@ class Page:
                 for text in row:
                     self._write(plain(text))
             return
+        self._mark_what_is_beside()
         self._out.table(table.rows)
         self._tight = False
 

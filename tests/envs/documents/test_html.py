@@ -90,6 +90,35 @@ def test_every_row_of_a_table_has_the_same_number_of_columns() -> None:
     assert {len(row) for row in document.tables[0]} == {3}
 
 
+BESIDE = "<!-- beside the main text: menus and the like -->"
+
+
+@pytest.mark.parametrize(
+    ("page", "markdown"),
+    [
+        (
+            "skip<header><h1>Title</h1></header><nav>menu</nav> text <main><p>It.</p>more</main>"
+            "after<footer>foot</footer>",
+            f"# Title\n\nIt.\n\nmore\n\n{BESIDE}\n\nskip\n\nmenu\n\ntext after\n\nfoot",
+        ),
+        (
+            "<nav>menu</nav><div role=main><h1>A</h1></div><h1>B</h1>",
+            f"# A\n\n{BESIDE}\n\nmenu\n\n# B",
+        ),
+        (
+            "<table><tr><td>x<td>y</table><article>It.<article>A comment.</article></article>",
+            f"It.\n\nA comment.\n\n{BESIDE}\n\n| x | y |\n| --- | --- |",
+        ),
+        ("<nav>menu</nav><main hidden>Old</main><main>New</main>", f"New\n\n{BESIDE}\n\nmenu"),
+        ("<main>All of it</main>", "All of it"),
+        ("<nav>menu</nav><article>one</article><article>two</article>", "menu\n\none\n\ntwo"),
+        ("<nav>menu</nav><p>text", "menu\n\ntext"),
+    ],
+)
+def test_what_a_page_is_about_comes_first(page: str, markdown: str) -> None:
+    assert read(page).markdown == markdown
+
+
 def test_a_caption_stands_above_its_table() -> None:
     page = "<table><caption>Rents <b>2025</b></caption><tr><th>A<th>B<tr><td>1<td>2</table>"
 

@@ -1,0 +1,49 @@
+"""What a page is about comes first: menus, search boxes and sidebars after it.
+
+Source: HTML Living Standard, 4.4.14 (`main`) and 4.3.2 (`article`); WAI-ARIA 1.2, role `main`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MAIN = "//main | //*[@role='main']"
+_ARTICLE = "//article"
+
+
+def put_first(root: Any) -> Any:
+    """Move what a page is about before all else in its body, with the heading that stands above.
+
+    Returns:
+        Its element; None: the page does not name one, or more than one.
+    """
+    body, main = root.find("body"), _main(root)
+    if body is None or main is None:
+        return None
+    headings = root.xpath("//h1")
+    if len(headings) == 1 and main not in headings[0].iterancestors():
+        _move(headings[0], main, 0)
+    _move(main, body, 0)
+    return main
+
+
+def _main(root: Any) -> Any:
+    for path in (_MAIN, _ARTICLE):
+        shown = {one for one in root.xpath(path) if "hidden" not in one.attrib}
+        outermost = [one for one in shown if shown.isdisjoint(one.iterancestors())]
+        if outermost:
+            return outermost[0] if len(outermost) == 1 else None
+    return None
+
+
+def _move(element: Any, to: Any, at: int) -> None:
+    """Move an element; the text behind it stays where it was."""
+    before, parent, tail = element.getprevious(), element.getparent(), element.tail or ""
+    element.tail = None
+    if before is not None:
+        before.tail = (before.tail or "") + tail
+    else:
+        parent.text = (parent.text or "") + tail
+    to.insert(at, element)
+    if at == 0:
+        element.tail, to.text = to.text, None
