@@ -280,6 +280,10 @@ def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
         hint = "write the server into 'url', up to the first '/', or let the tool be 'std: http' "
         hint += "in an environment of kind 'http' whose 'policy.network' lists the servers"
         agent.home.refuse("E410", message, loc, hint)
+    if tool.has_unread_parameters:
+        message = f"the parameters of {tool.name!r} are in no source that can be read"
+        hint = "declare its 'args', or name a function ('def') that calls it"
+        agent.home.refuse("E402", message, loc, hint)
     hint = "give the tool another name"
     if tool.name in SKILL_TOOLS and "skills" in agent.content:
         agent.home.refuse("E103", f"agents get {tool.name!r} from 'skills'", loc, hint)

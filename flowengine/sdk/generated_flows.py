@@ -51,6 +51,8 @@ class DeclaredTool(NamedTuple):
     """It runs commands on the host, only because nothing says where."""
     chooses_server: bool = False
     """Its arguments decide to which server it sends requests, and nothing bounds that."""
+    has_unread_parameters: bool = False
+    """It is a Python function whose parameters no source tells."""
     modifiers: Mapping[str, Plain] = {}
     """What a step that calls it says besides: the environments that it takes of those offered."""
 

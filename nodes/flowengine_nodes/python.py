@@ -21,7 +21,7 @@ from flowengine.sdk import (
     import_function,
     module_source,
 )
-from flowengine.sdk.python_functions.plain_hints import INJECTED, all_plain
+from flowengine.sdk.python_functions.plain_hints import INJECTED, all_plain, is_field
 
 _COROUTINE = 0x80 | 0x100
 """Flags of code that gives a coroutine: `async def`, and `types.coroutine`."""
@@ -245,18 +245,21 @@ def look_at(call: Callable[..., Any], taken: Plain) -> Function:
         parameters=(*parameters, *takes),
         is_async=bool(code and code.co_flags & _COROUTINE),
         is_quick=getattr(call, "__flowengine_quick__", False),
-        convert=_conversion(call, hints, taken, context),
+        convert=_conversion(call, inner, taken, context),
         home=home if getattr(home, getattr(call, "__name__", ""), None) is call else None,
     )
 
 
 def _conversion(
-    call: Callable[..., Any], hints: Mapping[str, Any], taken: Plain, context: tuple[str, ...]
+    call: Callable[..., Any], inner: Any, taken: Plain, context: tuple[str, ...]
 ) -> Callable[[Any], Any] | None:
     """Return what converts arguments; None: the function takes plain data."""
     found = None
     skip = (*context, *INJECTED)
-    if not all_plain(hints, skip):
+    defaults = getattr(inner, "__defaults__", None) or ()
+    named = getattr(inner, "__kwdefaults__", None) or {}
+    has_fields = any(map(is_field, (*defaults, *named.values())))
+    if has_fields or not all_plain(getattr(inner, "__annotations__", {}), skip):
         from flowengine.sdk.python_functions.conversion import conversion
 
         found = conversion(call, skip)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from flowengine.engines.attempts.outcome import AttemptFailed
 from tests.nodes.conftest import Bench
 
 Write = Callable[..., str]
@@ -68,6 +69,20 @@ def test_an_argument_is_what_the_hint_names(
     assert said.replace("<Color.RED: 'red'>", "Color.RED") == got.replace(
         "<Color.RED: 'red'>", "Color.RED"
     )
+
+
+def test_a_field_as_default_is_checked_and_never_reaches_the_function(
+    bench: Bench, module: Write
+) -> None:
+    source = (
+        "def f(a: int = Field(5, ge=1), b: list = Field(default_factory=list), *,"
+        " c: str = Field(min_length=2)): return repr((a, b, c))"
+    )
+
+    assert call(bench, module, source, c="ab") == "(5, [], 'ab')"
+    assert call(bench, module, source, a=2, b=[1], c="ab") == "(2, [1], 'ab')"
+    with pytest.raises(AttemptFailed, match="'a' must be 1 or more; 'c' must be text of at least"):
+        call(bench, module, source, a=0, c="a")
 
 
 def test_everything_that_is_wrong_is_told_at_once_and_nothing_runs(

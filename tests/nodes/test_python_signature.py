@@ -113,6 +113,28 @@ def test_default_is_told_where_json_has_it(
     assert parameter(module, hint, default=default) == schema
 
 
+@pytest.mark.parametrize(
+    ("hint", "default", "schema", "required"),
+    [
+        ("int", "Field(ge=1, le=100)", {"type": "integer", "minimum": 1, "maximum": 100}, True),
+        ("str", "Field(..., min_length=2)", {"type": "string", "minLength": 2}, True),
+        ("int", "Field(5, gt=1)", {"type": "integer", "exclusiveMinimum": 1, "default": 5}, False),
+        ("int", "Field(default=5)", {"type": "integer", "default": 5}, False),
+        ("L[str]", "Field(default_factory=list)", {"type": "array", "items": {"type": "string"}},
+         False),
+        ("str", "Field(description='What')", {"type": "string", "description": "What"}, True),
+        ("int", "Field(ge=lowest())", {}, False),
+    ],
+)  # fmt: skip
+def test_a_field_as_default_is_read_like_that_of_a_model(
+    module: Write, hint: str, default: str, schema: Any, required: bool
+) -> None:
+    args = derive("m:f", module(m=f"{HEAD}\ndef f(x: {hint} = {default}): ...\n")).args
+
+    assert args is not None
+    assert (args["properties"]["x"], args.get("required") == ["x"]) == (schema, required)
+
+
 def test_typed_dict_is_a_map_with_its_fields(module: Write) -> None:
     classes = """
 class Base(TypedDict):
@@ -281,6 +303,75 @@ def test_function_that_a_module_imports_is_found_where_it_is_defined(module: Wri
 
     assert signature.args is not None
     assert signature.args["properties"] == {"a": {"type": "integer"}}
+
+
+SEARCHES = """
+import functools, helper
+from functools import partial
+from typing import Any
+from everything import *
+
+def _search(q: str, n: int = 3) -> str: ...
+class Service(Base):
+    def find(self, q: str) -> str: ...
+    @classmethod
+    def make(cls, q: str): ...
+    @staticmethod
+    def plain(q: str): ...
+    @property
+    def value(self): ...
+service = Service("x")
+
+alias = _search
+again = alias
+by_name = partial(_search, n=2)
+by_place = functools.partial(_search, "x")
+of_partial = partial(by_name, "x")
+method = service.find
+made = service.make
+static = service.plain
+of_module = helper.real
+with_words = partial(_search, **words)
+decorated = deco(_search)
+value = service.value
+inherited = service.other
+circle = circled
+circled = circle
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("alias", ["q", "n"]),
+        ("again", ["q", "n"]),
+        ("by_name", ["q"]),
+        ("by_place", ["n"]),
+        ("of_partial", []),
+        ("method", ["q"]),
+        ("made", ["q"]),
+        ("static", ["q"]),
+        ("of_module", ["a"]),
+        ("starred", ["b"]),
+        ("with_words", None),
+        ("decorated", None),
+        ("value", None),
+        ("inherited", None),
+        ("circle", None),
+        ("_hidden", None),
+    ],
+)
+def test_a_name_stands_for_a_function(
+    module: Write, name: str, parameters: list[str] | None
+) -> None:
+    folder = module(
+        m=SEARCHES,
+        helper="def real(a: int): ...\n",
+        everything="def starred(b: int): ...\ndef _hidden(): ...\n",
+    )
+    args = derive(f"m:{name}", folder).args
+
+    assert (None if args is None else [*args["properties"]]) == parameters
 
 
 @pytest.mark.parametrize("function", ["m:partial", "m:starred", "math:sqrt", "m:Class"])

@@ -209,6 +209,7 @@ class FileDeclarations:
             content,
             by_default_on_host=on_host,
             chooses_server=_chooses_server(tools.environments, callee, model, modifiers),
+            has_unread_parameters=callee.args is None and "python" in model.kinds,
             modifiers=modifiers,
         )
 

@@ -154,6 +154,15 @@ def _field(
     return with_default(schema, default), default is None
 
 
+def called_field(schema: Schema, call: ast.Call) -> tuple[Schema, bool]:
+    """Return the schema of a parameter whose default is pydantic's `Field(...)`.
+
+    Returns:
+        The schema, with its default; `{}`: it cannot be known here. And whether it has to be given.
+    """
+    return _called("model", schema, call) or ({}, False)
+
+
 def _called(kind: Kind, schema: Schema, call: ast.Call) -> tuple[Schema, bool] | None:
     """A field with `field(...)` of dataclasses, or `Field(...)` of pydantic."""
     name = last_name(call)

@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.errors import ValidationError
 from flowengine.sdk.python_functions.live_signature import (
+    field_of,
     given_parameters,
     is_injected,
     resolved_hints,
@@ -53,17 +54,23 @@ def conversion(function: Callable[..., Any], skip: Collection[str] = ()) -> Conv
     """
     hints = resolved_hints(function)
     each: dict[str, Callable[[Any], Any]] = {}
+    fields: dict[str, Any] = {}
     for one in given_parameters(function):
         hint = hints.get(one.name, inspect.Parameter.empty)
         convert = None if one.name in skip else _of_type(hint)
         if convert is not None and one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}:
             each[one.name] = convert
-    return _together(each) if each else None
+        if (field := field_of(one)) is not None and not field.is_required():
+            fields[one.name] = field
+    return _together(each, fields) if each else None
 
 
-def _together(each: Mapping[str, Callable[[Any], Any]]) -> Convert:
+def _together(each: Mapping[str, Callable[[Any], Any]], fields: Mapping[str, Any]) -> Convert:
     def convert(arguments: dict[str, Any]) -> dict[str, Any]:
         made, wrong = dict(arguments), dict[str, str]()
+        for name, field in fields.items():
+            if name not in arguments:  # the function would get the field itself
+                made[name] = field.get_default(call_default_factory=True)
         for name, one in each.items():
             if name in arguments:
                 try:

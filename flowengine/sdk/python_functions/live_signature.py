@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Collection
-from typing import Any, get_args, get_type_hints
+from collections.abc import Callable, Collection, Iterator
+from typing import Annotated, Any, get_args, get_type_hints
 
 from flowengine.errors import UsageError
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.live_types import LiveTypes, plain_default
-from flowengine.sdk.python_functions.plain_hints import INJECTED
+from flowengine.sdk.python_functions.plain_hints import INJECTED, is_field
 from flowengine.sdk.python_functions.schema_forms import (
     ABSENT,
     Parameter,
@@ -66,8 +66,11 @@ def read_function(
                     hint="give each argument a parameter with a name of its own",
                 )
             schema = _of_parameter(types, name, one.name, hint)
-            default = ABSENT if one.default is Given.empty else plain_default(one.default)
-            required = one.default is Given.empty
+            field = field_of(one)
+            required = one.default is Given.empty if field is None else field.is_required()
+            # A field's schema has its default already.
+            without = required or field is not None
+            default = ABSENT if without else plain_default(one.default)
             parameters.append(Parameter(one.name, schema, required, default, told.get(one.name)))
     returns = _of_result(types, hints)
     return Signature(
@@ -116,14 +119,38 @@ def given_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def resolved_hints(function: Any) -> dict[str, Any]:
-    """Return the type hints of a function; one that names what is not known stays text."""
+    """Return the type hints of a function, with what pydantic's `Field(...)` says as a default.
+
+    One that names what is not known stays text.
+    """
     inner = innermost(function)
     raw = dict(getattr(inner, "__annotations__", {}))
     try:
-        return get_type_hints(inner, include_extras=True)
+        hints = get_type_hints(inner, include_extras=True)
     except Exception:  # one name that is not known; the others are told apart below
         spaces = _namespaces(inner)
-        return {name: _resolved(hint, *spaces) for name, hint in raw.items()}
+        hints = {name: _resolved(hint, *spaces) for name, hint in raw.items()}
+    for name, field in _fields(inner):
+        if not isinstance(hints.get(name), str):
+            # Not written as a subscript: the type is not known before.
+            both = (hints.get(name, Any), field)
+            hints[name] = Annotated.__class_getitem__(both)  # type: ignore[attr-defined]
+    return hints
+
+
+def field_of(parameter: inspect.Parameter) -> Any:
+    """Return the `FieldInfo` of pydantic that a parameter has as its default, or None."""
+    return parameter.default if is_field(parameter.default) else None
+
+
+def _fields(function: Any) -> Iterator[tuple[str, Any]]:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return
+    for name, parameter in parameters.items():
+        if (field := field_of(parameter)) is not None:
+            yield name, field
 
 
 def _resolved(hint: Any, globals: dict[str, Any], locals: dict[str, Any]) -> Any:

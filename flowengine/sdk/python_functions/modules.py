@@ -25,6 +25,8 @@ class Module:
         self.names: dict[str, ast.AST] = {}
         self.open = False
         """Names can come from elsewhere too: `from x import *`, `__getattr__`."""
+        self.stars: list[ast.ImportFrom] = []
+        """Its `from x import *`."""
         for statement in _statements(tree.body if tree else []):
             self._bind(statement)
 
@@ -44,7 +46,9 @@ class Module:
                 self.names[node.name.id] = node.value  # type: ignore[attr-defined]
             case ast.Import() | ast.ImportFrom():
                 for alias in node.names:
-                    self.open |= alias.name == "*"
+                    if alias.name == "*" and isinstance(node, ast.ImportFrom):
+                        self.open = True
+                        self.stars.append(node)
                     self.names[alias.asname or alias.name] = node
 
 
@@ -91,8 +95,10 @@ class Reader:
         With `near` only imports from the same package or from beside the flow file are followed.
         """
         node = module.names.get(name)
+        if node is None:
+            return self._by_star(module, name, near=near, hops=hops)
         if not isinstance(node, ast.ImportFrom):
-            return None if node is None else Found(node, module)
+            return Found(node, module)
         original = next(alias.name for alias in node.names if (alias.asname or alias.name) == name)
         source_name = absolute(node, module)
         if hops == 0 or (near and not self._is_near(source_name, module)):
@@ -101,6 +107,19 @@ class Reader:
         if source is None:
             return Found(node, module)
         return self.find(source, original, near=near, hops=hops - 1) or Found(node, module)
+
+    def _by_star(self, module: Module, name: str, *, near: bool, hops: int) -> Found | None:
+        """Return what `from ... import *` binds a name to; the last one wins."""
+        if hops == 0 or name.startswith("_"):
+            return None
+        for node in reversed(module.stars):
+            source_name = absolute(node, module)
+            source = None
+            if not near or self._is_near(source_name, module):
+                source = self.module(source_name)
+            if source is not None and (found := self.find(source, name, near=near, hops=hops - 1)):
+                return found
+        return None
 
     def _is_near(self, name: str, module: Module) -> bool:
         top = name.partition(".")[0]

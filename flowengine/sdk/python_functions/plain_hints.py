@@ -33,3 +33,9 @@ def _is_plain(hint: Any) -> bool:
         return True
     of = getattr(hint, "__args__", ())
     return getattr(hint, "__origin__", None) in {list, dict} and all(map(_is_plain, of))
+
+
+def is_field(default: object) -> bool:
+    """Return whether a default is what pydantic's `Field(...)` returns."""
+    kind = type(default)
+    return kind.__name__ == "FieldInfo" and kind.__module__ == "pydantic.fields"

@@ -9,10 +9,15 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from flowengine.sdk.python_functions.class_fields import UNKNOWN, literal
+from flowengine.sdk.python_functions.class_fields import UNKNOWN, called_field, literal
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.hinted_classes import hinted_classes
 from flowengine.sdk.python_functions.modules import Module, Reader, last_name
+from flowengine.sdk.python_functions.named_functions import (
+    FUNCTION,
+    NamedFunction,
+    named_function,
+)
 from flowengine.sdk.python_functions.plain_hints import INJECTED
 from flowengine.sdk.python_functions.schema_forms import (
     ABSENT,
@@ -23,8 +28,6 @@ from flowengine.sdk.python_functions.schema_forms import (
 from flowengine.sdk.python_functions.type_hints import TypeHints
 from flowengine.sdk.step_kind import SignatureError
 
-_FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-
 
 class Signature(NamedTuple):
     """A function as flows and models see it."""
@@ -33,7 +36,7 @@ class Signature(NamedTuple):
     """The docstring, without what it says of parameters."""
     args: Schema | None = None
     """JSON Schema of an object: a property per parameter, closed unless it takes `**kwargs`. None:
-    the parameters are not in any source (a C function, a partial): `args` has to be declared."""
+    the parameters are in no source that can be read (a C function, what a decorator returned)."""
     returns: Schema | None = None
     """JSON Schema of the result; None: not said."""
     is_async: bool = False
@@ -85,26 +88,29 @@ def derive(function: str, folder: str) -> Signature:
             hint=_suggestion(name, module),
             path=module.path,
         )
-    if found is None or not isinstance(found.node, _FunctionNode):
+    function_found = None if found is None else named_function(found, reader)
+    if function_found is None:
         return Signature(paths=reader.paths)
-    return _signature(found.node, found.module, reader)
+    return _signature(function_found, reader)
 
 
 def _suggestion(name: str, module: Module) -> str | None:
     from difflib import get_close_matches
 
-    functions = [key for key, node in module.names.items() if isinstance(node, _FunctionNode)]
+    functions = [key for key, node in module.names.items() if isinstance(node, FUNCTION)]
     close = get_close_matches(name, functions)
     return f"did you mean '{close[0]}'?" if close else None
 
 
-def _signature(node: _FunctionNode, module: Module, reader: Reader) -> Signature:
+def _signature(found: NamedFunction, reader: Reader) -> Signature:
+    node, module = found.node, found.module
     hints = TypeHints(reader)
     description, told = parse(ast.get_docstring(node))
     given = node.args
-    if given.posonlyargs:
+    by_position = given.posonlyargs[found.first :]
+    if by_position:
         raise SignatureError(
-            f"parameter '{given.posonlyargs[0].arg}' of {module.name}:{node.name} can only be "
+            f"parameter '{by_position[0].arg}' of {module.name}:{node.name} can only be "
             "given by position; a flow gives arguments by name",
             hint="remove the '/' from its parameters",
             path=module.path,
@@ -115,14 +121,19 @@ def _signature(node: _FunctionNode, module: Module, reader: Reader) -> Signature
     first_default = len(given.args) - len(given.defaults)
     defaults = [*[None] * first_default, *given.defaults, *given.kw_defaults]
     every = [*given.args, *given.kwonlyargs]
+    taken = {one.arg for one in given.args[: max(0, found.first - len(given.posonlyargs))]}
     for parameter, default in zip(every, defaults, strict=True):
         name = parameter.arg
-        if name in INJECTED or _is_context(parameter.annotation):
+        if name in {*INJECTED, *taken, *found.bound} or _is_context(parameter.annotation):
             continue
         schema = hints.schema(parameter.annotation, module)
-        value = ABSENT if default is None else literal(default)
-        value = ABSENT if value is UNKNOWN else value
-        parameters.append(Parameter(name, schema, default is None, value, told.get(name)))
+        required, value = default is None, ABSENT
+        if isinstance(default, ast.Call) and last_name(default) == "Field":
+            schema, required = called_field(schema, default)
+        elif default is not None:
+            value = literal(default)
+            value = ABSENT if value is UNKNOWN else value
+        parameters.append(Parameter(name, schema, required, value, told.get(name)))
         if schema.keys() <= {"description"}:
             classes[name] = hinted_classes(parameter.annotation, module)
     args = arguments(parameters, open=given.kwarg is not None)

@@ -1,0 +1,90 @@
+"""Which function a name stands for, read from sources: `search = _search`, a partial, a method."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from flowengine.sdk.python_functions.modules import HOPS, Found, Module, Reader, last_name
+
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class NamedFunction(NamedTuple):
+    """A function, and which of its parameters callers do not give."""
+
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+    module: Module
+    first: int = 0
+    """How many of its first parameters are given already: `self`, those of a partial."""
+    bound: frozenset[str] = frozenset()
+    """Names of others that a partial gives."""
+
+
+def named_function(found: Found, reader: Reader, hops: int = HOPS) -> NamedFunction | None:
+    """Return the function that a name is bound to; None: only running the module tells.
+
+    Args:
+        found: What the name is bound to.
+        reader: Reads the modules that other names lead to.
+        hops: How many names and partials are followed.
+    """
+    if hops == 0:
+        return None
+    node, module = found
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return NamedFunction(node, module)
+        case ast.Name(id=name):
+            other = reader.find(module, name)
+            return None if other is None else named_function(other, reader, hops - 1)
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            return _attribute(owner, name, module, reader, hops - 1)
+        case ast.Call(args=[function, *given], keywords=words) if last_name(node) == "partial":
+            return _partial(Found(function, module), given, words, reader, hops - 1)
+    return None
+
+
+def _partial(
+    function: Found, given: list[ast.expr], words: list[ast.keyword], reader: Reader, hops: int
+) -> NamedFunction | None:
+    inner = named_function(function, reader, hops)
+    names = [word.arg for word in words]
+    if inner is None or None in names or any(isinstance(one, ast.Starred) for one in given):
+        return None
+    bound = inner.bound.union(name for name in names if name is not None)
+    return inner._replace(first=inner.first + len(given), bound=bound)
+
+
+def _attribute(
+    owner: str, name: str, module: Module, reader: Reader, hops: int
+) -> NamedFunction | None:
+    """Return a function of a module, or a method of an object that a module makes."""
+    match reader.find(module, owner):
+        case Found(ast.Import(names=names)):
+            full = next(one.name for one in names if (one.asname or one.name) == owner)
+            source = reader.module(full)
+            found = None if source is None else reader.find(source, name)
+            return None if found is None else named_function(found, reader, hops)
+        case Found(ast.Call(func=ast.Name(id=cls)), home):
+            return _method(reader.find(home, cls), name)
+    return None
+
+
+def _method(cls: Found | None, name: str) -> NamedFunction | None:
+    if cls is None or not isinstance(cls.node, ast.ClassDef):
+        return None
+    for node in _methods(cls.node):
+        if node.name == name:
+            marks = {last_name(one) for one in node.decorator_list}
+            if marks - {"staticmethod", "classmethod"}:
+                return None
+            return NamedFunction(node, cls.module, first=0 if "staticmethod" in marks else 1)
+    return None  # it may be inherited
+
+
+def _methods(cls: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in cls.body:
+        if isinstance(node, FUNCTION):
+            yield node
