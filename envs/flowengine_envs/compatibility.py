@@ -11,6 +11,7 @@ import inspect
 import logging
 import os
 import platform
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
@@ -184,6 +185,9 @@ class DockerEnv(_Env):
 class LocalEnv(_Env):
     """A Python sandbox of processes of this machine: no isolation, and a warning at each start.
 
+    Code runs in the interpreter of this process, so it imports what this process can import from
+    its virtual environment.
+
     Args:
         config: What it is told; default: `LocalConfig()`.
     """
@@ -193,6 +197,9 @@ class LocalEnv(_Env):
     def __init__(self, config: LocalConfig | None = None) -> None:
         self.config: LocalConfig = config or LocalConfig()
         super().__init__()
+
+    def _config(self) -> dict[str, Any]:
+        return super()._config() | {"interpreter": sys.executable or None}
 
 
 def _told(done: CodeResult) -> str:

@@ -252,6 +252,15 @@ def test_closing_twice_is_harmless_and_use_is_refused(kind: str, tmp_path: Path)
         _ = env.resource
 
 
+def test_local_imports_what_this_process_can_import(tmp_path: Path) -> None:
+    with make("local", tmp_path) as env:
+        done = env.execute_code("import sys, pydantic\npydantic.__file__, sys.prefix")
+
+    import pydantic
+
+    assert done.result == repr((pydantic.__file__, sys.prefix)), done
+
+
 def test_local_warns_at_each_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
