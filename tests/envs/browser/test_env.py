@@ -129,6 +129,20 @@ def test_files_of_the_workspace_are_opened_by_their_paths(
     assert "is not opened" in env.navigate("../secret.html").error
 
 
+def test_files_of_the_workspace_are_uploaded_by_the_paths_that_the_caller_sees(
+    env: BrowserEnv, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = env.resource.workspace
+    (workspace / "notes.txt").write_text("tea")
+    monkeypatch.chdir(workspace.parent)
+    show = "this.nextSibling.textContent = this.files[0].name"
+    env.navigate(web.page("/give", f'<input type=file onchange="{show}"><b></b>'))
+
+    seen = env.step(f"upload_file(selector='input', file='{workspace.name}/notes.txt')")
+
+    assert (seen.error, "notes.txt" in seen.content) == ("", True)
+
+
 def test_tools_say_what_is_there_and_where_to_read_on(env: BrowserEnv, web: Web) -> None:
     call: Any = visit_url
     text = " ".join(f"word{at}" for at in range(1500))
