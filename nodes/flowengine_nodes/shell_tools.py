@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import Plain, StepContext, Tool, ToolError, ValidationError
 from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
+
+if TYPE_CHECKING:
+    from flowengine.sdk import Effect
 
 SHELL = "shell"
 """The kind of environment, and the name of the one that is used."""
@@ -100,12 +103,12 @@ _STATE = record(
 )
 
 
-def _tool(about: str, args: dict[str, Plain]) -> Tool:
+def _tool(about: str, args: dict[str, Plain], effect: Effect = "once") -> Tool:
     return {
         "description": about,
         "args": args,
         "returns": _STATE,
-        "effect": "once",
+        "effect": effect,
         "environments": {SHELL: ["flowengine_envs.shell_session.Shell"]},
     }
 
@@ -119,6 +122,7 @@ TOOLS: dict[str, Tool] = {
     "shell_wait": _tool(
         "Waits until the command that runs in the shell has ended or waits for input.",
         record({"wait": _wait(WAIT)}, []),
+        effect="idempotent",
     ),
     "shell_type": _tool(
         "Types into the command that runs in the shell: a line of text, or keys.",
