@@ -11,6 +11,7 @@ import inspect
 import logging
 import os
 import platform
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
@@ -21,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from flowengine.sdk import EnvironmentLost, Refused, ValidationError
 from flowengine.sdk.environments import background
 from flowengine.sdk.models import Config, Duration, Limits
+from flowengine_envs.bash import SHELL
 from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.mounts import check
 from flowengine_envs.python import Python, PythonSandbox
@@ -136,6 +138,56 @@ class _Env(Unmanaged[PythonSandbox]):
         before, after = _AGAIN if again else "", _GONE if done.namespace_lost else ""
         return Execution(done.stdout, f"{before}{done.stderr}{after}", _told(done))
 
+    def run_command(
+        self,
+        command: str,
+        stream_callback: Callable[[str], object] | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Run a command line with bash in the same sandbox; what it starts ends with it.
+
+        Args:
+            command: The command line.
+            stream_callback: Called with output as it comes.
+            timeout: Seconds; default and maximum: the configuration's.
+
+        Returns:
+            `{"status": …, "result": …}`: exit code, and output and errors in their order.
+
+        Raises:
+            EnvironmentLost: The sandbox ended during the call; the next call opens a new one.
+            ValidationError: The command is no text.
+        """
+        work = self._command(command, stream_callback, timeout)
+        return background().run(work, "async_run_command()")
+
+    async def async_run_command(
+        self,
+        command: str,
+        stream_callback: Callable[[str], object] | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Do the same as `run_command`, for any event loop."""
+        return await background().wait(self._command(command, stream_callback, timeout))
+
+    async def _command(
+        self, command: str, callback: Callable[[str], object] | None, timeout: float | None
+    ) -> dict[str, Any]:
+        if not isinstance(command, str):
+            raise ValidationError(f"a command is text, not {command!r:.50}")
+
+        def heard(_stream: str, text: str) -> None:
+            if callback is not None:
+                callback(text)
+
+        argv = [*SHELL, f"exec 2>&1\n{command}"]
+        resource = await self._ready()
+        done, _ = await resource._call(
+            lambda: resource._program(argv, None, timeout, None, None, heard)
+        )
+        late = f"{resource.call_limits.too_long(timeout)}\n" if done.timed_out else ""
+        return {"status": done.exit_code, "result": done.stdout + done.stderr + late}
+
     def _how_to_open(self) -> str:
         return "call init_container()"
 
@@ -184,6 +236,9 @@ class DockerEnv(_Env):
 class LocalEnv(_Env):
     """A Python sandbox of processes of this machine: no isolation, and a warning at each start.
 
+    Code runs in the interpreter of this process, so it imports what this process can import from
+    its virtual environment.
+
     Args:
         config: What it is told; default: `LocalConfig()`.
     """
@@ -193,6 +248,9 @@ class LocalEnv(_Env):
     def __init__(self, config: LocalConfig | None = None) -> None:
         self.config: LocalConfig = config or LocalConfig()
         super().__init__()
+
+    def _config(self) -> dict[str, Any]:
+        return super()._config() | {"interpreter": sys.executable or None}
 
 
 def _told(done: CodeResult) -> str:

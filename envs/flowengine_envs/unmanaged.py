@@ -90,6 +90,19 @@ class Unmanaged(Generic[_Live]):
     def _limits(self) -> Limits:
         return Limits()
 
+    def _from_workspace(self, path: str) -> str:
+        """Return a relative path as the resource takes it: relative to the workspace.
+
+        Callers also write it as they see the file themselves: `workspace/report.pdf`. What lies in
+        the workspace under the path as written comes first.
+        """
+        folder = os.path.abspath(os.path.expanduser(self._workspace()))
+        seen = os.path.abspath(path)
+        below = seen == folder or seen.startswith(f"{folder}/")
+        if os.path.isabs(path) or not below or os.path.lexists(os.path.join(folder, path)):
+            return path
+        return os.path.relpath(seen, folder)
+
     async def _ready(self) -> _Live:
         async with self._opening:
             return await self._opened()

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flowengine.agents.agent import Agent, Response, Result, case_not_resolved, case_resolved
+    from flowengine.agents.agent import Agent, Response, Result
+    from flowengine.agents.case_tools import case_not_resolved, case_resolved
     from flowengine.agents.function_schemas import function_to_json
     from flowengine.agents.log_events import LogEvent
     from flowengine.agents.loggers import LoggerManager
@@ -24,9 +25,9 @@ __all__ = [
     "function_to_json",
 ]
 
-_AGENT = ("Agent", "Response", "Result", "case_not_resolved", "case_resolved")
 _HOMES = {
-    **dict.fromkeys(_AGENT, "agent"),
+    **dict.fromkeys(("Agent", "Response", "Result"), "agent"),
+    **dict.fromkeys(("case_not_resolved", "case_resolved"), "case_tools"),
     "LogEvent": "log_events",
     "LoggerManager": "loggers",
     "function_to_json": "function_schemas",

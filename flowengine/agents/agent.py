@@ -20,27 +20,6 @@ Termination = Literal[
 ]
 
 
-def case_resolved(result: str) -> str:
-    """End the work: the case is resolved.
-
-    Args:
-        result: The result.
-    """
-    return result
-
-
-def case_not_resolved(reason: str) -> str:
-    """End the work: the case cannot be resolved.
-
-    Args:
-        reason: Why not.
-    """
-    return reason
-
-
-CASE_TOOLS = (case_resolved, case_not_resolved)
-
-
 class Agent(AgentFields):
     """A model with instructions and tools.
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from flowengine.agents.agent_as_tool import ASKED, AgentAsTool
 from flowengine.agents.agent_fields import AgentFields
+from flowengine.agents.case_tools import is_case_tool
 from flowengine.agents.endings import CASE_TOOLS
 from flowengine.agents.flow_environments import environment_names
 from flowengine.agents.function_schemas import check_name, read_tool
@@ -179,6 +180,11 @@ def _tools(agent: AgentFields) -> dict[str, Any]:
             raise UsageError(
                 f"agent {agent.name!r} has two functions named {name!r}",
                 hint="rename one: a model calls them by their names",
+            )
+        if name in CASE_TOOLS and not is_case_tool(function):
+            raise UsageError(
+                f"a function of yours named {name!r} would end nothing",
+                hint=f"give it {name} from flowengine.agents, or rename the function",
             )
         if agent.skills and name in SKILL_TOOLS:
             raise UsageError(f"it gets {name!r} from 'skills'", hint="rename the function")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowengine.agents.agent import CASE_TOOLS, Agent
+from flowengine.agents.agent import Agent
 from flowengine.agents.agent_as_tool import AgentAsTool
 from flowengine.agents.agent_validation import (
     CheckSaid,
@@ -20,6 +20,7 @@ from flowengine.agents.agent_validation import (
     context_of,
     reducer_arguments,
 )
+from flowengine.agents.case_tools import is_case_tool
 from flowengine.agents.equipment import ReadyTool, name_of
 from flowengine.agents.flow_environments import FlowEnvironments, environment_names
 from flowengine.agents.function_schemas import read_tool
@@ -153,7 +154,7 @@ class _Writer:
     def agent(self, agent: Agent) -> dict[str, Plain]:
         """Return an agent; to whom it may hand over depends on who else is there."""
         id = self.ids[agent.name]
-        tools = [one for one in agent.functions if not any(one is case for case in CASE_TOOLS)]
+        tools = [one for one in agent.functions if not is_case_tool(one)]
         instructions: Plain = agent.instructions
         if callable(instructions):
             instructions = self._named(instructions, f"{id}.instructions")

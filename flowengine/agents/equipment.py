@@ -20,6 +20,8 @@ from flowengine.errors import UsageError
 from flowengine.sdk.tool_limits import largest_result
 
 Spec = dict[str, Any]
+_AT_A_TERMINAL = ("shell_run", "shell_wait", "shell_type", "shell_interrupt")
+"""Built-in tools that work in an environment of kind `shell`."""
 
 
 class ReadyTool(NamedTuple):
@@ -76,7 +78,7 @@ class Equipped(BaseModel):
         Returns:
             The agent.
         """
-        return self._enable(ReadyTool("run_python", "python", name), "python", spec)
+        return self._enable([ReadyTool("run_python", "python", name)], "python", spec)
 
     def enable_nodejs(self, name: str = "node", **spec: Any) -> Self:
         """Give the agent `run_javascript`, which runs code in a sandbox of its own.
@@ -88,7 +90,7 @@ class Equipped(BaseModel):
         Returns:
             The agent.
         """
-        return self._enable(ReadyTool("run_javascript", "node", name), "node", spec)
+        return self._enable([ReadyTool("run_javascript", "node", name)], "node", spec)
 
     def enable_shell(
         self,
@@ -103,7 +105,9 @@ class Equipped(BaseModel):
 
         Args:
             name: Of the environment.
-            kind: `bash`, `shell` (one session that keeps its state) or `docker`.
+            kind: `bash` or `docker`; or `shell`, one session that keeps its state, with the tools
+                `shell_run`, `shell_wait`, `shell_type` and `shell_interrupt` in place of
+                `run_command`.
             folder: Of this machine, which commands see as `/src`: `enable_shell(folder=".")`.
             mode: Of that folder: `rw`, `ro`, or `copy`, which leaves it as it is.
             **spec: More of its spec.
@@ -118,7 +122,8 @@ class Equipped(BaseModel):
             config = {**spec.get("config", {})}
             config["mounts"] = {**config.get("mounts", {}), mounted: "/src"}
             spec["config"] = config
-        return self._enable(ReadyTool("run_command", "shell", name), kind, spec)
+        tools = _AT_A_TERMINAL if kind == "shell" else ("run_command",)
+        return self._enable([ReadyTool(one, "shell", name) for one in tools], kind, spec)
 
     def enable_sqlite(
         self, path: str, *, mode: str = "ro", name: str = "database", **spec: Any
@@ -135,8 +140,8 @@ class Equipped(BaseModel):
             The agent.
         """
         config = {"path": path, "mode": mode, **spec.pop("config", {})}
-        tool = ReadyTool("query_database", "database", name)
-        return self._enable(tool, "sqlite", {**spec, "config": config})
+        tools = [ReadyTool("query_database", "database", name)]
+        return self._enable(tools, "sqlite", {**spec, "config": config})
 
     def enable_web_search(self, provider: str, *, name: str = "web_search", **config: Any) -> Self:
         """Give the agent a tool that asks a search service.
@@ -257,9 +262,9 @@ class Equipped(BaseModel):
         """Names of parameters that get environments or live objects."""
         return [name_of(one) for one in self.environments]
 
-    def _enable(self, tool: ReadyTool, kind: str, spec: Mapping[str, Any]) -> Self:
-        self.environments.append({"kind": kind, "resource_key": tool.environment, **spec})
-        self.ready.append(tool)
+    def _enable(self, tools: Sequence[ReadyTool], kind: str, spec: Mapping[str, Any]) -> Self:
+        self.environments.append({"kind": kind, "resource_key": tools[0].environment, **spec})
+        self.ready += tools
         self.check_equipment()
         return self
 

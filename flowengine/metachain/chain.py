@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from flowengine.agents.agent import Agent, Response
 from flowengine.agents.loggers import LoggerManager
 from flowengine.agents.turn_limit import TURNS
+from flowengine.argument_checks import check_keywords
 from flowengine.errors import UsageError
 from flowengine.metachain import flows
+from flowengine.metachain.options import ResumeOptions, RunOptions
 from flowengine.metachain.scripted_calls import as_scripted
 from flowengine.metachain.work import Work
 from flowengine.sdk.background import refuse_in_loop
@@ -19,7 +21,6 @@ from flowengine.sdk.background import refuse_in_loop
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.metachain.options import ResumeOptions, RunOptions
     from flowengine.metachain.streaming import StreamPart
 
 
@@ -303,17 +304,16 @@ class MetaChain:
         context_variables: dict[str, Any] | None,
         max_turns: int | Mapping[str, Any],
         execute_tools: bool,
-        *,
-        model: str | None = None,
-        agents: Sequence[Agent] = (),
-        id: str | None = None,
-        runtime_resources: Mapping[str, Any] | None = None,
+        **options: Unpack[RunOptions],
     ) -> Work:
         """Return a run that begins."""
-        how = {"model": model or self.model, "max_turns": max_turns, "execute_tools": execute_tools}
-        agents = (agent, *agents)
+        check_keywords("a run of agents", options, RunOptions.__annotations__)
+        model = options.get("model") or self.model
+        how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
+        agents = (agent, *options.get("agents", ()))
+        objects = options.get("runtime_resources")
         return Work.starting(
-            self.logger, agents, messages, context_variables, runtime_resources, how, id
+            self.logger, agents, messages, context_variables, objects, how, options.get("id")
         )
 
     def _kept(
@@ -321,18 +321,18 @@ class MetaChain:
         execution: str,
         agent: Agent,
         context_variables: dict[str, Any] | None,
-        *,
-        agents: Sequence[Agent] = (),
-        runtime_resources: Mapping[str, Any] | None = None,
+        **options: Unpack[ResumeOptions],
     ) -> tuple[Engine, Work]:
         """Return the engine, and a run that it has kept."""
+        check_keywords("resuming a run of agents", options, ResumeOptions.__annotations__)
         if self.engine is None:
             raise UsageError(
                 "there is no engine that has kept a run", hint="give one: MetaChain(Engine(…))"
             )
-        agents = (agent, *agents)
+        agents = (agent, *options.get("agents", ()))
+        objects = options.get("runtime_resources")
         return self.engine, Work.of(
-            self.engine, self.logger, execution, agents, context_variables, runtime_resources
+            self.engine, self.logger, execution, agents, context_variables, objects
         )
 
 

@@ -240,8 +240,8 @@ class StepContext(Protocol):
             text: The piece; need not end with a line.
         """
 
-    def part(self, part: str, text: str | None = None, **data: str) -> None:
-        """Pass on a part of a reply while it arrives; it is never stored.
+    def part(self, part: str, text: str | None = None, **data: Plain) -> None:
+        """Pass on a part of a reply, or other data, while it arrives; it is never stored.
 
         Subscribers that follow output get an update `part` for each, secrets masked, also those
         that are split over several pieces. What counts is the output of the step. May be called on
@@ -251,7 +251,11 @@ class StepContext(Protocol):
             part: Its kind. `start` begins a reply, `end` completes it, `restart` takes back what
                 came so far; the other kinds are the step kind's own, such as `text`.
             text: The next piece; pieces of the same kind and data are one text.
-            **data: What the piece belongs to, such as the id of a call.
+            **data: What the piece belongs to, such as the id of a call; without a text, any plain
+                data.
+
+        Raises:
+            ValidationError: `data` is no plain data.
         """
 
     @property

@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections.abc import Callable
 
+from flowengine.sdk.background import refuse_in_loop
+
 
 class Aborted(Exception):
     """Raised by `AbortSignal.check` in a tool that is to stop."""
@@ -40,7 +42,11 @@ class AbortSignal:
 
         Args:
             timeout: Seconds to wait at most.
+
+        Raises:
+            RuntimeError: A coroutine calls it; it would block the loop that is to abort it.
         """
+        refuse_in_loop(None, "async_wait()")
         return self._event.wait(timeout)
 
     async def async_wait(self) -> None:

@@ -9,7 +9,6 @@ from flowengine.sdk import (
     HttpError,
     Plain,
     StepContext,
-    StepError,
     Tool,
     ToolError,
     ValidationError,
@@ -109,19 +108,12 @@ async def _describe(context: StepContext, resource: Any, document: Any, question
     """
     if not document.picture:
         return ""
-    from flowengine.agents.models.images import describe_image
+    from flowengine.agents.models.images import describe_document
     from flowengine.agents.turns import in_folder
 
     model = in_folder(resource.vision_model, context.execution.workdir)
-    try:
-        described = await describe_image(model, document.picture, question)
-    except StepError as error:
-        note = f"there is no description of the image: {error.message}"
-        document.notes[:] = [*dict.fromkeys([*document.notes, note])]
-        return ""
-    known = document.markdown.partition("\n\n## Description\n\n")[0]
-    document.markdown = f"{known}\n\n## Description\n\n{described}"
-    return str(document.markdown)
+    described = await describe_document(model, document, question)
+    return str(document.markdown) if described else ""
 
 
 async def _visit_page(

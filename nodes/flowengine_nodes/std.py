@@ -6,7 +6,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowengine.sdk import CallSignature, Plain, StepContext, StepError, StepKind, Tool
-from flowengine_nodes import browser_tools, code_tools, document_tools, file_tools, http_tool
+from flowengine_nodes import (
+    browser_tools,
+    code_tools,
+    document_tools,
+    file_tools,
+    http_tool,
+    shell_tools,
+)
 from flowengine_nodes.tool_schemas import TEXT, record
 
 if TYPE_CHECKING:
@@ -86,8 +93,9 @@ class Std(StepKind):
 
     @classmethod
     def names(cls, task: Mapping[str, Plain]) -> list[str]:
-        """Return the name of the tool that needs no declaration."""
-        return [f"std.{task['tool']}"]
+        """Return the name of the tool that needs no declaration, and of what it does as well."""
+        tool = task["tool"]
+        return [f"std.{each}" for each in (tool, *_ALSO.get(tool, ()))]
 
     def preview(
         self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
@@ -134,7 +142,7 @@ class Std(StepKind):
         return result if isinstance(result, str) else marked(text, source)
 
     async def _call(self, context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
-        for tools in (file_tools, document_tools, browser_tools, http_tool):
+        for tools in (file_tools, document_tools, browser_tools, http_tool, shell_tools):
             if tool in tools.TOOLS:
                 return await tools.call(context, tool, args)
         return await code_tools.call(context, tool, args)
@@ -146,7 +154,10 @@ _READS: Mapping[str, tuple[str, ...]] = {
     "http": ("url",),
 }
 """Tools that read what others wrote → the arguments that may name it. They mark it themselves."""
-_FOREIGN = frozenset({"read_file", "search_files", *code_tools.TOOLS})
+_FOREIGN = frozenset({"read_file", "search_files", *code_tools.TOOLS, *shell_tools.TOOLS})
+_ALSO: Mapping[str, tuple[str, ...]] = dict.fromkeys(("shell_run", "shell_type"), ("run_command",))
+"""Tools → others whose rules hold for them, too: what is typed into a pager or a program that reads
+commands runs them as well."""
 _TOOLS: dict[str, Tool] = {
     "print": {
         "description": "Shows a text to the user.",
@@ -165,4 +176,5 @@ _TOOLS: dict[str, Tool] = {
     **file_tools.TOOLS,
     **http_tool.TOOLS,
     **code_tools.TOOLS,
+    **shell_tools.TOOLS,
 }

@@ -105,6 +105,10 @@ def test_a_description_of_the_context_is_part_of_the_instructions() -> None:
         ({"context": {"max_tokens": 0}}, "agent 'A': context is {'max_tokens': 0}"),
         ({"context": {"reduce": add}}, "agent 'A': the function add takes no 'messages'"),
         ({"skills": ["./none"]}, "agent 'A': there is no folder './none' with a file 'SKILL.md'"),
+        (
+            {"functions": [dotted("case_resolved")]},
+            "agent 'A': a function of yours named 'case_resolved' would end nothing",
+        ),
         ({"functions": [dotted("a.b"), dotted("a__b")]}, "would call both 'a.b' and 'a__b' 'a__b'"),
     ],
 )

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import itertools
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -680,6 +681,23 @@ def test_runs_are_checked_before_anything_is_sent(
 
     assert told in raised.value.message
     assert bench.model.requests == []
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("model_override", "a run of agents has no 'model_override'; it is one of: agents, id, "),
+        ("modle", "a run of agents has no 'modle'; did you mean 'model'?"),
+    ],
+)
+def test_options_that_do_not_exist_are_told_with_those_that_do(
+    bench: Bench, option: str, told: str
+) -> None:
+    options: dict[str, Any] = {option: "gpt-4o"}
+    with pytest.raises(TypeError, match=re.escape(told)):
+        bench.run(Agent(name="A"), [], **options)
+    with pytest.raises(TypeError, match="resuming a run of agents has no"), Engine(None) as engine:
+        MetaChain(engine).resume("x", Agent(name="A"), **options)
 
 
 def test_instructions_that_raise_fail_the_run_before_a_model_is_asked(bench: Bench) -> None:

@@ -295,3 +295,44 @@ def test_where_it_cannot_wait_output_is_missed() -> None:
     missed = backlog.take()
     assert missed is not None
     assert (missed.kind, missed.data) == ("missed", {"count": 2})
+
+
+def test_a_function_passes_data_on_while_it_works(tmp_path: Path) -> None:
+    (tmp_path / "talk.yaml").write_text(FLOW)
+    (tmp_path / "tools.py").write_text(
+        "import os\n"
+        "from flowengine import StepContext\n"
+        "def say(ctx: StepContext) -> str:\n"
+        "    rows = {'cells': [1, 2.5, None]}\n"
+        "    ctx.part('row', number=1, **rows)\n"
+        "    rows['cells'].append(os.environ['TALK_KEY'])\n"
+        "    ctx.part('row', 'two', number=2, **rows)\n"
+        "    return 'done'\n"
+    )
+    heard: list[Any] = []
+    with Engine(None) as engine:
+        engine.subscribe(heard.append, output=True)
+        assert engine.run(tmp_path / "talk.yaml").outputs == {"said": "done"}
+
+    told = [{**one.data} for one in heard if one.kind == "part"]
+    assert told == [
+        {"address": "say", "part": "row", "number": 1, "cells": [1, 2.5, None]},
+        {"address": "say", "part": "row", "number": 2, "cells": [1, 2.5, None, "***"]}
+        | {"text": "two"},
+    ]
+
+
+def test_what_is_no_data_is_not_passed_on(tmp_path: Path) -> None:
+    (tmp_path / "talk.yaml").write_text(FLOW)
+    (tmp_path / "tools.py").write_text(
+        "from flowengine import StepContext\n"
+        "def say(ctx: StepContext) -> str:\n"
+        "    ctx.part('row', cells=object())\n"
+        "    return 'done'\n"
+    )
+    with Engine(None) as engine:
+        engine.subscribe(lambda update: None, output=True)
+        result = engine.run(tmp_path / "talk.yaml")
+
+    assert result.error is not None
+    assert "type builtins.object cannot be kept" in result.error["message"]

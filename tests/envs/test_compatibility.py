@@ -155,6 +155,19 @@ def test_code_gives_output_errors_and_result(env: DockerEnv | LocalEnv) -> None:
     assert env.execute_code("1 + 1").result == "2"
 
 
+def test_a_command_gives_its_exit_code_and_all_that_it_printed(env: DockerEnv | LocalEnv) -> None:
+    heard: list[str] = []
+    done = env.run_command("echo one; echo two >&2; echo $HOME > home; exit 3", heard.append)
+
+    assert done == {"status": 3, "result": "one\ntwo\n"}
+    assert "".join(heard) == done["result"]
+    assert env.run_command("test -s home && python3 -c 'print(6 * 7)'")["result"] == "42\n"
+    again = asyncio.run(env.async_run_command("sleep 1000", timeout=0.5))
+    assert again["status"] != 0
+    assert "0.5" in again["result"]
+    assert env.execute_code("open('home').read() != ''").result == "True"
+
+
 def test_an_error_is_a_result(env: DockerEnv | LocalEnv) -> None:
     told = env.execute_code("1/0")
 
@@ -250,6 +263,15 @@ def test_closing_twice_is_harmless_and_use_is_refused(kind: str, tmp_path: Path)
         env.execute_code("1")
     with pytest.raises(EnvironmentClosed):
         _ = env.resource
+
+
+def test_local_imports_what_this_process_can_import(tmp_path: Path) -> None:
+    with make("local", tmp_path) as env:
+        done = env.execute_code("import sys, pydantic\npydantic.__file__, sys.prefix")
+
+    import pydantic
+
+    assert done.result == repr((pydantic.__file__, sys.prefix)), done
 
 
 def test_local_warns_at_each_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

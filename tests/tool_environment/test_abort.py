@@ -153,6 +153,23 @@ def test_a_thread_that_listens_ends_by_itself() -> None:
     run(main())
 
 
+def test_a_coroutine_that_would_block_the_loop_is_told_what_to_await() -> None:
+    @tool
+    async def blocking(ctx: ToolContext) -> str:
+        """Wait for the signal, as a thread does."""
+        ctx.signal.wait(HANG)
+        return "never"
+
+    async def main() -> None:
+        async with await made(blocking) as env:
+            response = await env.execute_tool(call("blocking"))
+            assert response.error is not None
+            assert response.status == "error"
+            assert "await async_wait()" in response.error.message
+
+    run(main())
+
+
 # Processes
 
 TREE = "sleep 1000 & setsid sleep 1000 & nohup sleep 1000 >/dev/null 2>&1 & echo ready; wait"

@@ -7,17 +7,21 @@ caller has opened can be used in its place; they stay the caller's.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
 from flowengine.sdk import ValidationError
 from flowengine.sdk.environments import Request, Sandbox, background
 from flowengine.sdk.models import Limits
 from flowengine.sdk.untrusted import marked
 from flowengine_envs.browser.adopted import Adopted, AdoptedBrowser
+from flowengine_envs.browser.files import ROOT
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
+from flowengine_envs.browser.written_actions import read_action
 from flowengine_envs.compatibility import with_env
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
@@ -120,18 +124,19 @@ class BrowserEnv(Unmanaged[Browser]):
         """Do the same as `click`, for any event loop."""
         return await self.async_step({"action": "click", "selector": selector})
 
-    def step(self, action: Mapping[str, Any]) -> WebObservation:
+    def step(self, action: Mapping[str, Any] | str) -> WebObservation:
         """Do any action that is data, such as `{"action": "click", "ref": "e3"}`.
 
         Args:
-            action: The name under `action`, beside it the fields.
+            action: The name under `action`, beside it the fields; or a call as agents for
+                BrowserGym write it, such as `click('e3')`, which is read, not run.
 
         Returns:
             What there is to see.
         """
         return background().run(self._step(action), "async_step()")
 
-    async def async_step(self, action: Mapping[str, Any]) -> WebObservation:
+    async def async_step(self, action: Mapping[str, Any] | str) -> WebObservation:
         """Do the same as `step`, for any event loop."""
         return await background().wait(self._step(action))
 
@@ -140,9 +145,22 @@ class BrowserEnv(Unmanaged[Browser]):
         """The live page of the active tab."""
         return self.resource.page
 
-    async def _step(self, action: Mapping[str, Any]) -> WebObservation:
+    async def _step(self, action: Mapping[str, Any] | str) -> WebObservation:
         resource = await self._ready()
-        return await resource.async_step(action)
+        step = read_action(action) if isinstance(action, str) else dict(action)
+        if isinstance(step.get("url"), str):
+            step["url"] = self._address(step["url"])
+        if isinstance(step.get("paths"), list):
+            step["paths"] = [self._from_workspace(str(each)) for each in step["paths"]]
+        return await resource.async_step(step)
+
+    def _address(self, url: str) -> str:
+        """Return the address of a file of the workspace that is named by its path."""
+        folder = os.path.abspath(os.path.expanduser(self._folder))
+        named = self._from_workspace(url.strip().removeprefix(f"{ROOT}/"))
+        path = os.path.normpath(os.path.join(folder, named))
+        is_there = path.startswith(f"{folder}/") and os.path.lexists(path)
+        return f"file://{quote(path)}" if is_there else url
 
     def _how_to_open(self) -> str:
         return "call init()"

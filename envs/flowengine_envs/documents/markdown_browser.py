@@ -16,6 +16,7 @@ from flowengine.sdk.environments import Sandbox, background
 from flowengine.sdk.models import Limits
 from flowengine_envs.documents.opened import Opened
 from flowengine_envs.documents.page_text import Page
+from flowengine_envs.documents.pages import CHARACTERS as LONGEST_PAGE
 from flowengine_envs.documents.pages import LINES, NoSuchPage, Pages
 from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
@@ -48,6 +49,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         network: What may be fetched, as in `policy`.
         provider: `namespace` or `host`; the latter needs `network: any`.
         limits: What one document may take: `time`, `memory`.
+        vision_model: `provider/model` that describes images; without one, they are not described.
         state: Where another one was: its `state`.
 
     Raises:
@@ -64,6 +66,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         network: str | Sequence[str] = "public",
         provider: str = "namespace",
         limits: Limits | None = None,
+        vision_model: str | None = None,
         state: Mapping[str, Plain] | None = None,
     ) -> None:
         if isinstance(viewport_size, bool) or viewport_size < 1:
@@ -75,6 +78,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         self._sandbox = _SANDBOXES[provider]
         self._network = network if isinstance(network, str) else [*network]
         self._bounds = limits or Limits()
+        self._vision_model = vision_model
         self._at: Opened | None = None
         self._address = ""
         self._history: list[_Place] = []
@@ -92,7 +96,8 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         """Open an address and return its first page.
 
         Args:
-            path_or_url: `https://...`, or a path.
+            path_or_url: `https://...`, or a path: below the workspace, or from the current folder
+                to a file of the workspace.
 
         Returns:
             `[Page 1/3]`, an empty line, and the page.
@@ -184,7 +189,8 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         return os.path.dirname(os.path.abspath(os.path.expanduser(self.downloads_folder)))
 
     def _config(self) -> dict[str, Any]:
-        return {"downloads": os.path.basename(os.path.normpath(self.downloads_folder))}
+        downloads = os.path.basename(os.path.normpath(self.downloads_folder))
+        return {"downloads": downloads, "vision_model": self._vision_model}
 
     def _policy(self) -> dict[str, Any]:
         return {"network": self._network}
@@ -197,6 +203,8 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         opened = await resource._call(
             lambda: resource._opened(address, "", "", self.viewport_size, 0)
         )
+        if opened.visit.document.picture:
+            await self._describe(opened)
         await self._reach(opened, page)
         opened.pages.current = min(page, len(opened.pages))
         return opened
@@ -205,9 +213,18 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         resource = await self._ready()
         await resource._call(lambda: opened.reach(page))
 
+    async def _describe(self, opened: Opened) -> None:
+        from flowengine.agents.models.images import describe_document
+
+        document = opened.visit.document
+        await describe_document(self._vision_model or "", document)
+        opened.pages = Pages(document.markdown, self.viewport_size, LONGEST_PAGE)
+
     async def _visit(self, address: str) -> Seen:
         if not isinstance(address, str):
             raise ValidationError(f"an address is text, not {address!r:.50}")
+        if "://" not in address:
+            address = self._from_workspace(address)
         at = await self._open(address)
         if self._address and self._at:
             self._history.append(_Place(self._address, self._at.pages.current))

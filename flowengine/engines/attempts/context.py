@@ -165,7 +165,7 @@ class AttemptContext:
         if self.output is not None:
             self.output.take(stream, text)
 
-    def part(self, part: str, text: str | None = None, **data: str) -> None:
+    def part(self, part: str, text: str | None = None, **data: Plain) -> None:
         """Pass on a part of a reply."""
         parts = None if self.output is None else self.output.parts
         if parts is not None:

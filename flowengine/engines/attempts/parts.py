@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.attempts.serialization import keep
+
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.masking import StreamMasker
@@ -32,24 +34,27 @@ class Parts:
     def __init__(self, secrets: Secrets, tell: Tell) -> None:
         self._secrets = secrets
         self._tell = tell
-        self._texts: dict[tuple[tuple[str, Any], ...], StreamMasker] = {}
+        self._texts: dict[str, tuple[Mapping[str, Any], StreamMasker]] = {}
         self._lock = threading.Lock()
 
-    def take(self, part: str, text: str | None, data: Mapping[str, str]) -> None:
+    def take(self, part: str, text: str | None, data: Mapping[str, Plain]) -> None:
         """Take a part.
 
         Args:
             part: Its kind.
             text: The next piece of a text; None: it has none.
-            data: What the text belongs to.
+            data: What the text belongs to; of a part without a text, what it is.
+
+        Raises:
+            ValidationError: It is no plain data.
         """
         with self._lock:
-            shown: dict[str, Any] = {"part": part} | self._secrets.mask(dict(data))
+            shown: dict[str, Any] = {"part": part} | self._secrets.mask(keep(dict(data)).value)
             if text is not None:
-                subject = tuple(shown.items())
-                stream = self._texts.get(subject)
-                if stream is None:
-                    stream = self._texts[subject] = self._secrets.stream()
+                subject = repr(shown)
+                if subject not in self._texts:
+                    self._texts[subject] = (shown.copy(), self._secrets.stream())
+                stream = self._texts[subject][1]
                 shown["text"] = stream.feed(text)
                 if text and not shown["text"]:
                     return
@@ -61,8 +66,8 @@ class Parts:
 
     def _pass_rest_on(self) -> None:
         """Pass on what was held back, because it might have been the beginning of a secret."""
-        for subject, stream in self._texts.items():
+        for subject, stream in self._texts.values():
             rest = stream.close()
             if rest:
-                self._tell(dict(subject) | {"text": rest})
+                self._tell({**subject, "text": rest})
         self._texts.clear()

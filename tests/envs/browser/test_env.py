@@ -107,6 +107,42 @@ def test_a_missing_browser_is_said(tmp_path: Path) -> None:
     env.close()
 
 
+def test_actions_may_be_written_as_calls(env: BrowserEnv, web: Web) -> None:
+    url = web.page("/shop", "<button onclick='this.textContent=2'>1</button>", title="Shop")
+
+    assert env.step(f"goto({url!r})").title == "Shop"
+    assert "2" in env.step("click(selector='button')").content
+    assert "there are: navigate, observe, click" in env.step("dblclick('e1')").error
+    assert "there is no field 'argument 4'" in env.step("click('e1', 'left', True, 0)").error
+
+
+@pytest.mark.parametrize("path", ["workspace/report.html", "report.html", "/workspace/report.html"])
+def test_files_of_the_workspace_are_opened_by_their_paths(
+    env: BrowserEnv, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = env.resource.workspace
+    (workspace / "report.html").write_text("<title>Report</title>")
+    (workspace.parent / "secret.html").write_text("<title>Secret</title>")
+    monkeypatch.chdir(workspace.parent)
+
+    assert env.navigate(path).title == "Report"
+    assert "is not opened" in env.navigate("../secret.html").error
+
+
+def test_files_of_the_workspace_are_uploaded_by_the_paths_that_the_caller_sees(
+    env: BrowserEnv, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = env.resource.workspace
+    (workspace / "notes.txt").write_text("tea")
+    monkeypatch.chdir(workspace.parent)
+    show = "this.nextSibling.textContent = this.files[0].name"
+    env.navigate(web.page("/give", f'<input type=file onchange="{show}"><b></b>'))
+
+    seen = env.step(f"upload_file(selector='input', file='{workspace.name}/notes.txt')")
+
+    assert (seen.error, "notes.txt" in seen.content) == ("", True)
+
+
 def test_tools_say_what_is_there_and_where_to_read_on(env: BrowserEnv, web: Web) -> None:
     call: Any = visit_url
     text = " ".join(f"word{at}" for at in range(1500))

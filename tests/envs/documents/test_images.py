@@ -17,6 +17,7 @@ from flowengine.agents.models.errors import ModelError
 from flowengine.agents.models.port import ModelFacts
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.scripted import ScriptedModel
+from flowengine_envs import RequestsMarkdownBrowser
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.picture import NO_DESCRIPTION
 from flowengine_envs.sandboxes.processes import has
@@ -156,6 +157,27 @@ def test_without_a_description_the_image_still_gives_something(
     assert document["markdown"] == "Image: JPEG, 400 x 300 pixels\n\n- camera: Acme"
     [note] = [note for note in document["notes"] if "no description" in note]
     assert told in note
+
+
+def test_a_reader_without_a_flow_has_images_described(eyes: ScriptedModel, folder: Path) -> None:
+    (folder / "workspace").mkdir()
+    (folder / "harbour.jpg").rename(folder / "workspace" / "harbour.jpg")
+
+    with RequestsMarkdownBrowser(vision_model=EYES) as browser:
+        seen = browser.visit_page("harbour.jpg")
+
+    assert seen.endswith("## Description\n\n# A harbour\n\nThree ships.")
+    assert len(eyes.requests) == 1
+
+
+def test_a_reader_says_why_an_image_is_not_described(folder: Path) -> None:
+    (folder / "workspace").mkdir()
+    (folder / "harbour.jpg").rename(folder / "workspace" / "harbour.jpg")
+
+    with RequestsMarkdownBrowser(vision_model="scripted/nobody") as browser:
+        told = browser.told("visit_page", "harbour.jpg")
+
+    assert "there is no description of the image: " in told
 
 
 def test_no_model_is_asked_unless_one_is_named(eyes: ScriptedModel) -> None:

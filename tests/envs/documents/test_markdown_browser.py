@@ -84,6 +84,23 @@ def test_pages(browser: RequestsMarkdownBrowser) -> None:
     assert browser.page_to(2).startswith("[Page 2/3]\n\nline 1025\n")
 
 
+@pytest.mark.parametrize("path", ["workspace/short.md", "./workspace/short.md", "short.md"])
+def test_a_file_is_named_as_its_folder_or_the_callers_sees_it(
+    browser: RequestsMarkdownBrowser, folder: Path, path: str
+) -> None:
+    assert "The end." in browser.visit_page(path)
+    assert browser.address == "short.md"
+
+
+def test_what_lies_in_the_workspace_under_a_path_comes_first(
+    browser: RequestsMarkdownBrowser, folder: Path
+) -> None:
+    (folder / "workspace").mkdir()
+    (folder / "workspace" / "short.md").write_text("Another.")
+
+    assert "Another." in browser.visit_page("workspace/short.md")
+
+
 def test_search_and_back(browser: RequestsMarkdownBrowser) -> None:
     browser.visit_page("long.txt")
     assert browser.find_next() == "there is nothing more to find"

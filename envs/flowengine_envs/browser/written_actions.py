@@ -1,0 +1,93 @@
+"""Actions that are written as calls, `click('e5')`, as agents for BrowserGym write them.
+
+Such a text is read, never run: one call, whose arguments are values. What is wrong with it is an
+action that does not exist or has a wrong field, so the observation says what is right.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowengine_envs.browser.actions import ACTIONS
+
+_NAMES: Mapping[str, str] = {
+    "goto": "navigate",
+    "go_back": "back",
+    "go_forward": "forward",
+    "keyboard_press": "press",
+    "select_option": "select",
+    "upload_file": "upload",
+    "drag_and_drop": "drag",
+    "tab_close": "close_tab",
+    "tab_focus": "switch_tab",
+    "noop": "observe",
+}
+"""Names of BrowserGym → ours, where they differ."""
+_FIELDS: Mapping[str, str] = {
+    "bid": "ref",
+    "from_bid": "ref",
+    "to_bid": "to_ref",
+    "value": "text",
+    "key_comb": "key",
+    "options": "values",
+    "file": "paths",
+}
+"""Names of fields there → ours."""
+_LONGEST = 100_000
+"""Characters of a call."""
+_TWO = 2
+
+
+def read_action(text: str) -> dict[str, Any]:
+    """Return the action that a call names, as `step` takes it as data.
+
+    Args:
+        text: Such as `goto("https://example.org")` or `fill("e5", "Ana")`.
+    """
+    try:
+        with warnings.catch_warnings():  # of escapes that Python does not know
+            warnings.simplefilter("ignore")
+            call = ast.parse(text.strip()[:_LONGEST], mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            return {"action": text}
+        given = [ast.literal_eval(each) for each in call.args]
+        named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return {"action": text}
+    name = _NAMES.get(call.func.id, call.func.id)
+    if call.func.id == "noop":  # how long it waits is not needed: observing waits for the page
+        given, named = [], {}
+    if name == "scroll" and len(given) == _TWO and all(isinstance(n, int | float) for n in given):
+        return {"action": name, **_scrolled(*given)}
+    known = _positions(call.func.id, name, len(given))
+    places = [*known, *(f"argument {n}" for n in range(len(known) + 1, len(given) + 1))]
+    fields = dict(zip(places, given, strict=False))
+    fields |= {_FIELDS.get(field, field): value for field, value in named.items()}
+    return {"action": name, **{field: _fitted(name, field, fields[field]) for field in fields}}
+
+
+def _scrolled(right: float, down: float) -> dict[str, Any]:
+    """Return the fields of a scroll by pixels; of one in two directions, the longer way."""
+    if abs(right) > abs(down):
+        return {"direction": "right" if right > 0 else "left", "pixels": int(abs(right))}
+    return {"direction": "down" if down > 0 else "up", "pixels": int(abs(down))}
+
+
+def _positions(written: str, name: str, count: int) -> Sequence[str]:
+    """Return the fields of an action in the order of its arguments."""
+    if name == "press":
+        return ("key",) if written == "keyboard_press" or count == 1 else ("ref", "key")
+    action = ACTIONS.get(name)
+    if action is None:
+        return ()
+    return (*(("ref",) if action.on_element else ()), *action.fields)
+
+
+def _fitted(name: str, field: str, value: Any) -> Any:
+    """Return a value as a list where there may be several."""
+    action = ACTIONS.get(name)
+    wanted = None if action is None else action.fields.get(field)
+    return [value] if wanted and wanted.type == "list" and isinstance(value, str) else value

@@ -1,0 +1,138 @@
+"""An agent at a terminal: it runs commands, waits for them, types, and interrupts them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.agents import Agent, Response
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.metachain import MetaChain
+from flowengine.sdk.untrusted import unmarked
+from flowengine_envs.sandboxes.processes import has
+
+ASK = [{"role": "user", "content": "Do it."}]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for program in ("bwrap", "tmux"):
+        if not has(program):
+            pytest.skip(f"no {program}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path
+
+
+def run(*calls: tuple[str, dict[str, Any]], engine: Engine | None = None) -> Response:
+    """Run an agent with a shell whose model makes these calls, each in a reply of its own."""
+    replies: list[dict[str, Any]] = [
+        {"calls": [{"name": name, "arguments": arguments}]} for name, arguments in calls
+    ]
+    agent = Agent(name="Worker", model="scripted/x").enable_shell(kind="shell")
+    model = ScriptedModel([*replies, {"text": "so"}])
+    with using(model):
+        response = MetaChain(engine).run(agent, ASK)
+    offered = [one.name for one in model.requests[0].tools]
+    assert offered == ["shell_run", "shell_wait", "shell_type", "shell_interrupt"]
+    return response
+
+
+def answers(response: Response) -> list[Any]:
+    told = [unmarked(one["content"]) for one in response.messages if one["role"] == "tool"]
+    return [json.loads(one) if one.startswith("{") else one for one in told]
+
+
+def test_it_runs_types_waits_and_interrupts() -> None:
+    greet = {"command": "cd /tmp; read -p 'Name? ' name; echo \"Hi $name\""}
+    asked, greeted, working, still, ended, kept = answers(
+        run(
+            ("shell_run", greet),
+            ("shell_type", {"text": "Bob"}),
+            ("shell_run", {"command": "sleep 1000", "wait": 0.1}),
+            ("shell_wait", {"wait": 0.1}),
+            ("shell_interrupt", {"wait": 60}),
+            ("shell_run", {"command": "echo $name $PWD"}),
+        )
+    )
+
+    assert (asked["status"], asked["waiting_for"]) == ("waiting_for_input", "line")
+    assert asked["prompt"] == "Name? "
+    assert (greeted["status"], greeted["exit_code"], greeted["cwd"]) == ("done", 0, "/tmp")
+    assert greeted["output"].endswith("Hi Bob\n")
+    assert (working["status"], still["status"]) == ("running", "running")
+    assert "sleep 1000" in still["processes"][0]
+    assert (ended["status"], ended["exit_code"]) == ("done", 130)
+    assert kept["output"] == "Bob /tmp\n"
+
+
+def test_it_presses_keys_and_sees_the_screen() -> None:
+    page = {"command": "seq 500 | less", "wait": 60}
+    shown, end, left = answers(
+        run(
+            ("shell_run", page),
+            ("shell_type", {"keys": ["G"]}),
+            ("shell_type", {"keys": ["q"], "wait": 60}),
+        )
+    )
+
+    assert (shown["waiting_for"], shown["screen"].split("\n")[:2]) == ("keys", ["1", "2"])
+    assert "500" in end["screen"]
+    assert left["status"] == "done"
+
+
+def test_nothing_is_typed_at_the_prompt_of_the_shell(folder: Path) -> None:
+    _, refused, both, after = answers(
+        run(
+            ("shell_run", {"command": "true"}),
+            ("shell_type", {"text": "touch typed"}),
+            ("shell_type", {"text": "x", "keys": ["q"]}),
+            ("shell_run", {"command": "sleep 0.2; ls"}),
+        )
+    )
+
+    assert "no command runs, so nothing reads input" in refused
+    assert "either 'text' or 'keys'" in both
+    assert after["output"] == ""
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "{deny: std.run_command}",
+        "{deny: std.shell_run}",
+        "{allow: std.run_command, when: \"${{ only_runs(args.command, ['ls']) }}\"}",
+    ],
+)
+def test_rules_about_commands_hold_in_a_shell(rule: str, folder: Path) -> None:
+    path = folder / "config" / "flowengine" / "policies.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"policies:\n  - {rule}\n  - {{ask: '*'}}\n")
+
+    with Engine("store") as engine:
+        response = run(("shell_run", {"command": "touch /src/x"}), engine=engine)
+
+    if "deny" in rule:
+        assert "(deny: std." in answers(response)[0]
+    else:
+        assert [one["title"] for one in response.waits]
+
+
+def test_what_is_typed_is_asked_about_where_commands_are(folder: Path) -> None:
+    path = folder / "config" / "flowengine" / "policies.yaml"
+    path.parent.mkdir(parents=True)
+    rule = "{allow: std.run_command, when: \"${{ only_runs(args.command, ['cat']) }}\"}"
+    path.write_text(f"policies:\n  - {rule}\n")
+
+    with Engine("store") as engine:
+        response = run(
+            ("shell_run", {"command": "cat"}), ("shell_type", {"text": "hello"}), engine=engine
+        )
+
+    [wait] = response.waits
+    assert wait["title"] == "Call 'shell_type'?", wait
