@@ -1,6 +1,6 @@
 """The steps of a generated flow that are one call of a reply.
 
-    dispatch ─► the tool's step, or `told`, which runs nothing ─► answer
+    dispatch ─► the tool's step, or `told`, which runs nothing, or `refused` ─► answer
 
 Whatever comes of a call is told to the model, errors too: the group gives the messages, what
 changes in the context, and to whom the conversation is handed over.
@@ -26,6 +26,12 @@ _FIRST_HANDOFF = (
 """The answer to a call: of several handoffs in a reply the first is taken, the others are told."""
 _HANDED = "${{ output.handoff == '' ? {} : {string(state.turns): output.handoff} }}"
 """To whom a reply has handed over, by the number of its turn."""
+_ANSWERED: Plain = {
+    "messages": "${{ call.messages }}",
+    "context": {},
+    "handoff": "${{ call.handoff }}",
+}
+"""The output of a call that the turn itself has answered."""
 _HEAD = "'role': 'tool', 'tool_call_id': call.id, 'name': call.name"
 _TEXT = "type(result) == string ? result : json(result)"
 _WRONG = "'Error: ' + error.type + ': ' + error.message"
@@ -60,12 +66,17 @@ _ABOUT = {
 
 
 def ids(caller: str) -> list[str]:
-    """Return the ids of the steps around the tools of an agent: dispatch, told and answer.
+    """Return the ids of the steps around the tools of an agent.
 
     Args:
         caller: The agent.
     """
-    return [f"{caller}.{one}" for one in ("dispatch", "told", "answer")]
+    return [f"{caller}.{one}" for one in ("dispatch", "told", "refused", "answer")]
+
+
+def refused(caller: str) -> str:
+    """Return the id of the step that stands for the calls of an agent that cannot be made."""
+    return ids(caller)[2]
 
 
 def group(
@@ -78,25 +89,25 @@ def group(
         tools: Its tools, with the ids of their steps.
         parallel: Whether calls may run beside one another, where their tools allow it.
     """
-    dispatch, told, answer = ids(caller)
+    dispatch, told, refused, answer = ids(caller)
     ways: list[Plain] = [
-        {"when": f"${{{{ call.step == {json.dumps(id)} }}}}", "to": id} for _, id in tools
+        {"when": f"${{{{ call.step == {json.dumps(id)} }}}}", "to": id}
+        for id in (*(id for _, id in tools), refused)
     ]
     marks = {
         dispatch: Mark(plumbing=True, ways=[""] * (len(ways) + 1)),
         **{one: Mark(plumbing=True) for one in (told, answer)},
+        refused: Mark(plumbing=True, caller=caller),
         **{id: replace(_mark(tool, caller), in_order=True, about=_ABOUT) for tool, id in tools},
     }
     steps: list[Plain] = [
         {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},
         *(_step(tool, id, answer, parallel) for tool, id in tools),
+        {"id": told, "output": _ANSWERED, "next": {"to": answer}},
         {
-            "id": told,
-            "output": {
-                "messages": "${{ call.messages }}",
-                "context": {},
-                "handoff": "${{ call.handoff }}",
-            },
+            "id": refused,
+            "fail": {"type": "Refused", "message": "${{ call.refused }}"},
+            "on_error": [{"output": _ANSWERED}],
             "next": {"to": answer},
         },
         {"id": answer, "join": {"need": "each"}, "output": _FIRST_HANDOFF,

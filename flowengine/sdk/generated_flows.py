@@ -169,7 +169,8 @@ class Mark:
     """What a step of a generated flow is beside what the language can say."""
 
     plumbing: bool = False
-    """It only holds the flow together: left out where people look at an execution."""
+    """It only holds the flow together: left out where people look at an execution, unless something
+    is wrong with it."""
     reads: Sequence[str] = ()
     """State keys that a call finds in `context.state`."""
     adapter: Mapping[str, Plain] | None = None

@@ -114,7 +114,7 @@ class Calls:
         spec["kind"], spec["task"] = callee.kind, callee.task
         limited = callee.limits is not None and "calls" in callee.limits
         asks = callee.approval is not None or "policies" in spec
-        if "tool" in spec and ("caller" in spec or asks or limited):
+        if "tool" in spec and (self._mark(request).caller or asks or limited):
             spec["counts"] = callee.identity or digest([callee.kind, callee.task.get("tool")])
         if callee.meters is not None:
             spec["meters"] = callee.meters
@@ -236,9 +236,6 @@ class Calls:
 
     def _look_at_policies(self, spec: StepSpec, request: Request, callee: Callee) -> None:
         """Write the rules that may fit the call; if there are any, people may be asked."""
-        caller = self._mark(request).caller
-        if caller:
-            spec["caller"] = caller
         rules = self._rules(spec["tool"], request, callee)
         if not rules:
             return
