@@ -275,11 +275,6 @@ def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
         message = f"{tool.name!r} runs commands, and a model would decide about them on the host"
         hint = "say where it runs: 'shell: {argv: …, in: NAME}', an environment; or 'in: host'"
         agent.home.refuse("E407", message, loc, hint)
-    if tool.chooses_server:
-        message = f"{tool.name!r} sends requests to whatever server a model names"
-        hint = "write the server into 'url', up to the first '/', or let the tool be 'std: http' "
-        hint += "in an environment of kind 'http' whose 'policy.network' lists the servers"
-        agent.home.refuse("E410", message, loc, hint)
     hint = "give the tool another name"
     if tool.name in SKILL_TOOLS and "skills" in agent.content:
         agent.home.refuse("E103", f"agents get {tool.name!r} from 'skills'", loc, hint)

@@ -49,8 +49,6 @@ class DeclaredTool(NamedTuple):
     """It is, or they are, of a server: `name` may be a glob."""
     by_default_on_host: bool = False
     """It runs commands on the host, only because nothing says where."""
-    chooses_server: bool = False
-    """Its arguments decide to which server it sends requests, and nothing bounds that."""
     modifiers: Mapping[str, Plain] = {}
     """What a step that calls it says besides: the environments that it takes of those offered."""
 
@@ -78,7 +76,10 @@ class Declarations(Protocol):
         environments: Mapping[str, Mapping[str, Plain]] = ...,
         words: Sequence[str] = ...,
     ) -> list[DeclaredTool]:
-        """Return the tools that a name or glob means; that there are none is reported.
+        """Return the tools that a name or glob means, for models and what they write.
+
+        That there are none is reported, and those whose caller decides to which server they send
+        requests are.
 
         Args:
             pattern: A name, or a glob over names.
