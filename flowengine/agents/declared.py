@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Literal
 
 from flowengine.agents.agent_spec import RETRY, AgentSpec
@@ -152,8 +153,18 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
         context=_reducer(agent, environments),
         checks=_checks(agent, environments),
         repeats=said.get("repeats", REPEATS),
+        call_limit=_call_limit(agent),
         extra={"skills": offered(skills)} if skills else {},
     )
+
+
+def _call_limit(agent: Declared) -> tuple[str, int] | None:
+    """Return which agent one is, and how many calls it may make; None: as many as it likes."""
+    most = agent.content.get("limits", {}).get("calls")
+    if most is None:
+        return None
+    text = json.dumps(agent.content, sort_keys=True, default=repr)
+    return f"{agent.name} {sha256(text.encode()).hexdigest()}", most
 
 
 def _environments(name: str, agent: Declared) -> dict[str, dict[str, Plain]]:

@@ -180,6 +180,7 @@ class _Writer:
             "context": self._context(agent),
             "checks": [self._check(agent, one) for one in checks_of(agent)],
             "repeats": agent.repeats,
+            "call_limit": agent.call_limit,
             "finish": "tools" if len(tools) < len(agent.functions) else "answer",
         }
 

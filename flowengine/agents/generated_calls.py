@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+from flowengine.agents.agent_spec import AgentSpec
 from flowengine.agents.agent_tool import AgentTool
 from flowengine.agents.served import offered
 from flowengine.sdk import Plain
@@ -80,15 +81,15 @@ def refused(caller: str) -> str:
 
 
 def group(
-    caller: str, tools: Sequence[tuple[AgentTool, str]], parallel: bool
+    agent: AgentSpec, tools: Sequence[tuple[AgentTool, str]]
 ) -> tuple[list[Plain], dict[str, Mark]]:
     """Return the steps of a call, and their marks.
 
     Args:
-        caller: The agent.
+        agent: Who calls.
         tools: Its tools, with the ids of their steps.
-        parallel: Whether calls may run beside one another, where their tools allow it.
     """
+    caller, parallel = agent.name, agent.parallel_tool_calls
     dispatch, told, refused, answer = ids(caller)
     ways: list[Plain] = [
         {"when": f"${{{{ call.step == {json.dumps(id)} }}}}", "to": id}
@@ -98,7 +99,12 @@ def group(
         dispatch: Mark(plumbing=True, ways=[""] * (len(ways) + 1)),
         **{one: Mark(plumbing=True) for one in (told, answer)},
         refused: Mark(plumbing=True, caller=caller),
-        **{id: replace(_mark(tool, caller), in_order=True, about=_ABOUT) for tool, id in tools},
+        **{
+            id: replace(
+                _mark(tool, caller), in_order=True, about=_ABOUT, caller_limit=agent.call_limit
+            )
+            for tool, id in tools
+        },
     }
     steps: list[Plain] = [
         {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},

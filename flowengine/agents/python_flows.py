@@ -162,6 +162,7 @@ def _spec(
         context=_reducer(one["context"], declarations) if executes else None,
         checks=[_check(check, declarations) for check in one["checks"]] if executes else [],
         repeats=one["repeats"],
+        call_limit=None if one["call_limit"] is None else (one["id"], one["call_limit"]),
         extra=extra,
     )
 
