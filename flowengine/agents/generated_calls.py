@@ -36,6 +36,13 @@ _ANSWERED: Plain = {
 _HEAD = "'role': 'tool', 'tool_call_id': call.id, 'name': call.name"
 _TEXT = "type(result) == string ? result : json(result)"
 _WRONG = "'Error: ' + error.type + ': ' + error.message"
+_BY_OTHERS = "marked(result, call.name)"
+_WRONG_BY_OTHERS = (
+    "'Error: ' + error.type + ': ' + (error.type in"
+    " ['Rejected', 'Refused', 'Expired', 'BudgetExceeded', 'LimitExceeded']"
+    " ? error.message : marked(error.message, call.name))"
+)
+"""What a flow or agent as a tool gives, and how it fails, with what others may have written."""
 _SHOWN = (
     "error.data.images.filter(one, type(one) == map && has(one.sha256)"
     " && type(one.sha256) == string)"
@@ -137,7 +144,8 @@ def _mark(tool: AgentTool, caller: str) -> Mark:
 
 
 def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
-    told = _told(_WRONG)
+    foreign = tool.adapter is None and not tool.waits and tool.foreign
+    told = _told(_WRONG_BY_OTHERS if foreign else _WRONG)
     # Those that may run beside one another share it; any other waits for all before it, their
     # questions included, and is waited for in the same way.
     beside = tool.waits or (tool.parallel and parallel)
@@ -160,7 +168,7 @@ def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
         **tool.action,
         "with": tool.given,
         "lock": lock,
-        "output": _told(_TEXT) if tool.adapter is None else _ENVELOPE,
+        "output": _told(_BY_OTHERS if foreign else _TEXT) if tool.adapter is None else _ENVELOPE,
         "on_error": [
             {
                 "type": ["BudgetExceeded"],
@@ -176,7 +184,7 @@ def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
 
 def _told(content: str) -> Plain:
     """Return the output that tells the model something and does nothing else."""
-    images = _REJECTED if content == _WRONG else "[]"
+    images = _REJECTED if content in (_WRONG, _WRONG_BY_OTHERS) else "[]"
     messages = f"${{{{ [{{{_HEAD}, 'content': {content}}}] + ({images}) }}}}"
     return {"messages": messages, "context": {}, "handoff": ""}
 
