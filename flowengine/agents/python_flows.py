@@ -192,11 +192,12 @@ def _tool(
 ) -> AgentTool:
     if "asks" in tool:
         return _asked(tool, declarations)
+    crash = tool["on_crash"]
     return AgentTool(
         name=tool["name"],
         description=tool["description"],
         parameters=tool["parameters"],
-        action={"call": tool["id"]},
+        action={"call": tool["id"], **({} if crash is None else {"on_crash": crash})},
         parallel=tool["parallel"],
         adapter=limited(adapter, tool["declared"]),
     )
