@@ -44,6 +44,8 @@ class AgentSpec:
     context: Reducer | None = None
     checks: Sequence[Check] = ()
     repeats: int = REPEATS
+    call_limit: tuple[str, int] | None = None
+    """Which agent it is among all of an execution, and how many calls it may make there."""
     reaches: Sequence[str] = ()
     """Agents that a tool of it may hand over to, besides the `handoffs` that it is offered."""
     extra: Mapping[str, Plain] = field(default_factory=dict)

@@ -33,6 +33,9 @@ class AgentTool:
     """The arguments of the action."""
     inputs: Mapping[str, Plain] = field(default_factory=dict)
     """What the flow of its action is given besides the arguments."""
+    foreign: bool = True
+    """Others may have written what it gives, which is marked for the model; without `adapter`. One
+    with an adapter says so itself."""
     waits: bool = False
     """It waits for a person, and does nothing: several may wait beside one another."""
 
@@ -52,6 +55,7 @@ def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain]) -> AgentTool:
         action={"call": one.name, **one.modifiers},
         parallel=bool(one.declaration.get("parallel", False)),
         adapter=None if runs_flow else limited(adapter, one.declaration),
+        foreign=one.declaration.get("effect") != "pure",
     )
 
 

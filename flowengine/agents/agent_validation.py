@@ -242,7 +242,8 @@ def _check_names(tools: Mapping[str, Any], beside: Sequence[tuple[str, Any]]) ->
 def _check_named(agent: AgentFields, names: Collection[str]) -> None:
     """Check that approvals and limits are of tools that the agent has."""
     for what, named in (("approvals", agent.approvals), ("limits", agent.limits)):
-        wrong = next((name for name in named if name not in names), None)
+        known = {*names, *(["calls"] if what == "limits" and agent.call_limit else [])}
+        wrong = next((name for name in named if name not in known), None)
         if wrong is not None:
             raise UsageError(
                 f"{what} names {wrong!r}, which is not one of its functions",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Literal
 
 from flowengine.agents.agent_spec import RETRY, AgentSpec
@@ -152,8 +153,18 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
         context=_reducer(agent, environments),
         checks=_checks(agent, environments),
         repeats=said.get("repeats", REPEATS),
+        call_limit=_call_limit(agent),
         extra={"skills": offered(skills)} if skills else {},
     )
+
+
+def _call_limit(agent: Declared) -> tuple[str, int] | None:
+    """Return which agent one is, and how many calls it may make; None: as many as it likes."""
+    most = agent.content.get("limits", {}).get("calls")
+    if most is None:
+        return None
+    text = json.dumps(agent.content, sort_keys=True, default=repr)
+    return f"{agent.name} {sha256(text.encode()).hexdigest()}", most
 
 
 def _environments(name: str, agent: Declared) -> dict[str, dict[str, Plain]]:
@@ -275,11 +286,6 @@ def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
         message = f"{tool.name!r} runs commands, and a model would decide about them on the host"
         hint = "say where it runs: 'shell: {argv: …, in: NAME}', an environment; or 'in: host'"
         agent.home.refuse("E407", message, loc, hint)
-    if tool.chooses_server:
-        message = f"{tool.name!r} sends requests to whatever server a model names"
-        hint = "write the server into 'url', up to the first '/', or let the tool be 'std: http' "
-        hint += "in an environment of kind 'http' whose 'policy.network' lists the servers"
-        agent.home.refuse("E410", message, loc, hint)
     if tool.has_unread_parameters:
         message = f"the parameters of {tool.name!r} are in no source that can be read"
         hint = "declare its 'args', or name a function ('def') that calls it"

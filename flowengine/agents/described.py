@@ -181,6 +181,7 @@ class _Writer:
             "context": self._context(agent),
             "checks": [self._check(agent, one) for one in checks_of(agent)],
             "repeats": agent.repeats,
+            "call_limit": agent.call_limit,
             "finish": "tools" if len(tools) < len(agent.functions) else "answer",
         }
 
@@ -241,6 +242,7 @@ class _Writer:
             "parallel": bool(_option(function, "supports_parallel_execution")),
             "function": self._called(function, f"{id}.{name}"),
             "declared": {**declared, "environments": taken} if taken else declared,
+            "on_crash": _option(function, "on_crash"),
         }
 
     def _asked(self, agent: Agent, tool: AgentAsTool) -> dict[str, Plain]:
@@ -293,7 +295,7 @@ def _declared(agent: Agent, name: str, function: Any) -> dict[str, Plain]:
 def _option(function: Any, name: str) -> Any:
     """Return what a function says of itself: by `tool`, or by an attribute."""
     options = getattr(function, "__flowengine_tool__", None)
-    return getattr(function, name, None) if options is None else getattr(options, name)
+    return getattr(function if options is None else options, name, None)
 
 
 def _ids(names: list[str]) -> dict[str, str]:

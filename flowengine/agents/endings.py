@@ -27,8 +27,8 @@ GO_ON = (
     "reason."
 )
 EMPTY = "Your reply was empty. Go on, or give your answer."
-REPEATED = "Error: this call has failed {} times in the same way: do something else."
-_REPEATED = re.compile(re.escape(REPEATED).replace(r"\{\}", r"\d+"))
+REPEATED = "this call has failed {} times in the same way: do something else."
+_REPEATED = re.compile("Error: " + re.escape(REPEATED).replace(r"\{\}", r"\d+"))
 CUT_SHORT = "Your reply was cut off by its length limit. Say it again, shorter."
 
 

@@ -57,9 +57,10 @@ class Equipped(BaseModel):
     approvals: dict[str, Any] = Field(default_factory=dict)
     """Function, ready-made tool or server → who is asked before a call of it runs: as `approval`
     of a tool in a flow file, such as `ask`, `required`, `{"when": "${{ args.amount > 100 }}"}`."""
-    limits: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    limits: dict[str, dict[str, Any] | int] = Field(default_factory=dict)
     """Function, ready-made tool or server → `{"output": "64KiB", "calls": 3}`: how much of a result
-    the model is shown, and how often a run may call it."""
+    the model is shown, and how often a run may call it; `calls` → how many calls of tools the agent
+    may make in a run."""
     environments: list[str | Spec] = Field(default_factory=list)
     """Specs of environments, which its functions get by a parameter of the name (`resource_key`) or
     of the class; and names of parameters that get live objects of the program."""
@@ -241,14 +242,10 @@ class Equipped(BaseModel):
         Raises:
             UsageError: They are none.
         """
-        said = self.limits.get(name, own)
+        said = own if self._bounds_calls(name) else self.limits.get(name, own)
         calls = said.get("calls") if isinstance(said, Mapping) else None
         if calls is not None:
-            if type(calls) is not int or calls < 1:
-                raise UsageError(
-                    f"agent {self.name!r}: {name!r} has limits {said!r}",
-                    hint="say {'calls': N}: how often a run may call it, a number of 1 or more",
-                )
+            self._check_calls(name, said, calls)
             said = {key: one for key, one in said.items() if key != "calls"} or None
         try:
             most = largest_result(said)
@@ -256,6 +253,31 @@ class Equipped(BaseModel):
             raise UsageError(f"agent {self.name!r}: {name!r} has {error}") from None
         found = {"output": most, "calls": calls}
         return {key: one for key, one in found.items() if one is not None} or None
+
+    @property
+    def call_limit(self) -> int | None:
+        """How many calls of tools it may make in a run; None: there is no limit.
+
+        Raises:
+            UsageError: It is no number of 1 or more.
+        """
+        if not self._bounds_calls("calls"):
+            return None
+        most: Any = self.limits["calls"]
+        self._check_calls("calls", self.limits, most)
+        found: int = most
+        return found
+
+    def _bounds_calls(self, name: str) -> bool:
+        """Return whether a limit is that of all calls, not of a function that is called `calls`."""
+        return name == "calls" and isinstance(self.limits.get(name), int)
+
+    def _check_calls(self, name: str, said: Any, calls: Any) -> None:
+        if type(calls) is not int or calls < 1:
+            raise UsageError(
+                f"agent {self.name!r}: {name!r} has limits {said!r}",
+                hint="say {'calls': N}: how many calls a run may make, a number of 1 or more",
+            )
 
     @property
     def environment_names(self) -> list[str]:

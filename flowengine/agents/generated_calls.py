@@ -1,6 +1,6 @@
 """The steps of a generated flow that are one call of a reply.
 
-    dispatch ─► the tool's step, or `told`, which runs nothing ─► answer
+    dispatch ─► the tool's step, or `told`, which runs nothing, or `refused` ─► answer
 
 Whatever comes of a call is told to the model, errors too: the group gives the messages, what
 changes in the context, and to whom the conversation is handed over.
@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+from flowengine.agents.agent_spec import AgentSpec
 from flowengine.agents.agent_tool import AgentTool
 from flowengine.agents.served import offered
 from flowengine.sdk import Plain
@@ -26,9 +27,22 @@ _FIRST_HANDOFF = (
 """The answer to a call: of several handoffs in a reply the first is taken, the others are told."""
 _HANDED = "${{ output.handoff == '' ? {} : {string(state.turns): output.handoff} }}"
 """To whom a reply has handed over, by the number of its turn."""
+_ANSWERED: Plain = {
+    "messages": "${{ call.messages }}",
+    "context": {},
+    "handoff": "${{ call.handoff }}",
+}
+"""The output of a call that the turn itself has answered."""
 _HEAD = "'role': 'tool', 'tool_call_id': call.id, 'name': call.name"
 _TEXT = "type(result) == string ? result : json(result)"
 _WRONG = "'Error: ' + error.type + ': ' + error.message"
+_BY_OTHERS = "marked(result, call.name)"
+_WRONG_BY_OTHERS = (
+    "'Error: ' + error.type + ': ' + (error.type in"
+    " ['Rejected', 'Refused', 'Expired', 'BudgetExceeded', 'LimitExceeded']"
+    " ? error.message : marked(error.message, call.name))"
+)
+"""What a flow or agent as a tool gives, and how it fails, with what others may have written."""
 _SHOWN = (
     "error.data.images.filter(one, type(one) == map && has(one.sha256)"
     " && type(one.sha256) == string)"
@@ -60,43 +74,53 @@ _ABOUT = {
 
 
 def ids(caller: str) -> list[str]:
-    """Return the ids of the steps around the tools of an agent: dispatch, told and answer.
+    """Return the ids of the steps around the tools of an agent.
 
     Args:
         caller: The agent.
     """
-    return [f"{caller}.{one}" for one in ("dispatch", "told", "answer")]
+    return [f"{caller}.{one}" for one in ("dispatch", "told", "refused", "answer")]
+
+
+def refused(caller: str) -> str:
+    """Return the id of the step that stands for the calls of an agent that cannot be made."""
+    return ids(caller)[2]
 
 
 def group(
-    caller: str, tools: Sequence[tuple[AgentTool, str]], parallel: bool
+    agent: AgentSpec, tools: Sequence[tuple[AgentTool, str]]
 ) -> tuple[list[Plain], dict[str, Mark]]:
     """Return the steps of a call, and their marks.
 
     Args:
-        caller: The agent.
+        agent: Who calls.
         tools: Its tools, with the ids of their steps.
-        parallel: Whether calls may run beside one another, where their tools allow it.
     """
-    dispatch, told, answer = ids(caller)
+    caller, parallel = agent.name, agent.parallel_tool_calls
+    dispatch, told, refused, answer = ids(caller)
     ways: list[Plain] = [
-        {"when": f"${{{{ call.step == {json.dumps(id)} }}}}", "to": id} for _, id in tools
+        {"when": f"${{{{ call.step == {json.dumps(id)} }}}}", "to": id}
+        for id in (*(id for _, id in tools), refused)
     ]
     marks = {
         dispatch: Mark(plumbing=True, ways=[""] * (len(ways) + 1)),
         **{one: Mark(plumbing=True) for one in (told, answer)},
-        **{id: replace(_mark(tool, caller), in_order=True, about=_ABOUT) for tool, id in tools},
+        refused: Mark(plumbing=True, caller=caller),
+        **{
+            id: replace(
+                _mark(tool, caller), in_order=True, about=_ABOUT, caller_limit=agent.call_limit
+            )
+            for tool, id in tools
+        },
     }
     steps: list[Plain] = [
         {"id": dispatch, "next": {"first": [*ways, {"else": told}]}},
         *(_step(tool, id, answer, parallel) for tool, id in tools),
+        {"id": told, "output": _ANSWERED, "next": {"to": answer}},
         {
-            "id": told,
-            "output": {
-                "messages": "${{ call.messages }}",
-                "context": {},
-                "handoff": "${{ call.handoff }}",
-            },
+            "id": refused,
+            "fail": {"type": "Refused", "message": "${{ call.refused }}"},
+            "on_error": [{"output": _ANSWERED}],
             "next": {"to": answer},
         },
         {"id": answer, "join": {"need": "each"}, "output": _FIRST_HANDOFF,
@@ -120,7 +144,8 @@ def _mark(tool: AgentTool, caller: str) -> Mark:
 
 
 def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
-    told = _told(_WRONG)
+    foreign = tool.adapter is None and not tool.waits and tool.foreign
+    told = _told(_WRONG_BY_OTHERS if foreign else _WRONG)
     # Those that may run beside one another share it; any other waits for all before it, their
     # questions included, and is waited for in the same way.
     beside = tool.waits or (tool.parallel and parallel)
@@ -143,7 +168,7 @@ def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
         **tool.action,
         "with": tool.given,
         "lock": lock,
-        "output": _told(_TEXT) if tool.adapter is None else _ENVELOPE,
+        "output": _told(_BY_OTHERS if foreign else _TEXT) if tool.adapter is None else _ENVELOPE,
         "on_error": [
             {
                 "type": ["BudgetExceeded"],
@@ -159,7 +184,7 @@ def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
 
 def _told(content: str) -> Plain:
     """Return the output that tells the model something and does nothing else."""
-    images = _REJECTED if content == _WRONG else "[]"
+    images = _REJECTED if content in (_WRONG, _WRONG_BY_OTHERS) else "[]"
     messages = f"${{{{ [{{{_HEAD}, 'content': {content}}}] + ({images}) }}}}"
     return {"messages": messages, "context": {}, "handoff": ""}
 

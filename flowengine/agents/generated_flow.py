@@ -337,7 +337,7 @@ class _Writer:
             says.append("")
         says.append("next turn")
         tools = [(tool, self._step_id(agent, tool)) for tool in agent.tools]
-        group, marks = generated_calls.group(agent.name, tools, agent.parallel_tool_calls)
+        group, marks = generated_calls.group(agent, tools)
         self.marks |= {calls: Mark(plumbing=True, says="", ways=says), **marks}
         return {
             "id": calls,

@@ -162,6 +162,7 @@ def _spec(
         context=_reducer(one["context"], declarations) if executes else None,
         checks=[_check(check, declarations) for check in one["checks"]] if executes else [],
         repeats=one["repeats"],
+        call_limit=None if one["call_limit"] is None else (one["id"], one["call_limit"]),
         extra=extra,
     )
 
@@ -191,11 +192,12 @@ def _tool(
 ) -> AgentTool:
     if "asks" in tool:
         return _asked(tool, declarations)
+    crash = tool["on_crash"]
     return AgentTool(
         name=tool["name"],
         description=tool["description"],
         parameters=tool["parameters"],
-        action={"call": tool["id"]},
+        action={"call": tool["id"], **({} if crash is None else {"on_crash": crash})},
         parallel=tool["parallel"],
         adapter=limited(adapter, tool["declared"]),
     )

@@ -14,6 +14,7 @@ from typing import Any
 from flowengine.agents.kept_images import address, keep
 from flowengine.sdk import Plain, StepContext, ToolError
 from flowengine.sdk.text_ends import ends_in_bytes, ends_in_characters
+from flowengine.sdk.untrusted import all_unmarked, has_text, marked
 
 LIMIT = 10_000
 """Characters of a result that the model is shown."""
@@ -39,7 +40,7 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
         to, result = result.agent, result.value
     elif _is_agent(result):
         to, result = result, ""
-    content = as_text(result)
+    content = as_text(_opened(result, task))
     if to is not None:
         content = _handed_over(made, task.get("agents", []), to, content)
     shown = (context.approval or {}).get("images")
@@ -48,7 +49,7 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
         made["more"] = [*made["more"], _image_message(urls, "From whoever approved the call:")]
     people = "\n\n".join(_said_by_people(context))
     content = _cut(context, content, task)
-    if to is None and _has_text(result):
+    if to is None and has_text(result):
         content = _framed(content, task)
     told = [_cut(context, people, task), content]
     made["content"] = "\n\n".join(filter(None, told))
@@ -59,18 +60,12 @@ def _framed(text: str, task: Mapping[str, Plain]) -> str:
     """Return what others wrote in a block that it cannot close, and anything else as it is."""
     if "source" not in task:
         return text
-    from flowengine.sdk.untrusted import marked
-
     return marked(text, str(task["source"]))
 
 
-def _has_text(value: Any) -> bool:
-    """Return whether text is in a value: numbers, flags and nothing give no instructions."""
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(map(_has_text, value))
-    if isinstance(value, dict):
-        return any(map(_has_text, value.values()))
-    return bool(value) and not isinstance(value, bool | int | float)
+def _opened(result: Any, task: Mapping[str, Plain]) -> Any:
+    """Return a result without the marks in it, such as those of a page, if all of it gets one."""
+    return all_unmarked(result) if "source" in task else result
 
 
 def _said_by_people(context: StepContext) -> Iterator[str]:

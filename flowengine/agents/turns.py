@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from flowengine.agents import endings
+from flowengine.agents import endings, generated_calls
 from flowengine.agents.context_window import RequestSize, left_out, size_of
 from flowengine.agents.endings import GOING_ON, End
 from flowengine.agents.kept_images import illustrated
@@ -215,6 +215,8 @@ def in_folder(model: str, folder: str) -> str:
 _USAGE = tuple(one.name for one in fields(Usage))
 _ALWAYS = ("input_tokens", "output_tokens", "cost_usd")
 """What of the usage is told even if it is nothing."""
+_LONGEST_NAME = 64
+"""Characters of a tool's name that people are shown, of a tool that there is not."""
 _NOTHING: dict[str, Plain] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -291,13 +293,14 @@ class _Reading:
             elif isinstance(found, ModelCall):
                 self._read_call(found, sent["function"]["arguments"])
             elif found is not None:
-                self._tell(found.id, found.name or "", f"Error: {found.reason}")
+                self._refuse(found.id, found.name or "", found.reason)
         for call, end in ends:
             self.end = self.end if self.end.outcome else end
             self._tell(call.id, call.name, str(end.value or end.reason or "Noted."))
         for fault in self.reply.faults:
             if fault.id is None:
-                self._add("told", messages=[{"role": "user", "content": fault.reason}])
+                message: Message = {"role": "user", "content": fault.reason}
+                self._add_refused(fault.name, fault.reason, message)
         if not self.reply.calls:
             self._idle("its calls could not be read", most=endings.FAULTS)
 
@@ -310,7 +313,7 @@ class _Reading:
     def _read_call(self, call: ModelCall, sent: str) -> None:
         offered = self.turn.tools[call.name]
         if self.turn.answers:
-            self._tell(call.id, call.name, "Error: no tool can be called any more.")
+            self._refuse(call.id, call.name, "no tool can be called any more.")
         elif offered.handoff:
             self._hand_over(call, offered.handoff)
         else:
@@ -318,8 +321,7 @@ class _Reading:
 
     def _hand_over(self, call: ModelCall, to: str) -> None:
         if self.handed:
-            text = f"Error: not taken, as {self.handed} is active now."
-            self._tell(call.id, call.name, text)
+            self._refuse(call.id, call.name, f"not taken, as {self.handed} is active now.")
             return
         self.handed = to
         self._tell(call.id, call.name, f"Handed over to {to}.", to)
@@ -335,14 +337,22 @@ class _Reading:
                 self.end = End(
                     "not_resolved", None, f"{call.name} failed again and again", no_progress=True
                 )
-            self._tell(call.id, call.name, endings.REPEATED.format(most))
+            self._refuse(call.id, call.name, endings.REPEATED.format(most))
         else:
             self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
 
-    def _tell(self, id: str | None, name: str, content: str, handoff: str = "") -> None:
+    def _tell(self, id: str, name: str, content: str, handoff: str = "") -> None:
         """Answer a call without running anything."""
-        message: Message = {"role": "tool", "tool_call_id": id, "name": name, "content": content}
-        self._add("told", handoff, messages=[message])
+        self._add("", handoff, messages=[_answer(id, name, content)])
+
+    def _refuse(self, id: str | None, name: str, reason: str) -> None:
+        """Answer a call that cannot be made with the reason."""
+        self._add_refused(name, reason, _answer(id, name, f"Error: {reason}"))
+
+    def _add_refused(self, name: str | None, reason: str, message: Message) -> None:
+        what = f"{name[:_LONGEST_NAME]!r} was not called" if name else "a call was not made"
+        step = generated_calls.refused(self.turn.name)
+        self._add(step, messages=[message], refused=f"{what}: {reason}")
 
     def _add(self, step: str, handoff: str = "", **more: Plain) -> None:
         place = str(len(self.calls) + 1)
@@ -395,6 +405,11 @@ class _Reading:
             self.end = End("not_resolved", None, reason, no_progress=True)
         elif told is not None:
             self.told.append({"role": "user", "content": told})
+
+
+def _answer(id: str | None, name: str, content: str) -> Message:
+    """Return the message that answers a call."""
+    return {"role": "tool", "tool_call_id": id, "name": name, "content": content}
 
 
 def _bare(text: str) -> str:

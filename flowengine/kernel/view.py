@@ -145,17 +145,18 @@ def state_name(frame: int, key: str) -> str:
 # Locks
 
 
-def calls_seen(unit: Unit) -> Plain:
-    """Return what rules about the call of a unit see as `calls`: it, and those before it.
+def call_names(unit: Unit, args: Plain) -> dict[str, Plain]:
+    """Return what rules and approvals see of a call.
 
     Args:
         unit: It calls.
+        args: The arguments.
 
     Returns:
-        `count` and `totals`; empty: calls of its step are not counted.
+        `args`, and `calls`: the `count` and `totals` of this call and those before it; empty: calls
+        of its step are not counted.
     """
-    seen: Plain = unit.get("counted", {}).get("seen", {})
-    return seen
+    return {"args": args, "calls": unit.get("counted", {}).get("seen", {})}
 
 
 def is_shared(name: str) -> bool:

@@ -6,6 +6,7 @@ import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +15,7 @@ from flowengine.agents.kept_images import with_kept
 from flowengine.agents.live_functions import LIVE
 from flowengine.engines.seam import RandomIds
 from flowengine.errors import FlowEngineError, UsageError
+from flowengine.kernel.graph.linked import DEFAULT_LIMITS
 from flowengine.metachain import flows
 from flowengine.metachain.reporting import Reporter
 from flowengine.metachain.responses import response
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import ExecutionResult
     from flowengine.engines.starting.beginning import Starting
+
+
+_LEVEL: ContextVar[int] = ContextVar("flowengine_agent_runs", default=0)
+"""How many runs are around this place: a tool of a run may begin one."""
+DEEPEST: int = DEFAULT_LIMITS["depth"]
+"""How many runs may be around one another, as subflows may."""
 
 
 class AgentRunFailed(FlowEngineError):
@@ -170,11 +178,19 @@ class Work:
 
     @contextmanager
     def _told_by(self, engine: Engine) -> Iterator[None]:
-        """Tell the logger what an engine tells of this run."""
+        """Tell the logger what an engine tells of this run, at its level."""
+        level = _LEVEL.get() + 1
+        if level > DEEPEST:
+            raise UsageError(
+                f"runs of agents in tools of runs are more than {DEEPEST} levels deep",
+                hint="hand over, or make the agent a tool: agent.as_tool()",
+            )
         end = engine.subscribe(Reporter(self.logger, self.flow.compiled, self.id))
+        before = _LEVEL.set(level)
         try:
             yield
         finally:
+            _LEVEL.reset(before)
             end()
 
     def _response(self, engine: Engine, result: ExecutionResult) -> Response:

@@ -49,8 +49,6 @@ class DeclaredTool(NamedTuple):
     """It is, or they are, of a server: `name` may be a glob."""
     by_default_on_host: bool = False
     """It runs commands on the host, only because nothing says where."""
-    chooses_server: bool = False
-    """Its arguments decide to which server it sends requests, and nothing bounds that."""
     has_unread_parameters: bool = False
     """It is a Python function whose parameters no source tells."""
     modifiers: Mapping[str, Plain] = {}
@@ -80,7 +78,10 @@ class Declarations(Protocol):
         environments: Mapping[str, Mapping[str, Plain]] = ...,
         words: Sequence[str] = ...,
     ) -> list[DeclaredTool]:
-        """Return the tools that a name or glob means; that there are none is reported.
+        """Return the tools that a name or glob means, for models and what they write.
+
+        That there are none is reported, and those whose caller decides to which server they send
+        requests are.
 
         Args:
             pattern: A name, or a glob over names.
@@ -171,7 +172,8 @@ class Mark:
     """What a step of a generated flow is beside what the language can say."""
 
     plumbing: bool = False
-    """It only holds the flow together: left out where people look at an execution."""
+    """It only holds the flow together: left out where people look at an execution, unless something
+    is wrong with it."""
     reads: Sequence[str] = ()
     """State keys that a call finds in `context.state`."""
     adapter: Mapping[str, Plain] | None = None
@@ -192,6 +194,8 @@ class Mark:
     the step calls it."""
     caller: str = ""
     """In whose name it calls a tool, such as that of an agent: rules about calls look at it."""
+    caller_limit: tuple[str, int] | None = None
+    """Who that is among all callers of an execution, and how many calls it may make."""
     told: bool = False
     """The kind says in a line what its output means to people: `tell`."""
     ahead: bool = False

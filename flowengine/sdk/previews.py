@@ -13,7 +13,7 @@ LONGEST_NOTE = 300
 
 
 class PreviewContext(NamedTuple):
-    """What a tool may look at for a preview: nothing has been opened for the call yet."""
+    """What a tool may look at for a preview: nothing is opened for the call before it is made."""
 
     workdir: str
     """The working folder of the execution."""
@@ -21,6 +21,8 @@ class PreviewContext(NamedTuple):
     """Names of the environments that the call will get."""
     resources: Mapping[str, Any]
     """Objects that the program gave the execution, by name."""
+    opened: Mapping[str, Any] = {}
+    """Those of the environments that are open, for calls before this one, by the same names."""
 
 
 class Shown(NamedTuple):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from hashlib import sha256
 from os import urandom
+from typing import Any
 
 from flowengine.sdk.errors import StepError, ToolChanged, ValidationError
 
@@ -28,6 +30,9 @@ _SOURCE = 500
 _FAILURE = 2_000
 """Characters of an error's message: the engine cuts longer ones, which would open the block."""
 _BYTES = 8
+_DIGITS = 32
+"""Hexadecimal digits of a mark that others could compute: too many to find a text with its own."""
+_FAILED = "It failed, for a reason that may quote what others wrote:\n"
 
 
 def visible(text: str) -> tuple[str, int]:
@@ -55,20 +60,28 @@ def one_line(text: str, limit: int = _SOURCE) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def marked(text: str, source: str) -> str:
+def marked(text: str, source: str, *, repeatable: bool = False) -> str:
     """Return text in a block that it cannot close.
+
+    A block that the text has already, such as that of a page which a function has read, is opened:
+    each text is marked once.
 
     Args:
         text: What a page or document says.
         source: Where it comes from: an address, a path.
+        repeatable: Whether the same text gets the same mark again: it follows from the text, which
+            cannot hold a digest of itself.
 
     Returns:
         The text between two lines with a mark that is new each time, so that no text can hold it.
         Text outside of the lines is the project's own.
     """
-    shown, count = visible(text)
-    while (mark := urandom(_BYTES).hex()) in shown:
-        pass
+    shown, count = visible(unmarked(text))
+    if repeatable:
+        mark = sha256(f"{source}\0{shown}".encode(errors="replace")).hexdigest()[:_DIGITS]
+    else:
+        while (mark := urandom(_BYTES).hex()) in shown:
+            pass
     quoted = _quoted(source)
     removed = f"\n({count:,} invisible characters removed)" if count else ""
     return (
@@ -84,7 +97,27 @@ def _quoted(source: str) -> str:
 
 def unmarked(text: str) -> str:
     """Return a text without the lines around what others wrote, as people are shown it."""
-    return _BLOCK.sub(lambda found: found[2], text)
+    return _BLOCK.sub(lambda found: found[2], text) if "<content " in text else text
+
+
+def all_unmarked(value: Any) -> Any:
+    """Return data with each text as `unmarked` returns it."""
+    if isinstance(value, str):
+        return unmarked(value)
+    if isinstance(value, list):
+        return [all_unmarked(one) for one in value]
+    if isinstance(value, dict):
+        return {key: all_unmarked(one) for key, one in value.items()}
+    return value
+
+
+def has_text(value: Any) -> bool:
+    """Return whether text is in a value: numbers, flags and nothing give no instructions."""
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(has_text, value))
+    if isinstance(value, dict):
+        return any(map(has_text, value.values()))
+    return bool(value) and not isinstance(value, bool | int | float)
 
 
 def mark_error(error: StepError, source: str) -> None:
@@ -109,5 +142,4 @@ def marked_failure(message: str, source: str) -> str:
         message: It may quote names, headers and text of what was read.
         source: Where that comes from.
     """
-    why = marked(message[:_FAILURE], source)
-    return f"It failed, for a reason that may quote what others wrote:\n{why}"
+    return _FAILED + marked(message.removeprefix(_FAILED)[:_FAILURE], source)

@@ -52,6 +52,11 @@ def _function(environment: Environment, definition: Definition) -> Callable[...,
         )
         return _told(tool_message(call, await environment.execute_tool(call)))
 
+    options: Any = call_through
+    options.effect = definition.options.effect
+    options.supports_parallel_execution = definition.options.supports_parallel_execution
+    if getattr(environment, "keeps_calls", False):
+        options.on_crash = "retry"  # the environment knows what came of a call, the engine does not
     source = definition.function
     hints = resolved_hints(source)
     hints.pop("return", None)

@@ -34,7 +34,7 @@ from flowengine.tool_environment.errors import (
 from flowengine.tool_environment.feed import Feed, Message
 from flowengine.tool_environment.gate import Gate
 from flowengine.tool_environment.host import Bounds, Host
-from flowengine.tool_environment.ledger import Ledger
+from flowengine.tool_environment.ledger import Ledger, MemoryLedger
 from flowengine.tool_environment.observers import Observers, check_observer
 from flowengine.tool_environment.outcomes import contained, describe
 from flowengine.tool_environment.pipeline import Pipeline
@@ -76,6 +76,8 @@ class LocalEnvironment(BaseEnvironment):
         authority: Who is asked; any object with `approve_tool` can take its place.
         feed: The messages that clients follow.
         execution_id: Names the execution.
+        keeps_calls: Whether the next process of the execution learns from the ledger what came of
+            a call.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class LocalEnvironment(BaseEnvironment):
         manager: EnvironmentManager | None = None,
     ) -> None:
         self.execution_id = execution_id or os.urandom(8).hex()
+        self.keeps_calls = bool(execution_id) and not isinstance(ledger, MemoryLedger | None)
         self._clock = clock or LoopClock()
         known = Secrets(secrets or {})
         self.feed = Feed(known.mask)

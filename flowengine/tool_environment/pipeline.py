@@ -82,6 +82,7 @@ class Pipeline:
                 break
             ended = await self.ask(call)
             if isinstance(ended, ToolResult):
+                self._note_decision(call, ended)
                 return ended
         else:
             return self._ended(call, "rejected", "the tool changed each time it was approved")
@@ -99,6 +100,11 @@ class Pipeline:
             result = await self.observe(call, result)
             host.note(call.id, call.tool, digest, result, observed=True)
         return result
+
+    def _note_decision(self, call: Call, result: ToolResult) -> None:
+        """Note what somebody decided in place of a call: the next process asks nobody again."""
+        if result.status in ("rejected", "ok"):
+            self._host.note(call.id, call.tool, digest_of(call.args), result, observed=True)
 
     async def ask(self, call: Call) -> ApprovalResponse | ToolResult:
         """Ask about a call whose arguments are final.

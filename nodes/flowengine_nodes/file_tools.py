@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from flowengine.sdk import Plain, Refused, StepContext, Tool, ToolError
 from flowengine.sdk.confined_files import Below
 from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
+
+if TYPE_CHECKING:
+    from flowengine.sdk.previews import PreviewContext
 
 LARGEST = 16 * 1024 * 1024
 """Bytes of a file that is read as text into the execution."""
@@ -191,27 +194,35 @@ def _edited(folder: Folder, path: str, old: str, new: str, *, all: bool) -> _Edi
     return _Edit(text, text.replace(old, new), line, times)
 
 
-def preview(folder: Below, tool: str, args: dict[str, Any]) -> str | None:
+def preview(context: PreviewContext, tool: str, args: dict[str, Any]) -> str | None:
     """Return the difference that a call would make to a file; None: it makes none to any.
 
     Args:
-        folder: The working folder.
+        context: Has the folder: the working folder, or that of an environment.
         tool: Its name.
         args: Its arguments.
 
     Raises:
-        ToolError: The call would fail.
+        ToolError: The call would fail; or the folder cannot be looked at, as it is not open yet.
     """
-    path = args["path"] if tool in ("write_file", "edit_file") else ""
+    if tool not in ("write_file", "edit_file"):
+        return None
+    folder, path = _previewed(context), args["path"]
     if tool == "edit_file":
         edit = _edited(folder, path, args["old"], args["new"], all=args.get("all", False))
         return _difference(path, edit.before, edit.after)
-    if tool == "write_file":
-        return _difference(path, _there(folder, path), args["text"])
-    return None
+    return _difference(path, _there(folder, path), args["text"])
 
 
-def _there(folder: Below, path: str) -> str | None:
+def _previewed(context: PreviewContext) -> Folder:
+    if FILES not in context.environments:
+        return below(context.workdir)
+    if FILES not in context.opened:
+        raise ToolError("the environment of its files is not open yet", retryable=False)
+    return _Opened(context.opened[FILES])
+
+
+def _there(folder: Folder, path: str) -> str | None:
     """Return the text of a file; None: there is none of this name yet."""
     try:
         return _text(path, folder.read(path, COMPARED), "utf-8")

@@ -100,10 +100,8 @@ class Std(StepKind):
     def preview(
         self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
     ) -> str | None:
-        """Return the difference that a call makes to a file of the working folder."""
-        if context.environments:  # the folder of one is not open yet
-            return None
-        return file_tools.preview(file_tools.below(context.workdir), task["tool"], args)
+        """Return the difference that a call makes to a file."""
+        return file_tools.preview(context, task["tool"], args)
 
     def quick(
         self, task: Mapping[str, Plain]

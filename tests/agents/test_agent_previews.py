@@ -70,3 +70,41 @@ def test_an_agents_edit_of_a_file_is_shown_as_a_difference(tmp_path: Path) -> No
     assert done is not None
     assert done.status == "succeeded"
     assert (tmp_path / "a.txt").read_text() == "one\n2\n"
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_edit_in_an_environment_is_shown_as_a_difference(tmp_path: Path, exists: bool) -> None:
+    """Also one that writes over a whole file, as what an earlier call has made of it."""
+    (tmp_path / "work").mkdir()
+    if exists:
+        (tmp_path / "work" / "a.txt").write_text("one\ntwo\n")
+    tools = "  write: {std: write_file, approval: ask}\n  list: {std: glob}\n  add:"
+    work = "environments:\n  work: {kind: files, scope: execution, config: {path: work}}\n"
+    head = HEAD.replace("  add:", tools).replace("tools:\n", f"{work}tools:\n", 1)
+    agent = "first: {instructions: Edit., tools: [write, list], environments: [work]}"
+    replies = [
+        {"calls": [call("list", pattern="*")]},
+        {"calls": [call("write", path="a.txt", text="one\n2\n")]},
+        {"text": "done"},
+    ]
+    case = Case(tmp_path, flow(agent, head=head), replies)
+
+    [wait] = case.run().waits
+
+    with case.engine_open() as engine:
+        shown = engine.wait(wait["id"])["preview"]
+    assert ("-two\n+2" in shown) == exists
+    assert ("--- /dev/null" in shown) == (not exists)
+
+
+def test_why_an_edit_in_an_environment_is_not_shown_is_said(tmp_path: Path) -> None:
+    tools = "  write: {std: write_file, approval: ask}\n  add:"
+    work = "environments:\n  work: {kind: files, scope: execution, config: {path: .}}\n"
+    head = HEAD.replace("  add:", tools).replace("tools:\n", f"{work}tools:\n", 1)
+    agent = "first: {instructions: Edit., tools: [write], environments: [work]}"
+    case = Case(tmp_path, flow(agent, head=head), [{"calls": [call("write", path="a", text="b")]}])
+
+    [wait] = case.run().waits
+
+    with case.engine_open() as engine:
+        assert "is not open yet" in engine.wait(wait["id"])["note"]

@@ -12,7 +12,7 @@ from flowengine.agents import Agent, Response, Result, case_not_resolved
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
-from tests.agents.flows import call
+from tests.agents.flows import call, without_marks
 
 ASK = [{"role": "user", "content": "What is 1 + 2?"}]
 
@@ -32,7 +32,9 @@ def agent(name: str, *functions: Any, **more: Any) -> Agent:
 
 
 def told(response: Response) -> list[str]:
-    return [one["content"] for one in response.messages if one["role"] == "tool"]
+    """Answers to calls, without the marks around what others may have written."""
+    messages = without_marks(response.messages)
+    return [one["content"] for one in messages if one["role"] == "tool"]
 
 
 def test_an_agent_is_called_by_its_name_and_nothing_of_it_is_in_the_conversation() -> None:

@@ -139,6 +139,13 @@ DOORS: dict[str, Sequence[Door]] = {
             [{"calls": [call("boom", why="so")]}] * 3,
         )
     ],
+    "limits": [
+        Door(
+            "limits: {calls: 1}\n    tools: [add]",
+            lambda: {"limits": {"calls": 1}, "functions": [tools.add]},
+            [ADD, ADD, {"text": "3"}],
+        )
+    ],
     "fallbacks": [
         Door(
             "fallbacks: [scripted/other]",

@@ -32,6 +32,7 @@ from flowengine.agents import (
     case_resolved,
 )
 from flowengine.agents.models import using
+from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.metachain import AgentRunFailed, MetaChain
@@ -751,6 +752,7 @@ import os, sys
 from flowengine import Engine
 from flowengine.agents import Agent, LoggerManager
 from flowengine.agents.models import using
+from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.metachain import MetaChain
 from tools import count, stop
@@ -1146,3 +1148,44 @@ def test_the_command_line_goes_on_with_functions_that_have_a_name(tmp_path: Path
     run = json.loads(resumed.stdout)["outputs"]["run"]
     assert (run["result"], run["context"]) == ("done", {"k": 1})
     assert (tmp_path / "counted").read_text() == "x"
+
+
+@pytest.mark.parametrize("way", ["run", "run_async", "stream"])
+def test_runs_in_tools_of_runs_are_not_deeper_than_subflows(way: str) -> None:
+    levels: list[str] = []
+
+    def again() -> str:
+        """Run the agent again."""
+        levels.append("begun")
+        response = MetaChain().run(agent, [{"role": "user", "content": "Again."}])
+        return str(response.result)
+
+    async def again_async() -> str:
+        """Run the agent again, on the loop of the run."""
+        levels.append("begun")
+        response = await MetaChain().run_async(agent, [{"role": "user", "content": "Again."}])
+        return str(response.result)
+
+    def again_streamed() -> str:
+        """Run the agent again, and read its parts."""
+        levels.append("begun")
+        *_, last = MetaChain().stream(agent, [{"role": "user", "content": "Again."}])
+        return str(last.response.result if last.response else "")
+
+    tool = {"run": again, "run_async": again_async, "stream": again_streamed}[way]
+    tool.__name__ = "again"
+    agent = Agent(name="A", model="scripted/x", functions=[tool])
+
+    def reply(request: ModelRequest) -> dict[str, Any]:
+        answers = [one for one in request.messages if one["role"] == "tool"]
+        if answers:
+            return {"text": str(answers[-1]["content"])}
+        return {"calls": [{"name": "again", "arguments": {}}]}
+
+    with using(ScriptedModel([reply] * 100)):
+        response = MetaChain().run(agent, [{"role": "user", "content": "Go."}])
+
+    assert len(levels) == 8
+    assert "more than 8 levels deep" in str(response.result)
+    with using(ScriptedModel([{"text": "fine"}])):  # and a run beside it is none inside it
+        assert MetaChain().run(agent, [{"role": "user", "content": "Go."}]).result == "fine"

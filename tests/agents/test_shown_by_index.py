@@ -23,7 +23,7 @@ AGENT = "first: {instructions: You add., tools: [add, boom], retry: {attempts: 2
 ASKING = HEAD.replace('"tools:add"}', '"tools:add", approval: ask}')
 SCRIPT: list[Any] = [
     {"calls": [call("add", a=1, b=2), call("boom", why="x" * 300)]},
-    {"calls": [call("boom", why="y")]},
+    {"calls": [call("boom", why="y"), call("fly")]},
     {"raise": "RateLimited"},
     {"calls": [call("add", a=3, b=4)]},
     *({"calls": [call("boom", why=f"{n}")], "text": "z" * 200} for n in range(5)),

@@ -66,6 +66,33 @@ def test_a_call_that_the_budget_refused_says_so_and_so_does_the_end(tmp_path: Pa
     assert shown(case)["command"].endswith(" --file FILE")
 
 
+def test_a_call_over_the_limit_of_its_tool_is_refused(tmp_path: Path) -> None:
+    head = HEAD.replace('"tools:add"}', '"tools:add", limits: {calls: 1}}')
+    twice = [CALLS[0], call("add", "c2", a=3, b=4)]
+    case = Case(tmp_path, flow(AGENT, head=head), [{"calls": twice}, {"text": "so"}], by_turn=True)
+
+    assert case.run().status == "succeeded"
+
+    made = statuses(case)
+    assert made["ask/first.calls[1]/add"] == "succeeded"
+    assert made["ask/first.calls[2]/add"] == "refused"
+    assert case.called == ["add 1 2"]
+
+
+def test_a_step_over_the_limit_of_its_tool_is_tried_again_with_another_file(tmp_path: Path) -> None:
+    head = HEAD.replace('"tools:add"}', '"tools:add", limits: {calls: 1}}')
+    steps = """
+steps:
+  - {id: one, call: add, with: {a: 1, b: 2}}
+  - {id: two, call: add, with: {a: 3, b: 4}}
+"""
+    case = Case(tmp_path, flow(AGENT, steps, head), [], by_turn=True)
+
+    assert case.run().error["type"] == "LimitExceeded"
+
+    assert shown(case)["command"].endswith(" --file FILE")
+
+
 def test_the_end_of_the_turns_says_how_many_there_were(tmp_path: Path) -> None:
     agent = "first: {instructions: You add., tools: [add], max_turns: 2}"
     case = Case(tmp_path, flow(agent), [{"calls": CALLS[:1]}] * 3, by_turn=True)
@@ -74,3 +101,40 @@ def test_the_end_of_the_turns_says_how_many_there_were(tmp_path: Path) -> None:
 
     assert result.error["type"] == "MaxTurns"
     assert "its 2 turns are used up: give it more with max_turns" in result.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (call("fly", "c1"), "'fly' was not called: There is no tool 'fly'."),
+        (call("add", "c1", a="one", b=2), "'add' was not called: The arguments of add do not fit"),
+    ],
+)
+def test_a_call_that_cannot_be_made_is_shown_with_its_reason(
+    tmp_path: Path, sent: dict[str, Any], reason: str
+) -> None:
+    case = Case(tmp_path, flow(AGENT), [{"calls": [sent, CALLS[0]]}, {"text": "so"}], by_turn=True)
+
+    result = case.run()
+
+    assert result.status == "succeeded"
+    made = {one["address"]: one for one in shown(case)["steps"]}
+    assert {*made} == {
+        "ask", "ask/first", "ask/first.calls[1]/first.refused", "ask/first.calls[2]/add",
+        "ask/first#2",
+    }  # fmt: skip
+    refused = made["ask/first.calls[1]/first.refused"]
+    assert (refused["status"], refused["error"]["type"]) == ("refused", "Refused")
+    assert refused["error"]["message"].startswith(reason)
+    said = flowengine("--store", tmp_path / "store.db", "show", case.id).out
+    assert reason in said
+
+
+def test_a_call_in_text_that_cannot_be_read_is_shown(tmp_path: Path) -> None:
+    agent = "first: {instructions: You add., tools: [add], function_calling: text}"
+    script = [{"text": '```tool_call\n{"tool": "add", "a": }\n```'}, {"text": "so"}]
+    case = Case(tmp_path, flow(agent), script, by_turn=True)
+
+    case.run()
+
+    assert "refused" in statuses(case).values()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.text_calls.arguments import bind, native_arguments
+from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
 from flowengine.agents.text_calls.records import Call, Fault, RawCall, Tool, Untyped
 from tests.agents.add import ADD
@@ -112,7 +112,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 @pytest.mark.parametrize("written", [None, "", "  ", "null", "{}", '""', '"{}"'])
 def test_native_arguments_may_be_missing(written: str | None) -> None:
-    assert native_arguments(written, Tool("now")) == (Call("now", {}), ())
+    assert bind(RawCall("now", written), {"now": Tool("now")}) == (Call("now", {}), ())
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_native_arguments_may_be_missing(written: str | None) -> None:
     ],
 )
 def test_native_arguments_are_typed_and_json_in_a_json_string_is_opened(written: str) -> None:
-    found, repairs = native_arguments(written, ADD, place=3)
+    found, repairs = bind(RawCall("add", written), {"add": ADD}, place=3)
 
     assert found == Call("add", {"a": 1, "b": 2}, place=3)
     assert isinstance(found, Call)
@@ -148,7 +148,7 @@ def test_native_arguments_are_typed_and_json_in_a_json_string_is_opened(written:
     ],
 )
 def test_odd_native_arguments_are_told(written: str, told: str) -> None:
-    found, _ = native_arguments(written, ADD)
+    found, _ = bind(RawCall("add", written), {"add": ADD})
 
     assert isinstance(found, Fault)
     assert found.tool == "add"
@@ -156,7 +156,8 @@ def test_odd_native_arguments_are_told(written: str, told: str) -> None:
 
 
 def test_half_a_surrogate_pair_is_told_for_it_cannot_be_stored() -> None:
-    found, _ = native_arguments('{"t": ["\\ud800"]}', Tool("f", "", {"properties": {"t": {}}}))
+    tool = Tool("f", "", {"properties": {"t": {}}})
+    found, _ = bind(RawCall("f", '{"t": ["\\ud800"]}'), {"f": tool})
 
     assert isinstance(found, Fault)
     assert "surrogate" in found.message

@@ -36,7 +36,14 @@ def host(folder: Path, monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
 @pytest.mark.parametrize("whose", ["flow", "host"])
 @pytest.mark.parametrize(
     ("amounts", "asked"),
-    [([100, 100, 100, 100, 100], [1, 2, 3, 4]), ([30, 60, 20], [2]), ([100], []), ([101], [0])],
+    [
+        ([100, 100, 100, 100, 100], [1, 2, 3, 4]),
+        ([30, 60, 20], [2]),
+        ([100], []),
+        ([101], [0]),
+        ([-500, 100], [0, 1]),
+        ([60, -50, 60], [1, 2]),
+    ],
 )
 def test_a_rule_sees_what_the_calls_add_up_to(
     tmp_path: Path,
@@ -53,6 +60,13 @@ def test_a_rule_sees_what_the_calls_add_up_to(
     assert [wait["subject"]["b"] for wait in result.waits] == asked
     first = asked[0] if asked else len(amounts)
     assert case.called == [f"add {amounts[n]} {n}" for n in range(first)]
+
+
+def test_a_sum_beyond_64_bits_is_a_sum(tmp_path: Path) -> None:
+    rule = "{ask: add, when: \"${{ calls.total('a') > 10 }}\"}"
+    case = adding(tmp_path, head(rule), 5, 2**63 - 1, 2**63 - 1, 2**63 - 1)
+    assert [wait["subject"]["b"] for wait in case.run().waits] == [1, 2, 3]
+    assert case.called == ["add 5 0"]
 
 
 def test_the_condition_of_an_approval_sees_them_too(tmp_path: Path) -> None:
@@ -121,6 +135,52 @@ def test_a_tool_is_called_as_often_as_its_limit_allows(tmp_path: Path) -> None:
     assert case.called == ["add 1 1", "add 2 2"]
     told = case.sent(2)[-1]["content"]
     assert "LimitExceeded: 'add' was not called: its limits.calls allows 2 in an execution" in told
+
+
+def test_an_agent_makes_as_many_calls_as_its_limit_allows(tmp_path: Path) -> None:
+    """Of all its tools, in all steps; another agent has its own limit, and none is none."""
+    agents = """
+first: {instructions: You add., tools: [add, more], limits: {calls: 2}}
+second: {instructions: You add., tools: [add], limits: {calls: 1}}
+"""
+    steps = """
+steps:
+  - {id: one, agent: first, with: {prompt: go}}
+  - {id: two, agent: first, with: {prompt: go}}
+  - {id: three, agent: second, with: {prompt: go}}
+"""
+    script: list[Any] = [
+        {"calls": [call("add", a=1, b=1)]},
+        {"text": "done"},
+        {"calls": [call("more", a=2, b=2), call("add", a=3, b=3)]},
+        {"text": "done"},
+        {"calls": [call("add", a=4, b=4)]},
+        {"text": "done"},
+    ]
+    case = Case(tmp_path, flow(agents, steps, head()), script)
+    assert case.run().status == "succeeded"
+    assert case.called == ["add 1 1", "add 2 2", "add 4 4"]
+    told = case.sent(3)[-1]["content"]
+    assert told == (
+        "Error: LimitExceeded: 'add' was not called: limits.calls of the agent 'first' allows 2 in"
+        " an execution"
+    )
+
+
+def test_a_rejected_call_is_none_of_those_that_an_agent_may_make(tmp_path: Path) -> None:
+    agents = "first: {instructions: You add., tools: [add, more], limits: {calls: 1}}"
+    script = [
+        {"calls": [call("add", a=500, b=1)]},
+        {"calls": [call("add", a=1, b=2)]},
+        {"calls": [call("add", a=1, b=3)]},
+        {"text": "done"},
+    ]
+    rules = "{ask: add, when: '${{ args.a > 100 }}'}"
+    case = Case(tmp_path, flow(agents, head=head(rules)), script)
+    [wait] = case.run().waits
+    with case.engine_open() as engine:
+        engine.reject(wait["id"])
+    assert case.called == ["add 1 2"]
 
 
 def test_steps_have_the_same_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

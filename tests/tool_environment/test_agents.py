@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,9 @@ from flowengine.tool_environment import (
     ApprovalResponse,
     Client,
     EnvironmentResponse,
+    LocalEnvironment,
     RegistrationError,
+    SqliteLedger,
     ToolCall,
     ToolResult,
     execute_command,
@@ -33,7 +37,7 @@ from flowengine.tool_environment import (
 from tests.agents.flows import without_marks
 from tests.tool_environment.test_approval import PNG
 from tests.tool_environment.test_observers import Watching
-from tests.tool_environment.world import Asked, Counting, made, run
+from tests.tool_environment.world import HANG, Asked, Counting, made, run
 
 ASK = [{"role": "user", "content": "Do it."}]
 
@@ -246,3 +250,95 @@ def test_what_is_wrong_is_told_before_the_model_is_asked(
 
     asyncio.run(main())
     assert model.requests == []
+
+
+KILLED = """
+import asyncio, os, sys
+from pathlib import Path
+from flowengine import Engine
+from flowengine.agents.models import using
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.metachain import MetaChain
+from tests.tool_environment.test_agents import ASK, agent_of, once
+from tests.tool_environment.world import Counting, made
+from flowengine.tool_environment import SqliteLedger
+
+folder, ends = Path(sys.argv[1]), sys.argv[2]
+
+async def main():
+    count = Counting(folder)
+
+    async def decide(call):
+        if ends == "asking":
+            os._exit(9)
+        return False
+
+    ledger = SqliteLedger(folder / "ledger.db")
+    env = await made(count.tool, callback=decide, ledger=ledger, execution_id="x")
+    execute = env.execute_tool
+
+    async def dies_after(call):
+        await execute(call)
+        os._exit(9)
+
+    env.execute_tool = dies_after
+    with Engine(folder / "store") as engine, using(once()):
+        await MetaChain(engine).run_async(agent_of(env, count), ASK, id="it")
+
+asyncio.run(main())
+"""
+
+
+def once() -> ScriptedModel:
+    return ScriptedModel([calls(("count", {})), {"text": "done"}], by_turn=True)
+
+
+def agent_of(env: LocalEnvironment, count: Counting) -> Agent:
+    return Agent(name="Clerk", model="scripted/x", functions=through(env, [count.tool]))
+
+
+@pytest.mark.parametrize(("ends", "asked", "counted"), [("asking", 1, 1), ("rejected", 0, 0)])
+def test_a_crash_while_somebody_decides_is_no_question_whether_it_took_effect(
+    tmp_path: Path, ends: str, asked: int, counted: int
+) -> None:
+    """What had not begun is asked about again; a rejection is kept."""
+    died = subprocess.run(
+        [sys.executable, "-c", KILLED, tmp_path, ends],
+        check=False, timeout=HANG, capture_output=True, text=True,
+    )  # fmt: skip
+    assert died.returncode == 9, died.stderr
+
+    async def main() -> None:
+        count, callback = Counting(tmp_path), Asked()
+        ledger = SqliteLedger(tmp_path / "ledger.db")
+        async with await made(
+            count.tool, callback=callback, ledger=ledger, execution_id="x"
+        ) as env:
+            model = once()
+            with Engine(tmp_path / "store") as engine, using(model):
+                response = await MetaChain(engine).resume_async("it", agent_of(env, count))
+        ledger.close()
+        assert (response.result, response.waits) == ("done", [])
+        assert (len(callback.calls), count.n) == (asked, counted)
+        assert ("Nothing was done" in told(model)[0]["content"]) == (ends == "rejected")
+
+    run(main())
+
+
+def test_a_function_keeps_what_its_tool_says_of_its_calls(tmp_path: Path) -> None:
+    @tool(effect="idempotent", supports_parallel_execution=True)
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    async def main() -> None:
+        async with await made(look) as env:
+            with Engine(tmp_path / "store") as engine:
+                chain = MetaChain(engine)
+                agents = [Agent(name="A", model="scripted/x", functions=through(env, [look]))]
+                steps = chain.compile(agents).compiled["steps"]
+        [step] = [one for one in steps if one.get("tool") == "look"]
+        assert step["effect"] == "idempotent"
+        assert step["lock"]["shared"] == ["const", True]
+
+    run(main())

@@ -29,23 +29,6 @@ _OPENED = 2
 """How often JSON inside a JSON string is opened."""
 
 
-def native_arguments(
-    arguments: str | None, tool: Tool, *, ended: Ended = "stop", place: int = 0
-) -> tuple[Call | Fault, tuple[str, ...]]:
-    """Read the arguments of a native call, as the provider hands them over.
-
-    Args:
-        arguments: JSON as text. None, "" and "null" mean that there are none.
-        tool: The tool that is called.
-        ended: Why the reply ended.
-        place: Of the call in the reply.
-
-    Returns:
-        The call, or what the model is to be told; and what was mended.
-    """
-    return bind(RawCall(tool.name, arguments), {tool.name: tool}, ended=ended, place=place)
-
-
 def bind(
     raw: RawCall, tools: Mapping[str, Tool], *, ended: Ended = "stop", place: int = 0
 ) -> tuple[Call | Fault, tuple[str, ...]]:

@@ -186,9 +186,13 @@ class Progress:
 
     def _is_left_out(self, execution: str, step: Observation) -> bool:
         """Return whether a step only holds a generated flow together, and all is well with it."""
-        if self._verbose or step.status in ("failed", "retrying", "uncertain"):
+        if self._verbose:
             return False
-        return self._flow(execution).compiled["steps"][step.step].get("plumbing", False)
+        spec = self._flow(execution).compiled["steps"][step.step]
+        status = shown_status(step, spec)
+        if status in ("failed", "refused", "retrying", "uncertain"):
+            return False
+        return spec.get("plumbing", False)
 
     def _is_instant(self, execution: str, step: int) -> bool:
         """Return whether a step has nothing to wait for: it ends the moment it starts."""

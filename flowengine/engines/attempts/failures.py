@@ -42,6 +42,14 @@ def not_undone(error: ErrorData | None) -> list[str]:
     return [address.removesuffix(_COMPENSATION) for address in failed_compensations(error)]
 
 
+def is_over_call_limit(error: ErrorData) -> bool:
+    """Return whether a call was not made because its tool's `limits.calls` were used up."""
+    data = error.get("data")
+    return (
+        error["type"] == "LimitExceeded" and isinstance(data, dict) and data.get("limit") == "calls"
+    )
+
+
 def failed_compensations(error: ErrorData | None) -> list[str]:
     """Return the addresses of the compensations that failed, if the error is about that.
 

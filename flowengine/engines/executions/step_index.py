@@ -70,7 +70,7 @@ class StepIndex:
         value = event.get("value")
         for one in self.seen:
             kind, output = _SEEN, one.output
-            if graph.node(one.step).plumbing:
+            if graph.node(one.step).plumbing and one.error is None:
                 output = None
             elif output is not None and output is value:
                 kind, output = _GAVE, number

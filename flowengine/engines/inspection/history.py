@@ -124,7 +124,7 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
 def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
     """Return whether a step is of interest to people although it is plumbing."""
     if step["status"] != "waiting":
-        return step["status"] in ("failed", "uncertain", "retrying")
+        return step["status"] in ("failed", "refused", "uncertain", "retrying")
     inside = (f"{step['address']}/", f"{step['address']}[")
     return not any(one["address"].startswith(inside) for one in steps)
 
@@ -190,9 +190,9 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
 
 def _done_plumbing(found: Indexed) -> set[str]:
     """Return the addresses of steps that nobody is shown, whatever comes."""
-    node = found.graph.node
+    node, steps = found.graph.node, found.graph.flow["steps"]
     statuses = {
-        one.address: one.status
+        one.address: shown_status(one, steps[one.step])
         for one in found.records
         if isinstance(one, Observation) and node(one.step).plumbing
     }

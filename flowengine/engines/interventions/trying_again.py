@@ -5,7 +5,7 @@ from __future__ import annotations
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from flowengine.engines.attempts.failures import failed_compensations
+from flowengine.engines.attempts.failures import failed_compensations, is_over_call_limit
 from flowengine.engines.interventions.retracing import retrace
 from flowengine.errors import Conflict
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Event
 
 LASTING = frozenset({"BudgetExceeded", "ExpressionError"})
-"""Types of errors over what a retry keeps: a budget that is used up, values that do not change."""
+"""Types of errors over what a retry keeps: a budget that is used up, values that do not change. So
+does the count of a tool's calls."""
 
 
 def command(
@@ -48,7 +49,7 @@ def command(
 def _comes_again(error: ErrorData | None) -> bool:
     """Return whether the same flow must fail with the same error again."""
     while error is not None:
-        if error["type"] in LASTING:
+        if error["type"] in LASTING or is_over_call_limit(error):
             return True
         error = error.get("cause")  # those of Python's exceptions have none
     return False

@@ -39,14 +39,18 @@ def said_by_server(host: Host, execution: Execution, step: int) -> str | None:
     if kind is None or kind.session is None:
         return None
     task = spec["task"]
-    session = host.environments.opened(execution.id, _session_name(spec, task["server"]))
+    session = host.environments.opened(execution.id, environment_name(spec, task["server"]))
     find = getattr(session, "tool_text", None)
     found: str | None = None if find is None else find(task["tool"])
     return found
 
 
-def _session_name(spec: StepSpec, place: str) -> str:
-    """Return the name of the environment that a session with a server is."""
+def environment_name(spec: StepSpec, place: str) -> str:
+    """Return under which name an environment is open that a step gets.
+
+    Args:
+        place: Under which name the step finds it.
+    """
     uses: Any = environments_of(spec)
     declared = uses[place][1].get("spec") if place in uses else None
     if declared is None or declared[0] != "const":

@@ -23,7 +23,7 @@ from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
 from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.notation.ids import wait_id
-from flowengine.kernel.view import calls_seen
+from flowengine.kernel.view import call_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -214,8 +214,7 @@ def _verdict(
     caller = step.get("caller", "")
     called = Called(tool, step["kind"], effect, names, caller, names_of(step))
     state = execution.state
-    calls = calls_seen(state["units"][unit])
-    seen = {"args": subject, "calls": calls, "execution": state["execution"]}
+    seen = {**call_names(state["units"][unit], subject), "execution": state["execution"]}
     return host.policies.verdict(called, seen)
 
 

@@ -378,7 +378,9 @@ class Local(Driver):
         from flowengine.engines.running.previews import previewed
 
         key = (execution.id, command.wait)
-        computing = self._loop.create_task(previewed(execution, command.wait, command.step))
+        computing = self._loop.create_task(
+            previewed(self.host, execution, command.wait, command.step)
+        )
         self._previews[key] = computing
         try:
             told = await computing

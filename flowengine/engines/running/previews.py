@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.engines.executions.calls import environments_of
+from flowengine.engines.running.call_descriptions import environment_name
 from flowengine.engines.running.preview_requests import has_preview
 from flowengine.sdk import previews
 from flowengine.sdk.previews import PreviewContext, Shown, failed, shown, too_slow
@@ -19,9 +20,10 @@ from flowengine.sdk.threads import on_thread
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.host import Host
 
 
-async def previewed(execution: Execution, wait: int, step: int) -> Shown:
+async def previewed(host: Host, execution: Execution, wait: int, step: int) -> Shown:
     """Return what is shown with a question about a call.
 
     Args:
@@ -37,11 +39,12 @@ async def previewed(execution: Execution, wait: int, step: int) -> Shown:
         return Shown()
     subject = record.get("subject")
     args = copy(subject) if isinstance(subject, dict) else {}
-    context = PreviewContext(
-        execution.context.workdir,
-        [*environments_of(execution.linked.compiled["steps"][step])],
-        execution.context.resources,
-    )
+    spec = execution.linked.compiled["steps"][step]
+    names = [*environments_of(spec)]
+    found = host.environments.opened
+    resources = {name: found(execution.id, environment_name(spec, name)) for name in names}
+    opened = {name: one for name, one in resources.items() if one is not None}
+    context = PreviewContext(execution.context.workdir, names, execution.context.resources, opened)
     runner = execution.linked.runner
     mask = partial(runner.mask, step)
 

@@ -1,17 +1,24 @@
-"""Addresses with arguments in them: who decides to which server a request goes."""
+"""Addresses with expressions in them: who decides to which server a request goes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 
 from flowengine.flow.compile.types import Schema
-from flowengine.flow.expressions.template import TemplateError, split_text
+from flowengine.flow.expressions.names_in import names_in
+from flowengine.flow.expressions.template import Piece, TemplateError, split_text
 
+NO_HOST = (
+    "write the server into 'url', up to the first '/', or use 'std: http' in an environment of "
+    "kind 'http' whose 'policy.network' lists the servers"
+)
+"""What to do if a model would choose the server."""
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 _HOST_ENDS = re.compile(r"[/?#]")
-_ARGUMENT = re.compile(r"""(?<![.\w])args\b(?:\s*(?:\.\s*(\w+)|\[\s*(['"])([^'"\\]+)\2\s*\]))?""")
+Name = tuple[str, str | None]
+"""`args.url` is `("args", "url")`; without a second part all of it is meant."""
 
 
 def host_argument(address: str, args: Schema | None, bound: Container[str]) -> str | None:
@@ -28,23 +35,55 @@ def host_argument(address: str, args: Schema | None, bound: Container[str]) -> s
     Returns:
         None: the flow alone decides, since the host is over before the first argument.
     """
-    parts: tuple[object, ...] = ()
-    with suppress(TemplateError):  # which is reported elsewhere
-        parts = split_text(address)
     known = (args or {}).get("properties", {})
+
+    def fixed(name: Name) -> bool:
+        root, key = name
+        return root != "args" or key in bound or is_listed(known.get(key))
+
+    return deciding(address, fixed)
+
+
+def is_listed(schema: Schema | None) -> bool:
+    """Return whether a schema allows only listed values."""
+    return schema is not None and ("enum" in schema or "const" in schema)
+
+
+def deciding(address: str, is_fixed: Callable[[Name], bool]) -> str | None:
+    """Return the first expression in the host of an address with a name that is not fixed."""
+    for source in _host_expressions(address):
+        if not all(map(is_fixed, names_in(source))):
+            return source
+    return None
+
+
+def is_constant(value: object, is_fixed: Callable[[Name], bool]) -> bool:
+    """Return whether all names are fixed that a value, with expressions, is made of."""
+    if isinstance(value, dict):
+        return all(is_constant(one, is_fixed) for one in value.values())
+    if isinstance(value, list):
+        return all(is_constant(one, is_fixed) for one in value)
+    if not isinstance(value, str):
+        return True
+    pieces = (part.source for part in _parts(value) if isinstance(part, Piece))
+    return all(is_fixed(name) for source in pieces for name in names_in(source))
+
+
+def _host_expressions(address: str) -> Iterator[str]:
+    """Yield the expressions of an address that stand before the end of its host."""
     begun = False
-    for part in parts:
-        if not isinstance(part, str):
-            source: str = part.source  # type: ignore[attr-defined]
-            for match in _ARGUMENT.finditer(source):
-                name = match[1] or match[3]
-                schema = known.get(name) or {}
-                if name is None or not (name in bound or "enum" in schema or "const" in schema):
-                    return source
+    for part in _parts(address):
+        if isinstance(part, Piece):
+            yield part.source
             begun = True
             continue
         scheme = None if begun else _SCHEME.match(part)
         begun = begun or scheme is not None
         if begun and _HOST_ENDS.search(part, 0 if scheme is None else scheme.end()):
-            return None
-    return None
+            return
+
+
+def _parts(text: str) -> tuple[str | Piece, ...]:
+    with suppress(TemplateError):  # which is reported elsewhere
+        return split_text(text)
+    return ()

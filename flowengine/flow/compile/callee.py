@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from flowengine.flow.compile.addresses import host_argument
 from flowengine.flow.compile.expressions import Expressions, Typed
 from flowengine.flow.compile.types import Schema
 from flowengine.flow.compile.views import View
@@ -59,8 +60,8 @@ class Callee:
     """State keys of the caller's flow that an attempt reads by reference."""
     retry: Retry | None = None
     timeout: str | None = None
-    host_argument: str | None = None
-    """The expression by which arguments decide to which server it sends requests."""
+    address: str | None = None
+    """Where it sends requests to, with expressions."""
     preview: dict[str, Plain] | None = None
     """The function that says what a call would do: `function` and `folder`."""
     limits: dict[str, int] | None = None
@@ -103,6 +104,16 @@ class Callee:
         """Whether the flow gives it a secret."""
         values = [self.input, self.configuration, *(self.bind or {}).values()]
         return any(holds_secret(one.value) for one in values if one is not None)
+
+    def chosen_host(self, fixed: Iterable[str] = ()) -> str | None:
+        """Return the expression by which its caller decides to which server it sends requests.
+
+        Args:
+            fixed: Arguments that are decided, besides those that the flow fixes.
+        """
+        if self.address is None:
+            return None
+        return host_argument(self.address, self.args, {*(self.bind or {}), *fixed})
 
     def hide(self, names: Iterable[str]) -> None:
         """Take arguments that get environments out of what a caller gives."""

@@ -112,10 +112,13 @@ class Calls:
         self, spec: StepSpec, request: Request, callee: Callee, given: Arguments, view: View
     ) -> None:
         spec["kind"], spec["task"] = callee.kind, callee.task
+        mark = self._mark(request)
         limited = callee.limits is not None and "calls" in callee.limits
         asks = callee.approval is not None or "policies" in spec
-        if "tool" in spec and ("caller" in spec or asks or limited):
+        if "tool" in spec and (mark.caller or asks or limited):
             spec["counts"] = callee.identity or digest([callee.kind, callee.task.get("tool")])
+            if mark.caller_limit is not None:
+                spec["caller_limit"] = [*mark.caller_limit]
         if callee.meters is not None:
             spec["meters"] = callee.meters
         if callee.reads:
@@ -236,9 +239,6 @@ class Calls:
 
     def _look_at_policies(self, spec: StepSpec, request: Request, callee: Callee) -> None:
         """Write the rules that may fit the call; if there are any, people may be asked."""
-        caller = self._mark(request).caller
-        if caller:
-            spec["caller"] = caller
         rules = self._rules(spec["tool"], request, callee)
         if not rules:
             return

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
+from flowengine.flow.compile.addresses import NO_HOST
 from flowengine.flow.compile.callee import Callee
+from flowengine.flow.compile.chosen_servers import Use, chosen_by_caller
 from flowengine.flow.compile.declaration_scope import DeclarationScope, OtherFlows
 from flowengine.flow.compile.environments import HOST, Environments
 from flowengine.flow.compile.expressions import Expressions
@@ -32,7 +34,6 @@ from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
 from flowengine.flow.source.diagnostics import did_you_mean
-from flowengine.kernel.graph import environment_uses
 from flowengine.sdk.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
 from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.read_folders import (
@@ -188,6 +189,7 @@ class FileDeclarations:
         modifiers: dict[str, Any] = {}
         with self._reporting_ambiguity(name, loc):
             modifiers = taken(tools.environments, callee, model, offered)
+        self._check_server(name, callee, model, modifiers, loc)
         args: dict[str, Any] = callee.args or {"type": "object"}
         if model.args is not None:
             args = plain_text(args)
@@ -208,10 +210,25 @@ class FileDeclarations:
             seen,
             content,
             by_default_on_host=on_host,
-            chooses_server=_chooses_server(tools.environments, callee, model, modifiers),
             has_unread_parameters=callee.args is None and "python" in model.kinds,
             modifiers=modifiers,
         )
+
+    def _check_server(
+        self, name: str, callee: Callee, model: Tool, modifiers: Mapping[str, Any], loc: Loc
+    ) -> None:
+        """Report that a tool sends requests to whatever server its caller, a model, says (E410)."""
+        owner = self.program.files.owner(self.file, "tools", name, ())
+        assert owner is not None
+        tools = self.program.tools_of(self.file)
+        use = Use(tools.environments, modifiers.get("environments", {}))
+        chosen = chosen_by_caller(tools.of_file(owner[0]), callee, model, use)
+        if chosen is None:
+            return
+        message = f"{name!r} sends requests to whatever server a model names"
+        if callee.flow is not None:
+            message += f": '{chosen}' in its flow decides"
+        self.refuse("E410", message, loc, NO_HOST)
 
     @contextmanager
     def _reporting_ambiguity(self, tool: str, loc: Loc) -> Iterator[None]:
@@ -265,24 +282,6 @@ class FileDeclarations:
             message = f"there is {what} {pattern!r} with a file {marked!r}"
             self.refuse("E401", message, loc, "give the path of a folder, relative to this file")
         return {shown: files for shown, files in found.items() if files}
-
-
-def _chooses_server(
-    environments: Environments, callee: Callee, model: Tool, modifiers: Mapping[str, Any]
-) -> bool:
-    """Return whether whoever calls a tool decides to which server it sends requests.
-
-    An environment that it works in bounds that; a secret needs one that lists the servers.
-    """
-    if callee.host_argument is None:
-        return False
-    if not callee.hinted and not callee.environments:
-        return not callee.has_secret  # else it was reported where it is declared
-    uses = [*(model.environments or {}).values(), *modifiers.get("environments", {}).values()]
-    names = [name for use in uses for name in use]
-    given = environment_uses.names(typed.value for typed in callee.environments.values())
-    names += [name for name in given if name in environments.scope.model.environments]
-    return callee.has_secret and not all(map(environments.lists_servers, names))
 
 
 def looking_at(file: File, program: Program) -> tuple[DeclarationScope, Environments]:

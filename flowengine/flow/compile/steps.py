@@ -213,6 +213,8 @@ class Steps:
             return raw
         if mark.plumbing:
             info.spec["plumbing"] = True
+        if mark.caller:
+            info.spec["caller"] = mark.caller
         if mark.reads:
             info.spec["reads"] = sorted({*info.spec.get("reads", ()), *mark.reads})
         if mark.told:

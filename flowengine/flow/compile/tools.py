@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flowengine import registry
-from flowengine.flow.compile.addresses import host_argument
+from flowengine.flow.compile.addresses import NO_HOST
 from flowengine.flow.compile.arguments import Arguments, check_arguments
 from flowengine.flow.compile.callee import Callee, Hinted, Home
 from flowengine.flow.compile.declaration_scope import DeclarationScope
@@ -40,10 +40,6 @@ from flowengine.sdk.step_kind import Tool as BroughtTool
 BOUND_SECRET = (
     "no expression sees it: name the secret itself, '${{ secrets.NAME }}', in shell.env, or in "
     "url, headers, query or auth of http"
-)
-NO_HOST = (
-    "write the server into 'url', up to the first '/', or use 'std: http' in an environment of "
-    "kind 'http' whose 'policy.network' lists the servers"
 )
 NO_INPUT = "declare it under 'secrets' of the flow's own file, and name it where it is used"
 
@@ -226,14 +222,12 @@ class Tools:
         return found
 
     def _address(self, found: Callee, config: Any, loc: Loc) -> None:
-        """Note if arguments decide to which server a secret goes; refuse it at once (E410)."""
-        address = found.step_kind.address(config) if isinstance(config, dict) else None
-        if address is None:
-            return
-        found.host_argument = host_argument(address, found.args, found.bind or {})
+        """Note where requests go; that arguments decide which server gets a secret is E410."""
+        found.address = found.step_kind.address(config) if isinstance(config, dict) else None
+        chosen = found.chosen_host()
         works_in_environment = bool(found.hinted or found.environments)
-        if found.host_argument is not None and found.has_secret and not works_in_environment:
-            message = f"'{found.host_argument}' decides which server is sent a secret"
+        if chosen is not None and found.has_secret and not works_in_environment:
+            message = f"'{chosen}' decides which server is sent a secret"
             self.report.at("E410", message, (*loc, "url"), NO_HOST)
 
     def _environments(self, found: Callee, model: Tool) -> None:

@@ -169,6 +169,19 @@ def json(value: Plain) -> str:
     return "".join(parts)
 
 
+def marked(value: Plain, source: Plain) -> str:
+    """Return a value as a model is to read it if others wrote it; see `flowengine.sdk.untrusted`.
+
+    Data is its JSON. Without a text in it, it gives no instructions and needs no mark.
+    """
+    from flowengine.sdk import untrusted
+
+    _needs(source, str, "marked", "text as source")
+    value = untrusted.all_unmarked(value)
+    text = value if isinstance(value, str) else json(value)
+    return untrusted.marked(text, source, repeatable=True) if untrusted.has_text(value) else text
+
+
 def _write_json(value: Plain, parts: list[str], depth: int) -> None:
     """Append the JSON of a value."""
     if depth > MAX_NESTING:
@@ -351,6 +364,7 @@ FUNCTIONS: dict[str, Callable[..., Plain]] = {
     "join": join,
     "json": json,
     "keys": keys,
+    "marked": marked,
     "merge": merge,
     "only_runs": only_runs,
     "parse_json": parse_json,

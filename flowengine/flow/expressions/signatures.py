@@ -80,6 +80,7 @@ SIGNATURES: dict[str, Signature] = {
     "join": Signature([LISTS, TEXTS], _always(TEXT), optional=1),
     "json": Signature([ANYTHING], _always(TEXT)),
     "keys": Signature([MAPS], _always(list_of(TEXT))),
+    "marked": Signature([ANYTHING, TEXTS], _always(TEXT)),
     "merge": Signature([MAPS, MAPS], _always(MAP)),
     "only_runs": Signature([COMMANDS, LISTS], _always(BOOL)),
     "parse_json": Signature([TEXTS], _always(ANY)),

@@ -133,6 +133,18 @@ class Check(Part):
     )
 
 
+class AgentLimits(Part):
+    """Bounds of what an agent does."""
+
+    NOUN = "'limits' of an agent"
+
+    calls: Positive | None = Field(
+        default=None,
+        description="How many calls of tools it may make in an execution, by all steps together.",
+        examples=[20],
+    )
+
+
 class Agent(Part):
     """A model with instructions and tools."""
 
@@ -221,6 +233,9 @@ class Agent(Part):
         default_factory=list,
         description="Tools that check what the agent is asked, and its answer, in this order.",
         examples=[[{"before": "on_topic"}, {"after": "cites_sources"}]],
+    )
+    limits: AgentLimits | None = Field(
+        default=None, description="Bounds of its calls.", examples=[{"calls": 20}]
     )
     finish: Literal["answer", "tools"] = Field(
         default="answer",

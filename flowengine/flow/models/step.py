@@ -60,6 +60,14 @@ class Pluggable(Part):
         """The step kinds that are given, with their validated configurations."""
         return dict(self.__pydantic_extra__ or {})
 
+    @property
+    def action(self) -> tuple[str, Any] | None:
+        """The action's key and its model (of `call`: the tool's name), or None."""
+        for key in self.OWN_ACTIONS:
+            if self.has(key):
+                return key, getattr(self, key)
+        return next(iter(self.kinds.items()), None)
+
 
 class Compensation(Pluggable):
     """How a step is undone: one action with its arguments."""
@@ -328,14 +336,6 @@ class Step(Pluggable):
     def with_arguments(cls) -> list[str]:
         """Return the actions that take `with`. Imports all step kinds: for messages and schemas."""
         return ["call", *filter(takes_arguments, kind_names("step")), *_WITH[1:]]
-
-    @property
-    def action(self) -> tuple[str, Any] | None:
-        """The action's key and its model (of `call`: the tool's name), or None."""
-        for key in self.OWN_ACTIONS:
-            if self.has(key):
-                return key, getattr(self, key)
-        return next(iter(self.kinds.items()), None)
 
 
 class ParallelStep(Step):

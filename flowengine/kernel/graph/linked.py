@@ -60,6 +60,8 @@ class Node:
     args: Value | None = None
     tool = ""
     counts = ""
+    caller = ""
+    caller_limit: list[Any] | None = None
     limits: dict[str, int] = {}  # noqa: RUF012 - nothing changes it
     environments = False
     meters: dict[str, Any] | None = None

@@ -260,6 +260,8 @@ class StepSpec(TypedDict, total=False):
     execution may make."""
     counts: str
     """Tells the tool from others: its calls are counted; see `call_counts`."""
+    caller_limit: list[Any]
+    """`[identity, calls]`: which agent calls, and how many calls it may make in an execution."""
     adapter: dict[str, Plain]
     """`{"kind", "task"}`: the step kind that makes what a task returned into its output."""
     asks: bool

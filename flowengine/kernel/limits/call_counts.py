@@ -4,7 +4,8 @@ A call counts from the moment at which its arguments are known, before rules are
 people are asked: of several calls at the same time each sees those before it. It counts once,
 however often it is tried; one that is refused or rejected, or of which somebody gives the result,
 was not made and does not count. What its arguments are changed to by whoever approves it counts in
-place of what was asked.
+place of what was asked. A number counts by its size, whatever its sign: a model that could call
+with -500 would lower the sum that a rule bounds.
 """
 
 from __future__ import annotations
@@ -30,28 +31,33 @@ def count(m: Machine, unit: Unit, args: Plain, tool: str) -> None:
         tool: The name of what is called.
 
     Raises:
-        StepFailure: `LimitExceeded`: the tool was called as often as its `limits.calls` says.
+        StepFailure: `LimitExceeded`: the tool was called, or the agent has called, as often as
+            `limits.calls` says.
     """
     node = m.graph.nodes[m.state["acts"][unit["act"]]["step"]]
     if not node.counts:
         return
     given = args if isinstance(args, dict) else {}
-    numbers = {name: value for name, value in given.items() if type(value) in (int, float)}
+    numbers = {
+        name: _within(abs(value)) for name, value in given.items() if type(value) in (int, float)
+    }
     of = node.counts
     if node.tool.endswith(".*"):  # only now it is known which one of the server's it is
         of = f"{of} {tool[len(node.tool) - 1 :]}"
     mine: dict[str, Any] = {"of": of, "numbers": numbers}
+    caller, most = node.caller_limit or ("", None)
+    if caller:
+        mine["by"] = caller
     if "counted" in unit:
         if mine.items() <= unit["counted"].items():
             return
         forget(m, unit)
-    calls = m.state.setdefault("calls", {})
-    so_far = calls.setdefault(mine["of"], {"count": 0, "totals": {}})
-    most = node.limits.get("calls")
-    if most is not None and so_far["count"] >= most:
-        message = f"{tool!r} was not called: its limits.calls allows {most} in an execution"
-        data = {"tool": tool, "limit": "calls", "of": most}
-        raise StepFailure("LimitExceeded", message, data, retryable=False)
+    so_far = _so_far(m, of)
+    _check(so_far, node.limits.get("calls"), tool, "its limits.calls allows")
+    if caller:
+        theirs = _so_far(m, caller)
+        _check(theirs, most, tool, f"limits.calls of the agent {node.caller!r} allows")
+        _add(theirs, {}, 1)
     _add(so_far, numbers, 1)
     seen = {"count": so_far["count"], "totals": dict(so_far["totals"])}
     unit["counted"] = {**mine, "seen": seen}
@@ -62,10 +68,29 @@ def forget(m: Machine, unit: Unit) -> None:
     mine = unit.pop("counted", None)
     if mine is not None:
         _add(m.state["calls"][mine["of"]], mine["numbers"], -1)
+        if "by" in mine:
+            _add(m.state["calls"][mine["by"]], {}, -1)
+
+
+def _so_far(m: Machine, of: str) -> dict[str, Any]:
+    return m.state.setdefault("calls", {}).setdefault(of, {"count": 0, "totals": {}})
+
+
+def _check(so_far: Mapping[str, Any], most: int | None, tool: str, whose: str) -> None:
+    """Refuse a call beyond a limit."""
+    if most is not None and so_far["count"] >= most:
+        message = f"{tool!r} was not called: {whose} {most} in an execution"
+        data = {"tool": tool, "limit": "calls", "of": most}
+        raise StepFailure("LimitExceeded", message, data, retryable=False)
 
 
 def _add(so_far: dict[str, Any], numbers: Mapping[str, Any], times: int) -> None:
     so_far["count"] += times
     totals = so_far["totals"]
     for name, number in numbers.items():
-        totals[name] = totals.get(name, 0) + times * number
+        totals[name] = _within(totals.get(name, 0) + times * number)
+
+
+def _within(number: float) -> float:
+    """Return a number that expressions and stores can hold: beyond 64 bits it is no integer."""
+    return number if -(2**63) <= number < 2**63 else float(number)

@@ -257,8 +257,9 @@ class Unit(TypedDict, total=False):
     shown: bool
     """People were asked about its call as it was about to be made: its `input` stays as it is."""
     counted: dict[str, Any]
-    """Its call as it was counted: `of` which tool, the `numbers` among its arguments, and what
-    rules about it see: `count` and `totals` up to it."""
+    """Its call as it was counted: `of` which tool, `by` which agent if that is bounded, the size of
+    the `numbers` among its arguments, and what rules about it see: `count` and `totals` up to it.
+    """
     responded: bool
     """Its call was not made: somebody gave the result in its place."""
     scope: int
@@ -543,8 +544,8 @@ class State(TypedDict, total=False):
     steps: int
     """Activations so far, those in map items not counted."""
     calls: dict[str, dict[str, Any]]
-    """Tool → the `count` of its calls, and the `totals` of their numbers; see
-    `limits.call_counts`. Absent before the first."""
+    """Tool, or agent whose calls are bounded → the `count` of its calls, and the `totals` of their
+    numbers; see `limits.call_counts`. Absent before the first."""
     budget: Budget
     """Of the main flow; absent if it has none."""
     skipped: int

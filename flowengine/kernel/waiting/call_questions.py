@@ -23,7 +23,7 @@ from flowengine.kernel.limits import call_counts
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.notation.grants import ONLY_PEOPLE
 from flowengine.kernel.state import entries
-from flowengine.kernel.view import RESPOND, calls_seen, edited
+from flowengine.kernel.view import RESPOND, call_names, edited
 from flowengine.kernel.waiting import answers, grants
 from flowengine.kernel.waiting.approvals import fill_in
 from flowengine.kernel.waiting.shared_questions import Need, new_question
@@ -70,12 +70,10 @@ def needs(m: Machine, unit: Unit) -> list[Need]:
         forget(m, unit)
     elif kept is not None:
         return [Need(about, lambda: _ask(m, unit, {}, {}, {}))]
-    names = Names(m, m.act_of(unit), unit)
-    args = evaluate(names, node.args) if node.args is not None else {}
+    args = {} if node.args is None else evaluate(Names(m, m.act_of(unit), unit), node.args)
     call_counts.count(m, unit, args, str(_part(m, unit, "tool")))
     rule = _look_at_rules(m, unit, args)
-    seen = {"args": args, "calls": calls_seen(unit)}
-    asked = evaluate(names.having(seen), node.approval)
+    asked = _asked(m, unit, args)
     if not _must_ask(asked, rule):
         return []
     _check(m, node, asked, args)
@@ -133,13 +131,22 @@ def _look_at_rules(m: Machine, unit: Unit, args: Plain, *, changed: bool = False
     if not node.policies:
         return None
     tool = str(_part(m, unit, "tool"))
-    names = Names(m, None, extra={"args": args, "calls": calls_seen(unit)})
+    names = Names(m, None, extra=call_names(unit, args))
     rule = strictest(node.policies, lambda number: holds(names, number), tool)
     if rule is not None and rule.do == "deny":
         data = {"tool": tool, "rule": rule.rule, "policy_changed": changed}
         message = f"{tool!r} was not called: {rule.rule} refuses it"
         raise StepFailure("Refused", message, data, retryable=False)
     return rule
+
+
+def _asked(m: Machine, unit: Unit, args: Plain) -> dict[str, Plain]:
+    """Return what people are asked about a call that has an approval, by its arguments."""
+    act = m.act_of(unit)
+    approval = m.node(act).approval
+    assert approval is not None
+    asked: dict[str, Plain] = evaluate(Names(m, act, unit, extra=call_names(unit, args)), approval)
+    return asked
 
 
 def _part(m: Machine, unit: Unit, name: str) -> Plain:
@@ -176,8 +183,7 @@ def ask_late(m: Machine, unit: Unit, event: Asked) -> Wait | None:
     why = {key: said for key in _WHY if (said := event.get(key)) is not None}
     if node.approval is not None:
         args = given = unit["args"]
-        seen = {"args": args, "calls": calls_seen(unit)}
-        asked = evaluate(Names(m, m.act_of(unit), unit, extra=seen), node.approval)
+        asked = _asked(m, unit, args)
     else:
         unit["shown"] = True
         args, given = unit.get("args"), event["subject"]
@@ -304,8 +310,7 @@ def is_same(m: Machine, unit: Unit, wait: Wait) -> bool:
     node = m.node(m.act_of(unit))
     if node.approval is None:
         return False
-    seen = {"args": unit["args"], "calls": calls_seen(unit)}
-    asked = evaluate(Names(m, m.act_of(unit), unit, extra=seen), node.approval)
+    asked = _asked(m, unit, unit["args"])
     said = digest([asked["tool"], asked["version"], unit["args"], asked["bind"]])
     rule = _look_at_rules(m, unit, unit["args"])
     return _must_ask(asked, rule) and said == wait["record"]["digest"]

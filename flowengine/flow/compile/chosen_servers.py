@@ -1,0 +1,177 @@
+"""Tools whose caller chooses the server that requests go to: no model must be such a caller.
+
+Of a tool that is a flow, what its steps send is looked at, in the flows and tools below it as well.
+There only what is written in the file, or fixed for the flow as `bind` fixes it, names a server:
+what a step returned was written by others, and may repeat what the caller said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine import registry
+from flowengine.flow.compile.addresses import Name, deciding, is_constant, is_listed
+from flowengine.flow.compile.callee import Callee
+from flowengine.flow.compile.environments import Environments
+from flowengine.flow.loading.files import Definition
+from flowengine.flow.models import Compensation, Step, Tool
+from flowengine.kernel.graph import environment_uses
+
+if TYPE_CHECKING:
+    from flowengine.flow.compile.tools import Tools
+
+IsFixed = Callable[[Name], bool]
+_Seen = set[tuple[Definition, frozenset[str]]]
+
+
+class Use(NamedTuple):
+    """Environments that whoever calls a tool names for it."""
+
+    environments: Environments
+    """Those of the file."""
+    named: Mapping[str, Any]
+
+    def list_servers(self) -> bool:
+        """Return whether the policies of all of them list the servers that they reach."""
+        return all(
+            self.environments.lists_servers(name) for use in self.named.values() for name in use
+        )
+
+
+def chosen_by_caller(tools: Tools, callee: Callee, model: Tool, use: Use) -> str | None:
+    """Return the expression by which the caller of a tool chooses a server; None: it chooses none.
+
+    Args:
+        tools: Those of the file that declares it.
+        callee: The tool, compiled.
+        model: Its declaration.
+        use: What its caller names for it.
+    """
+    if callee.flow is not None:
+        return _in_flow(tools, callee.flow, callee.bind or {}, set())
+    found = callee.chosen_host()
+    return found if _is_free(tools.environments, callee, model, use) else None
+
+
+def _is_free(environments: Environments, callee: Callee, model: Tool, use: Use) -> bool:
+    """Return whether nothing bounds to which servers a tool sends requests.
+
+    An environment that it works in bounds that; a secret needs one that lists the servers.
+    """
+    if not callee.hinted and not callee.environments:
+        return not callee.has_secret  # else it was reported where it is declared
+    names = [name for named in (model.environments or {}).values() for name in named]
+    given = environment_uses.names(typed.value for typed in callee.environments.values())
+    names += [name for name in given if name in environments.scope.model.environments]
+    lists = all(map(environments.lists_servers, names)) and use.list_servers()
+    return callee.has_secret and not lists
+
+
+def _in_flow(tools: Tools, flow: Definition, fixed: Iterable[str], seen: _Seen) -> str | None:
+    """Return the expression by which the caller of a flow chooses a server, if it does.
+
+    Args:
+        tools: Those of any file.
+        flow: The flow.
+        fixed: Its inputs that its caller does not decide.
+        seen: What was looked at.
+    """
+    listed = (name for name, schema in flow.inputs.items() if is_listed(schema))
+    known = frozenset({*fixed, *listed})
+    if (flow, known) in seen:
+        return None
+    seen.add((flow, known))
+    there = tools.of_file(flow.file)
+
+    def is_fixed(name: Name) -> bool:
+        root, key = name
+        return _is_fixed_anywhere(name) or (root == "inputs" and key in known)
+
+    for key, given, step in _actions(flow):
+        if key == "flow":
+            found = _in_subflow(there, flow, str(given), step, is_fixed, seen)
+        elif key == "call":
+            found = _in_tool(there, flow, str(given), step, is_fixed, seen)
+        else:
+            found = _in_request(key, given, step, is_fixed)
+        if found is not None:
+            return found
+    return None
+
+
+def _is_fixed_anywhere(name: Name) -> bool:
+    """Return whether no caller of a flow decides what a name means."""
+    return name[0] in ("execution", "secrets")
+
+
+def _in_request(key: str, given: Any, step: Step | Compensation, is_fixed: IsFixed) -> str | None:
+    """Return how the caller of a flow chooses the server of a request that a step of it makes."""
+    if not registry.has_kind(key) or not isinstance(given, dict):
+        return None
+    address = registry.kind_class(key).address(given)
+    bounded = isinstance(step, Step) and step.environments
+    return None if address is None or bounded else deciding(address, is_fixed)
+
+
+def _in_subflow(
+    tools: Tools,
+    flow: Definition,
+    name: str,
+    step: Step | Compensation,
+    is_fixed: IsFixed,
+    seen: _Seen,
+) -> str | None:
+    """Return how the caller of a flow chooses a server in a flow that a step of it runs."""
+    inner = tools.others.find(flow.file, name, (*step.loc, "flow"))
+    if inner is None:  # which was reported
+        return None
+    by_default = [
+        name
+        for name, schema in inner.inputs.items()
+        if name not in step.with_ and is_constant(schema.get("default"), _is_fixed_anywhere)
+    ]
+    fixed = [] if isinstance(step.with_, str) else [*by_default, *_fixed_arguments(step, is_fixed)]
+    return _in_flow(tools, inner, fixed, seen)
+
+
+def _in_tool(
+    tools: Tools,
+    flow: Definition,
+    name: str,
+    step: Step | Compensation,
+    is_fixed: IsFixed,
+    seen: _Seen,
+) -> str | None:
+    """Return how the caller of a flow chooses a server for a tool that a step of it calls."""
+    owner = tools.others.files.owner(flow.file, "tools", name, (*step.loc, "call"))
+    model = None if owner is None else owner[0].model.tools.get(owner[1])
+    if owner is None or model is None or model.server is not None:
+        return None
+    there = tools.of_file(owner[0])
+    callee = there.declared(owner[1])
+    if callee is None:
+        return None
+    given = _fixed_arguments(step, is_fixed)
+    if callee.flow is not None:
+        return _in_flow(there, callee.flow, [*(callee.bind or {}), *given], seen)
+    found = callee.chosen_host(given)
+    use = Use(tools.environments, (isinstance(step, Step) and step.environments) or {})
+    return found if _is_free(there.environments, callee, model, use) else None
+
+
+def _fixed_arguments(step: Step | Compensation, is_fixed: IsFixed) -> list[str]:
+    """Return the arguments of a step that the caller of its flow does not decide."""
+    if isinstance(step.with_, str):
+        return []
+    return [name for name, value in step.with_.items() if is_constant(value, is_fixed)]
+
+
+def _actions(flow: Definition) -> Iterator[tuple[str, Any, Step | Compensation]]:
+    """Yield the actions of a flow, those inside groups and of compensations too."""
+    steps = [*flow.steps, *flow.finally_]
+    for step in steps:  # grows while it is walked
+        steps += [*(step.group or ()), *(step.parallel or ()), *step.finally_]
+        for one in (step, step.compensate):
+            if one is not None and one.action is not None:
+                yield (*one.action, one)
