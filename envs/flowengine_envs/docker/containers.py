@@ -114,17 +114,14 @@ class Containers(InWorkspace):
         variables = {"LANG": "C.UTF-8", **self.declared, **proxy, **(env or {})}
         box = self._box(argv, variables, image)
         before = await asyncio.to_thread(self._state)
-        pace = Pace(self._files.fd, self.call_limits.disk)
-        full = await asyncio.to_thread(self._taken, pace)  # what is full already can be cleared
+        quota = await asyncio.to_thread(self._quota)
         self._running[box] = None
         began = time.monotonic()
         streams = Streams(on_output)
         captures = [self._captured(name, streams) for name in ("stdout", "stderr")]
         try:
             await box.open()
-            code, limit, note = await self._finish(
-                box, captures, stdin or b"", seconds, (pace, full)
-            )
+            code, limit, note = await self._finish(box, captures, stdin or b"", seconds, quota)
         except ProgramMissing as error:
             code, limit, note = 127, None, f"{error.message}\n"
         finally:
@@ -200,6 +197,11 @@ class Containers(InWorkspace):
         if limit == "memory":
             return f"{self.call_limits.out_of_memory()}\n"
         return f"{self.call_limits.disk_full()}\n" if limit == "disk" else ""
+
+    def _quota(self) -> tuple[Pace, float]:
+        """Return when to look, and how full the workspace is: what is full can be cleared."""
+        pace = Pace(self._files.fd, self.call_limits.disk)
+        return pace, self._taken(pace)
 
     def _taken(self, pace: Pace) -> float:
         """Return how much of its quota the workspace takes."""
