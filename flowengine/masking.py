@@ -2,7 +2,9 @@
 
 A value may show up as it is, line by line, escaped for JSON or HTML, URL encoded, in base64 (also
 as a part of something longer that was encoded, such as `user:password`), in hexadecimal digits.
-What is encoded may be wrapped: whitespace in base64 and hexadecimal digits changes nothing.
+What is encoded may be wrapped: whitespace in base64 and hexadecimal digits changes nothing. Parsers
+change capitals, as in the names of hosts, encode some characters of a URL and not others, and write
+hosts in ASCII (Punycode).
 
 Where output was cut before it could be masked, the halves of a value on both sides of the cut are
 replaced as well: see `LEFT_OUT`.
@@ -14,8 +16,9 @@ import base64
 import html
 import json
 import re
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import IO, NamedTuple
 from urllib.parse import quote, quote_plus
 
@@ -29,6 +32,8 @@ LEFT_OUT = re.compile(rb"\n\.\.\. \d+ bytes left out[^\n]*\n")
 _SHORT = 4
 """A shorter value is masked only where it stands as a word: a secret `a` in each `a` of a text
 would tell more than it hides."""
+_ANY_CASE = 6
+"""A value is also masked in other capitals from this length on."""
 _SHORT_LINE = 8
 """Lines of a secret of several lines are masked by themselves from this length on."""
 _GAP = re.compile(rb"(?:[ \t\r\n\f\v:]|\\[rnt])+")
@@ -36,7 +41,9 @@ _GAP = re.compile(rb"(?:[ \t\r\n\f\v:]|\\[rnt])+")
 _SPACE = b" \t\r\n\f\v:"
 _ESCAPES = (b"\\r", b"\\n", b"\\t")
 _STANDARD = bytes.maketrans(b"-_", b"+/")
-_PERCENT = re.compile(r"%[0-9A-F]{2}")
+_PERCENT = re.compile(rb"%[0-9A-Fa-f]{2}")
+_HALF_ESCAPE = re.compile(rb"%[0-9A-Fa-f]?\Z")
+_HOST = re.compile(r"[\w.-]+")
 _BLOCK = 4 * 1024 * 1024
 """Bytes of a file that are looked at together."""
 _MARGIN = 64 * 1024
@@ -48,6 +55,10 @@ class _Known(NamedTuple):
 
     written: list[bytes]
     """The values as they are, and escaped; the longest first."""
+    exact: list[bytes]
+    """Those of them that are too short to be found in other capitals."""
+    small: list[bytes]
+    """The others, in small letters."""
     words: list[bytes]
     """The same for values that are masked as words only."""
     short: re.Pattern[bytes] | None
@@ -59,7 +70,10 @@ class _Known(NamedTuple):
 
     def spans(self, data: bytes) -> list[tuple[int, int]]:
         """Return where values stand in bytes, in order, none overlapping another."""
-        found = [span for form in self.written for span in _each(data, form)]
+        found = [span for form in self.exact for span in _each(data, form)]
+        found += self._in_any_case(data)
+        if self.small and b"%" in data:
+            found += _unquoted(data, self._in_any_case)
         if self.short is not None:
             found += [match.span() for match in self.short.finditer(data)]
         # First without looking where the gaps were: nearly always there is nothing to be found.
@@ -72,7 +86,13 @@ class _Known(NamedTuple):
 
     def open_end(self, data: bytes) -> int:
         """Return where the longest end of bytes begins that may be the beginning of a value."""
-        starts = [_open_end(data, form, len(form) - 1) for form in self.written]
+        starts = [_open_end(data, form, len(form) - 1) for form in self.exact]
+        if self.small:
+            starts.append(self._open_end_in_any_case(data))
+        if self.small and b"%" in data:
+            whole = _HALF_ESCAPE.sub(b"", data)
+            ends = _unquoted(whole, lambda each: [(self._open_end_in_any_case(each), len(each))])
+            starts.append(min((start for start, _ in ends), default=len(whole)))
         starts += [_open_end(data, word, len(word)) for word in self.words]  # more may follow
         compact = _GAP.sub(b"", data.removesuffix(b"\\")).translate(_STANDARD)
         small = compact.lower() if self.hexadecimal else b""
@@ -82,6 +102,14 @@ class _Known(NamedTuple):
         if start < len(compact):
             starts += [found for found, _ in _with_gaps(data, [(start, len(compact))])]
         return min(starts, default=len(data))
+
+    def _open_end_in_any_case(self, data: bytes) -> int:
+        lowered = data.lower()
+        return min(_open_end(lowered, form, len(form) - 1) for form in self.small)
+
+    def _in_any_case(self, data: bytes) -> list[tuple[int, int]]:
+        lowered = data.lower() if self.small else b""
+        return [span for form in self.small for span in _each(lowered, form)]
 
     def _encoded(self, compact: bytes) -> list[tuple[int, int]]:
         """Return where values stand encoded in bytes without gaps."""
@@ -287,6 +315,17 @@ def _with_gaps(data: bytes, spans: list[tuple[int, int]]) -> Iterator[tuple[int,
         yield first, last + 1
 
 
+def _unquoted(
+    data: bytes, find: Callable[[bytes], list[tuple[int, int]]]
+) -> Iterator[tuple[int, int]]:
+    """Yield what is found in URL encoded bytes when they are decoded, as spans of the bytes."""
+    escapes = [each.start() - 2 * count for count, each in enumerate(_PERCENT.finditer(data))]
+    if escapes:
+        decoded = _PERCENT.sub(lambda match: bytes.fromhex(match[0][1:].decode()), data)
+        for start, end in find(decoded):
+            yield start + 2 * bisect_left(escapes, start), end + 2 * bisect_left(escapes, end)
+
+
 def _replaced(data: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
     pieces: list[bytes] = []
     done = 0
@@ -321,8 +360,11 @@ def _known(values: Iterable[str]) -> _Known:
             hexadecimal[text.encode().hex().encode()] = None
     short = sorted((form for form in written if len(form) < _SHORT), key=len, reverse=True)
     words = rb"(?<![\w\x80-\xff])(?:%s)(?![\w\x80-\xff])" % b"|".join(map(re.escape, short))
+    long = sorted((form for form in written if len(form) >= _SHORT), key=len, reverse=True)
     return _Known(
-        sorted((form for form in written if len(form) >= _SHORT), key=len, reverse=True),
+        long,
+        [form for form in long if len(form) < _ANY_CASE],
+        list(dict.fromkeys(form.lower() for form in long if len(form) >= _ANY_CASE)),
         short,
         re.compile(words) if short else None,
         list(base64_forms),
@@ -344,7 +386,11 @@ def _written(text: str) -> Iterator[str]:
     yield html.escape(text)
     for quoted in (quote(text), quote(text, safe=""), quote_plus(text)):
         yield quoted
-        yield _PERCENT.sub(lambda match: match[0].lower(), quoted)
+        yield _PERCENT.sub(lambda match: match[0].lower(), quoted.encode()).decode()
+    if not text.isascii() and _HOST.fullmatch(text):
+        yield text.lower()
+        with suppress(UnicodeError):  # it cannot be the name of a host
+            yield text.encode("idna").decode()
 
 
 def _base64(secret: bytes) -> Iterator[bytes]:

@@ -261,9 +261,9 @@ def _forget_unused() -> None:
             opened = os.path.join(private, "environments", "entries")
             is_open = os.path.isdir(opened) and bool(os.listdir(opened))
             if not is_open and all(_read_id(place) != id for place in _paths(private) if place):
-                from shutil import rmtree
+                from flowengine.folder_removal import remove_tree
 
-                rmtree(private)
+                remove_tree(private)  # of any depth: workspaces are in it
 
 
 @contextmanager

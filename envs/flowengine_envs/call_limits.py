@@ -57,8 +57,11 @@ class CallLimits:
 
     @property
     def file(self) -> int:
-        """Bytes of a stream that go to a file, where it is more than is kept."""
-        return FILE if self._limits.disk is None else min(FILE, self._limits.disk)
+        """Bytes of a stream that go to a file, where it is more than is kept.
+
+        A quarter of what the workspace may take: the output of a call alone does not fill that.
+        """
+        return min(FILE, self.disk // 4)
 
     @property
     def taken_out(self) -> tuple[int, str]:

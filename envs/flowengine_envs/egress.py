@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 import tempfile
 from collections import deque
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 
 from flowengine.sdk import EnvironmentUnavailable, Refused
 from flowengine.sdk.environments import Request, Spec
+from flowengine.sdk.scratch import remove_tree
 from flowengine_envs.network.accepted import Accepted
 from flowengine_envs.network.connections import Network, why
 from flowengine_envs.network.proxy import Judge, Proxy, Refusal, join
@@ -243,7 +243,7 @@ class Egress:
         for proxy in self._proxies:
             await proxy.close()
         if self.folder is not None:
-            await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+            await asyncio.to_thread(remove_tree, self.folder)
             self.folder = None
 
     async def _answer(

@@ -6,10 +6,10 @@ By default it is a copy: what is done to it does not touch the original until a 
 from __future__ import annotations
 
 import asyncio
-import filecmp
 import os
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -31,6 +31,7 @@ from flowengine.sdk.environments import (
     awaitable,
     blocking,
 )
+from flowengine.sdk.scratch import remove_tree
 from flowengine_envs.mounts import named_folder
 from flowengine_envs.obeyed_files import is_kept_back
 
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
 
 _LARGEST = 256 * 1024 * 1024
 """Bytes of a file that is read into memory."""
+_DEEPEST = 500
+"""Folders in folders of a copy that are compared with the original."""
+_MOST = 1_000_000
+"""Files of it that are."""
+_PIECE = 1024 * 1024
 
 
 class Changes(NamedTuple):
@@ -130,7 +136,11 @@ class Folder(Resource):
     async_list = awaitable(_list)
 
     async def _changes(self) -> Changes:
-        """Return how the copy differs from its original; nothing for what is no copy."""
+        """Return how the copy differs from its original; nothing for what is no copy.
+
+        Raises:
+            LimitExceeded: It has more than 1,000,000 files, or folders more than 500 deep.
+        """
         if self.original is None:
             return Changes([], [], [])
         return await asyncio.to_thread(_compare, self.original, self.path)
@@ -151,6 +161,7 @@ class Folder(Resource):
 
         Raises:
             Refused: The folder is read-only.
+            LimitExceeded: As of `changes`.
         """
         self._check_writable()
         if self.original is None:
@@ -241,15 +252,19 @@ def _copy(original: Path, request: Request) -> None:
     if any(target.iterdir()):
         return
     part = target.with_name(f"{target.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
+    remove_tree(part)
     counted = _Counted(request)
     try:
         shutil.copytree(original, part, symlinks=True, ignore=own_names, copy_function=counted.copy)
         os.replace(part, target)
+    except RecursionError:
+        raise EnvironmentStartFailed(
+            f"{request.spec}: copying {original}: folders in it are too deep"
+        ) from None
     except (OSError, shutil.Error) as error:
         raise EnvironmentStartFailed(f"{request.spec}: copying {original}: {error}") from error
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        remove_tree(part)
 
 
 class _Counted:
@@ -273,35 +288,61 @@ class _Counted:
         return shutil.copy2(source, target, follow_symlinks=False)
 
 
-def _files(root: Path) -> dict[str, Path]:
-    """Return the regular files below a folder by relative path; links are not followed.
+def _files(root: Path) -> set[str]:
+    """Return the regular files below a folder as relative paths; links are not followed.
 
     The engine's own files are not among them: they are not copied, and so not missing either.
     """
-    found = {}
-    for folder, folders, names in os.walk(root):
-        own = own_names(folder, [*folders, *names])
-        folders[:] = [name for name in folders if name not in own]
-        for name in names:
-            if name in own:
-                continue
-            path = Path(folder, name)
-            if stat.S_ISREG(path.lstat().st_mode):
-                found[str(path.relative_to(root))] = path
+    found: set[str] = set()
+    pending = [("", 0)]
+    while pending:
+        folder, depth = pending.pop()
+        here = os.path.join(root, folder)
+        with suppress(FileNotFoundError, NotADirectoryError):  # removed meanwhile
+            with os.scandir(here) as entries:
+                kinds = {each.name: each.stat(follow_symlinks=False).st_mode for each in entries}
+            for name in kinds.keys() - own_names(here, kinds):
+                path = os.path.join(folder, name)
+                if stat.S_ISREG(kinds[name]):
+                    found.add(path)
+                elif stat.S_ISDIR(kinds[name]):
+                    pending.append((path, depth + 1))
+        if depth > _DEEPEST or len(found) + len(pending) > _MOST:
+            raise LimitExceeded(
+                f"{root} is not compared: it has folders more than {_DEEPEST} deep, or more than "
+                f"{_MOST} files"
+            )
     return found
 
 
 def _compare(original: Path, copy: Path) -> Changes:
     old, new = _files(original), _files(copy)
     return Changes(
-        sorted(new.keys() - old.keys()),
-        sorted(
-            path
-            for path in new.keys() & old.keys()
-            if not filecmp.cmp(old[path], new[path], shallow=False)
-        ),
-        sorted(old.keys() - new.keys()),
+        sorted(new - old),
+        sorted(path for path in new & old if not _are_equal(original / path, copy / path)),
+        sorted(old - new),
     )
+
+
+def _are_equal(original: Path, copy: Path) -> bool:
+    """Return whether two regular files have the same content; what is none any more has not."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with (
+            open(os.open(original, flags), "rb") as one,
+            open(os.open(copy, flags), "rb") as other,
+        ):
+            found = os.fstat(one.fileno()), os.fstat(other.fileno())
+            if found[0].st_size != found[1].st_size or not all(
+                stat.S_ISREG(each.st_mode) for each in found
+            ):
+                return False
+            while (piece := one.read(_PIECE)) == other.read(_PIECE):
+                if not piece:
+                    return True
+    except OSError:
+        pass
+    return False
 
 
 def _without_obeyed(changes: Changes, original: Path, copy: Path) -> Changes:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext, ValidationError
 from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.call_limits import asked
-from flowengine_envs.results import limit_met
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.shell_result import ShellResult, step_code
 from flowengine_envs.shell_session import Shell
@@ -71,7 +70,6 @@ class ShellProvider(SupervisedProvider[Shell]):
             lines.append(command.script)
         else:
             lines.append(shlex.join([await files.argument(word) for word in command.argv or ()]))
-        kills, refused = resource.sandbox.memory_kills(), resource.sandbox.refused_processes()
         result = await resource.async_run_in_turn(
             "\n".join(lines), context.printed, asked(command.timeout)
         )
@@ -79,30 +77,17 @@ class ShellProvider(SupervisedProvider[Shell]):
         told: dict[str, Plain] = {
             "exit_code": step_code(result),
             "stdout": result.output,
-            "stderr": "".join(
-                f"{note}\n" for note in _notes(resource, result, command.timeout, kills, refused)
-            ),
+            "stderr": "".join(f"{note}\n" for note in _notes(result)),
             "value": await step_value(resource, place, failed=failed),
         }
-        killed = failed and resource.sandbox.memory_kills() > kills
-        stopped = result.status if result.status in {"timeout", "disk"} else None
-        if limit := limit_met(stopped, out_of_memory=killed):
-            told["limit"] = limit
+        if result.limit is not None:
+            told["limit"] = result.limit
         told["files"] = await files.keep(command, ".", failed=failed)
         return told
 
 
-def _notes(
-    resource: Shell, result: ShellResult, timeout: float | None, kills: int, refused: int
-) -> Iterator[str]:
+def _notes(result: ShellResult) -> Iterator[str]:
     """Yield what is to be said of an end, and of limits that were met on the way."""
     if result.status != "done":
         yield f"the command ended as {result.status}"
-    if result.status == "timeout":
-        yield resource.call_limits.too_long(asked(timeout))
-    if result.status == "disk":
-        yield resource.call_limits.disk_full()
-    if resource.sandbox.memory_kills() > kills:
-        yield resource.call_limits.out_of_memory()
-    if resource.sandbox.refused_processes() > refused:
-        yield resource.call_limits.too_many_processes()
+    yield from result.notes

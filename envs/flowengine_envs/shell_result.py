@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from flowengine_envs.results import LimitMet
 from flowengine_envs.supervisor.terminal.text import clean
 
 Status = Literal[
@@ -61,6 +62,10 @@ class ShellResult(NamedTuple):
     """Whether the command ended the shell: directory, variables and functions are gone."""
     left_out: int = 0
     """Bytes of output that are in none of these."""
+    limit: LimitMet | None = None
+    """The limit of the environment because of which it failed; `output` says only `Killed`."""
+    notes: Sequence[str] = ()
+    """Which limits were met, each with its value, when it has ended."""
 
     @property
     def idle(self) -> bool:

@@ -28,7 +28,7 @@ from flowengine.sdk.environments import (
 from flowengine_envs.call_limits import GRACE, TIMEOUT, UNBOUNDED
 from flowengine_envs.channel import Channel, Said
 from flowengine_envs.mirror import Mirror
-from flowengine_envs.results import OnOutput
+from flowengine_envs.results import OnOutput, limit_met
 from flowengine_envs.shell_input import (
     CHECK,
     check_key,
@@ -91,6 +91,8 @@ class Shell(Supervised):
         self._gone = False
         self._ended = False
         self._mirror: Mirror | None = None
+        self._began: tuple[float | None, int, int] = (None, 0, 0)
+        """Of the command that runs: its timeout; kills and refused processes before it."""
         self._turn = asyncio.Lock()
         """Had by the step whose command runs."""
 
@@ -154,6 +156,8 @@ class Shell(Supervised):
         wrong = await self._wrong(text)
         if wrong is not None:
             return wrong
+        kills, refused = self.sandbox.memory_kills(), self.sandbox.refused_processes()
+        self._began = (timeout, kills, refused)
         lines = None if on_output is None else Lines(self._masked, on_output)
         try:
             return await self._begin_in_any(text, hard, wait, lines)
@@ -487,6 +491,8 @@ class Shell(Supervised):
             self._gone = True
             raise
         result = shell_result(answer, bytes(parts["raw"]), bytes(parts["background"]))
+        if not result.busy:
+            result = self._with_limits(result)
         self._gone = self._gone or (result.status == "lost" and not result.shell_restarted)
         if result.busy or self._left:  # it goes on, or activates
             self._shells = answer["shells"]
@@ -495,6 +501,24 @@ class Shell(Supervised):
             return result
         self._left = True
         return result._replace(shell_restarted=True)
+
+    def _with_limits(self, result: ShellResult) -> ShellResult:
+        """Add the limits that a command met."""
+        timeout, kills, refused = self._began
+        limits, notes = self.call_limits, []
+        killed = self.sandbox.memory_kills() > kills
+        if result.status == "timeout":
+            notes.append(limits.too_long(timeout))
+        if result.status == "disk":
+            notes.append(limits.disk_full())
+        if killed:
+            notes.append(limits.out_of_memory())
+        if self.sandbox.refused_processes() > refused:
+            notes.append(limits.too_many_processes())
+        failed = result.status != "done" or result.exit_code != 0
+        stopped = result.status if result.status in {"timeout", "disk"} else None
+        limit = limit_met(stopped, out_of_memory=killed and failed)
+        return result._replace(limit=limit, notes=notes)
 
 
 def _secrets(request: Request) -> list[str]:

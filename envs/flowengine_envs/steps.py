@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import fnmatch
 import json
@@ -9,7 +10,6 @@ import os
 import posixpath
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -161,9 +161,8 @@ class StepFiles:
         """
         entries = await self.resource.async_list(deep=True)
         wanted = posixpath.normpath(_joined(cwd, pattern))
-        return [
-            entry.path for entry in entries if entry.kind == "file" and _matches(entry.path, wanted)
-        ]
+        files = [entry.path for entry in entries if entry.kind == "file"]
+        return await asyncio.to_thread(lambda: [path for path in files if _matches(path, wanted)])
 
     async def kept(self, path: str, largest: int) -> File:
         """Keep a file of the workspace.
@@ -315,19 +314,21 @@ def _joined(cwd: str, path: str) -> str:
 
 def _matches(path: str, pattern: str) -> bool:
     """Match as globs do: `*` stays in its folder, `**` does not."""
-    parts, wanted = path.split("/"), pattern.split("/")
-
-    @cache  # or many `**` would look at the same parts without end
-    def fits(at: int, by: int) -> bool:
-        if by == len(wanted):
-            return at == len(parts)
-        if wanted[by] == "**":
-            return any(fits(next_, by + 1) for next_ in range(at, len(parts) + 1))
-        return (
-            at < len(parts) and fnmatch.fnmatchcase(parts[at], wanted[by]) and fits(at + 1, by + 1)
-        )
-
-    return fits(0, 0)
+    parts = path.split("/")
+    fitting = {0}
+    """How many parts of the path the pattern can stand for up to now."""
+    for wanted in pattern.split("/"):
+        if wanted == "**":
+            fitting = set(range(min(fitting), len(parts) + 1))
+        else:
+            fitting = {
+                at + 1
+                for at in fitting
+                if at < len(parts) and fnmatch.fnmatchcase(parts[at], wanted)
+            }
+        if not fitting:
+            return False
+    return len(parts) in fitting
 
 
 def _base64(value: Any) -> str:

@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.sdk import ToolError
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
 from flowengine_envs.call_limits import CallLimits
+from flowengine_envs.supervisor.files import is_listable
 
 if TYPE_CHECKING:
     from flowengine.sdk.models import Limits
@@ -188,13 +190,18 @@ class InWorkspace(Resource):
             deep: Whether with all below it.
 
         Returns:
-            What is there, sorted by path; links are not followed.
+            What is there, sorted by path, 10,000 entries at most and 64 folders deep; links are not
+            followed.
 
         Raises:
             PathEscape: The path leads out of the workspace.
             NotAFile: There is no such folder.
+            LimitExceeded: The names in it have more than 8 MiB together.
         """
-        return [Entry(**each) for each in await self.entries(path, deep=deep)]
+        found = await self.entries(path, deep=deep)
+        if not all(map(_is_entry, found)) or not is_listable(found):
+            raise ToolError(f"{self.name}: {path!r}: its listing cannot be read")
+        return [Entry(**each) for each in found]
 
     async def _remove(self, path: str) -> None:
         """Remove a file or an empty folder of the workspace; of a link the link.
@@ -218,6 +225,17 @@ class InWorkspace(Resource):
     async_list = awaitable(_list)
     remove = blocking(_remove)
     async_remove = awaitable(_remove)
+
+
+def _is_entry(found: Any) -> bool:
+    """Return whether what was listed is an entry: that may have been written in the sandbox."""
+    return (
+        isinstance(found, dict)
+        and found.keys() == set(Entry._fields)
+        and all(isinstance(found[each], str) for each in ("path", "kind"))
+        and all(isinstance(found[each], int) for each in ("size", "mode"))
+        and isinstance(found["modified"], (int, float))
+    )
 
 
 def _revealed(value: Any) -> str:

@@ -13,8 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from flowengine.sdk.folder_removal import remove_tree
+from flowengine.folder_removal import remove_tree
 
+__all__ = [
+    "PREFIX",
+    "make_scratch",
+    "remove_scratch",
+    "remove_tree",
+    "scratch_folder",
+    "sweep_scratch",
+]
 PREFIX = "flowengine-scratch-"
 
 _locks: dict[str, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,3 +51,12 @@ def predicate(error: Mapping[str, Any]) -> str:
         return f"must be {wanted.format_map(error.get('ctx', {}))}"
     text = str(error["msg"]).removeprefix("Value error, ")
     return text[:1].lower() + text[1:]
+
+
+def parser_reason(error: Exception) -> str:
+    """Return why a parser of URLs refused one, without what it quotes.
+
+    It quotes pieces, and a piece of a secret cannot be recognized as one.
+    """
+    reason = re.split("['\"]", str(error), maxsplit=1)[0].strip(" :,")
+    return reason[:1].lower() + reason[1:] if reason else "it cannot be parsed"

@@ -25,6 +25,7 @@ from flowengine.sdk import (
     Timeout,
     ValidationError,
 )
+from flowengine.sdk.validation_messages import parser_reason
 from flowengine_nodes.http_bodies import KEY_HEADER, as_data, beginning, encoding, is_text
 
 if TYPE_CHECKING:
@@ -179,7 +180,11 @@ class Http(StepKind):
             request = _request(input)
             _add_key(request, task.get("idempotency_header", KEY_HEADER), context)
             place = f"{request.method} {request.url.copy_with(query=None, userinfo=b'')}"
-        except (httpx2.InvalidURL, TypeError, ValueError) as error:
+        except httpx2.InvalidURL as error:
+            raise ValidationError(
+                f"this is not a valid request: its url is none: {parser_reason(error)}"
+            ) from None
+        except (TypeError, ValueError) as error:
             raise ValidationError(f"this is not a valid request: {error}") from None
         try:
             async with _client(request, context) as client:
@@ -321,7 +326,7 @@ async def _send(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.R
         except (httpx2.InvalidURL, ValueError) as error:
             raise HttpError(
                 f"{request.method} {request.url.copy_with(query=None)}: it redirects to what is "
-                f"no URL: {_said(error)}",
+                f"no URL: {parser_reason(error)}",
                 data={"status": response.status_code},
                 retryable=False,
             ) from None

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.sdk.folder_removal import remove_tree
+from flowengine.folder_removal import remove_tree
 from flowengine.sdk.scratch import PREFIX, scratch_folder, sweep_scratch
-
-DEPTH = 1500
-"""More than a function may call itself, and than file descriptors are to be had."""
+from tests.deep_folders import make_deep
 
 HOLD = """
 import sys
@@ -107,13 +105,7 @@ def test_nothing_that_was_done_in_a_folder_keeps_it(tmp_path: Path) -> None:
 def test_no_folder_is_too_deep(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    here = os.open(folder, os.O_RDONLY)
-    for _ in range(DEPTH):
-        os.mkdir("d", dir_fd=here)
-        below = os.open("d", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = below
-    os.close(here)
+    os.close(make_deep(folder))
 
     remove_tree(folder)
 

@@ -13,6 +13,7 @@ from flowengine import Engine
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.store_folder import find_store, folders_above, known
 from tests.cli.conftest import CommandLine
+from tests.deep_folders import make_deep
 
 HELLO = (
     "flowengine: 1\nid: hello\nsteps: [{id: a, output: 1}]\noutputs: {a: '${{ steps.a.output }}'}\n"
@@ -153,6 +154,7 @@ def test_a_store_that_is_gone_for_months_is_forgotten(tmp_path: Path) -> None:
     (kept["open"] / "environments" / "entries" / "a.json").write_text("{}")
     with Engine(tmp_path / "used"):
         pass
+    os.close(make_deep(kept["gone"] / "environments"))
     for name in ("gone", "open", "used"):
         shutil.rmtree(tmp_path / name)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flowengine.folder_removal import remove_tree
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.bash import BashProvider
 from flowengine_envs.python import Python
@@ -55,6 +56,30 @@ for n in range(20_000):
     if n % 300 == 0:
         time.sleep(0.05)
 """
+STUBBORN = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for n in range(64):
+    with open(f"file{n}", "wb") as file:
+        for _ in range(30):
+            file.write(bytes(1 << 20))
+"""
+RESERVED = """
+import os
+for n in range(64):
+    with open(f"file{n}", "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 30 << 20)
+"""
+BOMB = """
+import os
+for _ in range(2469):
+    os.mkdir("deep")
+    os.chdir("deep")
+for n in range(1500):
+    os.mkdir(str(n))
+os.chdir("/")
+"""
+"""Folders of which each used to be looked for from the top: that took a minute each time."""
 WAYS = {"removed": REMOVED, "mapped": MAPPED, "closed": CLOSED, "many": MANY}
 
 
@@ -69,6 +94,41 @@ def test_what_is_hidden_counts(sandbox: type[Sandbox], tmp_path: Path, way: str)
         bash.run("mkdir -p closed; chmod 0 closed; sleep 0.5")
         assert bash.run("stat -c %a closed").stdout == "0\n"
         bash.run("rmdir closed")
+
+
+def test_a_burst_stays_near_the_quota(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    assert burst(sandbox, tmp_path, STUBBORN) < 4 * 32 << 20
+
+
+def test_space_is_not_reserved_in_a_moment(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    assert burst(sandbox, tmp_path, RESERVED) < 4 * 32 << 20
+
+
+def burst(sandbox: type[Sandbox], workspace: Path, code: str) -> int:
+    """Let code fill a workspace of 32 MiB as fast as it can; return the bytes that it took."""
+    with opened(BashProvider(), sandbox, workspace, limits={"disk": "32MiB"}) as bash:
+        result = bash.run(["python3", "-c", code], timeout=60)
+
+    assert result.stopped == "disk"
+    return sum(each.stat().st_blocks * 512 for each in workspace.glob("file*"))
+
+
+def test_space_can_be_given_back(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    with opened(BashProvider(), sandbox, tmp_path, limits=LIMITS) as bash:
+        result = bash.run("head -c 100k /dev/zero > file && fallocate -p -l 90k file && echo yes")
+
+        assert result.stdout == "yes\n", result.stderr
+
+
+@pytest.mark.wherever
+def test_folders_in_folders_delay_nothing(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    with opened(Python(), sandbox, tmp_path) as python:
+        try:
+            assert python.run(BOMB, timeout=60).error is None
+            assert python.run("6 * 7").value == 42
+            assert len(python.list(deep=True)) == 65
+        finally:
+            remove_tree(tmp_path / "deep")
 
 
 def left_behind(code: str) -> str:
@@ -114,4 +174,4 @@ def test_a_file_with_several_names_counts_once(tmp_path: Path) -> None:
     for n in range(20):
         os.link(tmp_path / "one", tmp_path / f"name{n}")
 
-    assert disk_usage.measure([os.open(tmp_path, os.O_RDONLY)]).size < 2 << 20
+    assert disk_usage.measure([os.open(tmp_path, os.O_RDONLY)], 1 << 30).size < 2 << 20

@@ -14,8 +14,18 @@ from typing import Any
 import pytest
 
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.sdk import EnvironmentUnavailable, NotAFile, PathEscape, Refused, ToolError
+from flowengine.folder_removal import remove_tree
+from flowengine.sdk import (
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    LimitExceeded,
+    NotAFile,
+    PathEscape,
+    Refused,
+    ToolError,
+)
 from flowengine_envs.files import Changes, Folder
+from tests.deep_folders import make_deep
 
 Open = Callable[..., Folder]
 
@@ -313,6 +323,22 @@ def test_write_back_follows_no_link_out_of_the_original(
     with pytest.raises(PathEscape):
         folder.write_back()
     assert not list(outside.iterdir())
+
+
+def test_folders_deeper_than_recursion_are_errors_of_their_own(
+    opened: Open, original: Path
+) -> None:
+    folder = opened(path="original")
+    os.close(make_deep(folder.path))
+    with pytest.raises(LimitExceeded, match="more than 500 deep"):
+        folder.write_back()
+    remove_tree(folder.path / "d")
+    assert folder.changes() == Changes([], [], [])
+
+    os.close(make_deep(original))
+    with pytest.raises(EnvironmentStartFailed, match="too deep"):
+        opened(path="original", limits={"disk": "1GiB"})
+    remove_tree(original / "d")
 
 
 def test_a_folder_that_is_too_large_is_not_copied(

@@ -18,6 +18,7 @@ from flowengine.sdk import LimitExceeded, NotAFile, PathEscape, ToolError
 from flowengine.sdk.environments import background
 from flowengine_envs.bash import Bash
 from flowengine_envs.supervisor import disk_usage, files
+from tests.deep_folders import make_deep
 
 NAMES = [
     "plain.txt",
@@ -342,18 +343,13 @@ def test_without_openat2_links_are_refused_altogether(
 
 
 def test_what_a_workspace_takes_is_counted_however_deep_its_folders_are(tmp_path: Path) -> None:
-    folder = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(150):  # a walk at once goes 64 deep
-        os.mkdir("d", dir_fd=folder)
-        below = os.open("d", os.O_RDONLY, dir_fd=folder)
-        os.close(folder)
-        folder = below
+    folder = make_deep(tmp_path, 150)  # 64 are open at once
     file = os.open("deep", os.O_WRONLY | os.O_CREAT, dir_fd=folder)
     os.write(file, b"x" * 1_000_000)
     os.close(file)
     os.close(folder)
-    once = disk_usage.measure([files.Workspace(str(tmp_path)).fd]).size
+    once = disk_usage.measure([files.Workspace(str(tmp_path)).fd], 1 << 30).size
     (tmp_path / "here").write_bytes(b"x" * 4096)
 
     assert 1_000_000 <= once < 1_000_000 + 200 * 4096
-    assert disk_usage.measure([files.Workspace(str(tmp_path)).fd]).size - once == 4096
+    assert disk_usage.measure([files.Workspace(str(tmp_path)).fd], 1 << 30).size - once == 4096

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowengine.sdk import ToolError
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.node import Node
 from flowengine_envs.python import Python, PythonSandbox
+from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.supervisor import code_answers, frames, plain
 from tests.envs.opening import opened
 
@@ -95,6 +97,31 @@ def test_a_value_is_data_up_to_a_depth(sandbox: type[Sandbox], tmp_path: Path) -
     assert json.dumps(deep.value) == "[" * 191 + "]" * 191
     assert deeper.error is None
     assert deeper.value is None
+
+
+ENTRY = {"path": "a", "kind": "file", "size": 1, "mode": 0o644, "modified": 1.0}
+LISTINGS: dict[str, list[Any]] = {
+    "no map": [1],
+    "another field": [{**ENTRY, "more": 1}],
+    "a path of numbers": [{**ENTRY, "path": 1}],
+    "long paths": [{**ENTRY, "path": "a/" * 5000}] * 1500,
+    "many": [ENTRY] * 20_000,
+}
+
+
+@pytest.mark.parametrize("forged", LISTINGS)
+def test_a_forged_listing_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forged: str
+) -> None:
+    """As of a supervisor that programs have taken over."""
+    with opened(Python(), Host, tmp_path) as python:
+
+        async def entries(path: str, *, deep: bool) -> list[Any]:
+            return LISTINGS[forged]
+
+        monkeypatch.setattr(python, "entries", entries)
+        with pytest.raises(ToolError, match="its listing cannot be read"):
+            python.list(deep=True)
 
 
 PLAIN = st.recursive(

@@ -21,6 +21,7 @@ from flowengine_envs.sandboxes import cgroups
 from flowengine_envs.sandboxes.cgroups import Limits
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import cpus, has
+from flowengine_envs.shell import ShellProvider
 from tests.envs.containers import skip_without_docker
 from tests.envs.enough import enough
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
@@ -297,3 +298,22 @@ def test_a_limit_has_an_error_that_handlers_catch_by_its_type(
         result = engine.run("it.yaml")
 
     assert result.outputs == {"a": "caught", "b": limit}, result
+
+
+def test_a_shell_says_which_limit_ended_a_command(tmp_path: Path) -> None:
+    skip_without_bubblewrap()
+    if "memory" not in Namespace.capabilities().holds or not has("tmux"):
+        pytest.skip("no control group can be made, or no tmux")
+    hog = "python3 -c 'bytearray(400 << 20)'"
+    with opened(ShellProvider(), Namespace, tmp_path, limits={"memory": "200MiB"}) as shell:
+        killed = shell.run(f"{hog}; (exit $?)")
+        handled = shell.run(f"{hog} || true")
+        slow = shell.run("sleep 60", timeout=0.5)
+        well = shell.run("true")
+
+    assert (killed.exit_code, killed.limit) == (137, "memory")
+    assert killed.notes == ["out of memory: limits.memory is 200 MiB"]
+    assert (handled.exit_code, handled.limit, handled.notes) == (0, None, killed.notes)
+    assert slow.limit == "time"
+    assert slow.notes == ["it took longer than 0.5 s (its timeout) and was stopped"]
+    assert (well.limit, well.notes) == (None, [])

@@ -351,6 +351,23 @@ def test_what_makes_no_request_is_refused(
     assert complaint in error["message"]
 
 
+@pytest.mark.parametrize(
+    "url", ["http://user:{}@127.0.0.1/", "http://127.0.0.1:{}/", "http://{}.\x00/"]
+)
+def test_no_piece_of_a_secret_is_in_what_a_parser_says(
+    bench: Bench, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "first/second'third")
+    before, after = url.split("{}")
+
+    error = bench.fail(
+        "http", {}, {"url": SecretText([before, ["KEY"], after])}, secrets={"KEY": {"env": "KEY"}}
+    )
+
+    assert error["message"].startswith("this is not a valid request: its url is none: invalid ")
+    assert not any(piece in error["message"] for piece in ("first", "second", "third"))
+
+
 def test_secrets_are_masked_in_answers_and_errors(
     bench: Bench, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import textwrap
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +53,9 @@ FORMS = {
     "base64": base64.b64encode(VALUE.encode()).decode(),
     "base64 for URLs": base64.urlsafe_b64encode(VALUE.encode()).decode(),
     "base64 of one before": base64.b64encode(f"u{VALUE}".encode()).decode(),
+    "other capitals": VALUE.upper(),
+    "URL as browsers write it": "p%E2%82%ACss/w0rd+%20%22x%22",
+    "URL of two encodings": 'P%e2%82%acSS%2Fw0rd+%20"x%22',
     "base64 of two before": base64.b64encode(f"u:{VALUE}, more".encode()).decode(),
 }
 
@@ -224,3 +228,24 @@ def test_log_of_a_step_says_where_and_shows_no_secret(
 
     assert caplog.messages == ["01k8executio each[a]/load: sent *** to 5%"]
     assert VALUE not in str(caplog.records[0].__dict__)
+
+
+@pytest.mark.parametrize("value", ["GehEim-Tochter", "GehEim-Töchter", "TÖCHTER-haus"])
+def test_a_host_that_has_a_secret_is_masked_as_parsers_write_it(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("NAME", value)
+    secrets = Secrets({"NAME": {"env": "NAME"}})
+    url = httpx2.URL(f"https://{value}.example.org/")
+
+    assert secrets.mask(str(url)) == "https://***.example.org/"
+    assert secrets.mask(url.host) == "***.example.org"
+    assert url.raw_host.decode() != secrets.mask(url.raw_host.decode()) == "***.example.org"
+    stream = secrets.stream()
+    assert "".join(map(stream.feed, str(url))) + stream.close() == "https://***.example.org/"
+
+
+def test_a_short_secret_is_not_found_in_other_capitals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "Test")
+
+    assert Secrets({"KEY": {"env": "KEY"}}).mask("Test test") == "*** test"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowengine.sdk.confined_files import Below
-from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.observation import Downloaded
@@ -104,7 +103,7 @@ class Downloads:
         if too_large:
             with suppress(Exception):
                 await download.delete()
-            return f"it is larger than {self._largest:,} bytes (config: downloads)"
+            return self._too_large()
         return failure or ""
 
     def _size(self) -> int:
@@ -118,19 +117,23 @@ class Downloads:
         return found
 
     async def _kept(self, download: Download, url: str) -> Downloaded:
-        """Take a complete file out of the sandbox, through a folder that nothing inside can see."""
-        folder = make_scratch()
-        try:
-            copy = folder / "file"
-            await download.save_as(copy)
-            await download.delete()
-            path = self._free(download.suggested_filename)
-            data = await asyncio.to_thread(copy.read_bytes)
-            await asyncio.to_thread(self._files.write, path, data)
-            await asyncio.to_thread((self._workspace / path).chmod, 0o644, follow_symlinks=False)
-        finally:
-            await asyncio.to_thread(remove_scratch, folder)
+        """Take a complete file out of the sandbox.
+
+        The driver that sends it may be a page's by now, so what it sends is counted, too.
+        """
+        from flowengine_envs.browser.driver import content
+
+        data = await content(download, self._largest)
+        await download.delete()
+        if data is None:
+            return Downloaded("", 0, url, self._too_large())
+        path = self._free(download.suggested_filename)
+        await asyncio.to_thread(self._files.write, path, data)
+        await asyncio.to_thread((self._workspace / path).chmod, 0o644, follow_symlinks=False)
         return Downloaded(path, len(data), url)
+
+    def _too_large(self) -> str:
+        return f"it is larger than {self._largest:,} bytes (config: downloads)"
 
     def _free(self, suggested: str) -> str:
         """Return a path that no other file has."""

@@ -201,5 +201,20 @@ def arriving_name(download: Download) -> str:
     return PurePosixPath(artifact._initializer["absolutePath"]).name
 
 
+async def content(download: Download, largest: int) -> bytes | None:
+    """Return the bytes of a download that has arrived; None: it has more than so many."""
+    artifact: Any = download._impl_obj._artifact
+    stream = await artifact.create_read_stream()
+    data = bytearray()
+    try:
+        async for piece in stream:
+            data += piece
+            if len(data) > largest:
+                return None
+    finally:
+        stream.destroy()
+    return bytes(data)
+
+
 def _command(interpreter: str | None, start: str, options: Mapping[str, Any]) -> Sequence[str]:
     return [interpreter or sys.executable, "-I", "-c", start, json.dumps(options)]

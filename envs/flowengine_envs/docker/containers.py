@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,13 +31,12 @@ from flowengine_envs.docker.sandbox import Docker, ProgramMissing
 from flowengine_envs.outside_files import OutsideFiles
 from flowengine_envs.results import ContainerResult, LimitMet, OnOutput, Streams, limit_met
 from flowengine_envs.supervisor import files
+from flowengine_envs.supervisor.disk_pace import GLANCE, Pace
 from flowengine_envs.supervisor.disk_usage import measure
 from flowengine_envs.workspace import OWN, InWorkspace
 
 _LOOK = 0.25
 """Seconds between two looks at how large the workspace is."""
-_SHARE = 20
-"""How many times as long as a look takes the next one waits."""
 _KILLED = 137
 _REFUSED = os.strerror(errno.EAGAIN)
 """How programs tell that no process could be started."""
@@ -167,14 +167,14 @@ class Containers(InWorkspace):
         captures: Sequence[Captured],
         stdin: bytes,
         seconds: float | None,
-        quota: float,
+        quota: tuple[Pace, float],
     ) -> tuple[int, LimitMet | None, str]:
         """Return the exit code, the limit because of which it failed, and a line about that."""
         output, source = box.streams
         reading = asyncio.gather(
             captures[0].read(output.stdout), captures[1].read(output.stderr), _feed(source, stdin)
         )
-        full = asyncio.ensure_future(self._until_full(quota))
+        full = asyncio.ensure_future(self._until_full(*quota))
         try:
             first: set[asyncio.Future[Any]] = {reading, full}
             await asyncio.wait(first, timeout=seconds, return_when="FIRST_COMPLETED")
@@ -198,29 +198,26 @@ class Containers(InWorkspace):
             return f"{self.call_limits.out_of_memory()}\n"
         return f"{self.call_limits.disk_full()}\n" if limit == "disk" else ""
 
-    def _quota(self) -> float:
-        """Return how full the workspace may become: what is full already can be cleared."""
-        return max(1.0, self._taken())
+    def _quota(self) -> tuple[Pace, float]:
+        """Return when to look, and how full the workspace is: what is full can be cleared."""
+        pace = Pace(self._files.fd, self.call_limits.disk)
+        return pace, self._taken(pace)
 
-    def _taken(self) -> float:
+    def _taken(self, pace: Pace) -> float:
         """Return how much of its quota the workspace takes."""
-        return measure([self._files.fd, self._own.fd]).part_of(self.call_limits.disk)
-
-    async def _until_full(self, quota: float) -> None:
-        """Return when the workspace takes more than it may."""
-        pause = _LOOK
-        while True:
-            await asyncio.sleep(pause)
-            taken, cost = await asyncio.to_thread(self._timed)
-            if taken > quota:
-                return
-            pause = max(_LOOK, cost * _SHARE)
-
-    def _timed(self) -> tuple[float, float]:
-        """Return how much is taken, and the processor time that it took to find out."""
+        pace.begins()
         began = time.thread_time()
-        taken = self._taken()
-        return taken, time.thread_time() - began
+        usage = measure([self._files.fd, self._own.fd], self.call_limits.disk)
+        pace.ends(usage, time.thread_time() - began)
+        return usage.part_of(self.call_limits.disk)
+
+    async def _until_full(self, pace: Pace, before: float) -> None:
+        """Return when the workspace takes more than it may, and more than before the call."""
+        quota = max(1.0, before if before < math.inf else 0.0)
+        while True:
+            await asyncio.sleep(GLANCE)
+            if pace.is_due(_LOOK) and await asyncio.to_thread(self._taken, pace) > quota:
+                return
 
     def _captured(self, name: str, streams: Streams) -> Captured:
         path = f"{self.own}/output/{name}-{os.urandom(4).hex()}.txt"

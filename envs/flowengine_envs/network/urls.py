@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
+from flowengine.sdk.validation_messages import parser_reason
 from flowengine_envs.network.addresses import BadHost, spelled
 from flowengine_envs.network.connections import UrlRefused
 
@@ -85,7 +86,9 @@ def read_url(text: str, base: Url | None = None) -> Url:
         try:
             text = urljoin(str(base), text)
         except ValueError as error:
-            raise UrlRefused(f"'{_shown(text)}' is not an address: {error}") from None
+            raise UrlRefused(
+                f"'{_shown(text)}' is not an address: {parser_reason(error)}"
+            ) from None
     note = ""
     scheme = scheme_of(text)
     if not scheme:

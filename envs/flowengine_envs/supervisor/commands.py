@@ -99,15 +99,19 @@ class Command:
         self._program.signal_all(number)
 
     def stop(self, why: str) -> None:
-        """End it: told first, killed when the grace period is over.
+        """End it: told first, killed when the grace period is over, or when it fills the disk on.
 
         Args:
-            why: `timeout`, `cancelled` or another word that the result is to say.
+            why: `timeout`, `cancelled`, `disk` or another word that the result is to say.
         """
-        if self._stopped is None and self._ended is None:
+        if self._ended is not None:
+            return
+        if self._stopped is None:
             self._stopped = why
             self._program.signal_all(signal.SIGTERM)
             self._loop.after(self._task.grace, self._program.kill)
+        elif why == "disk":
+            self._program.kill()
 
     def pause(self) -> None:
         """Read no output for now."""

@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Optional
 
@@ -26,6 +26,8 @@ _TRIES = 1000
 _IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MOST = 10_000
 """Entries that a listing may have."""
+_MOST_BYTES = 8 * 1024 * 1024
+"""Bytes of their paths together."""
 _DRAFT = ".flowengine-draft-"
 """Beginning of the names of files that are being written."""
 _DEPTH = 64
@@ -134,13 +136,14 @@ class Workspace:
             `path`, `kind`, `size`, `mode`, `modified` of each, sorted; 10,000 at most.
 
         Raises:
-            Refused: It leads out or is no folder.
+            Refused: It leads out, is no folder, or its paths are too long together.
         """
         below = self.below(path)
         with _told():
             fd = self._open(below, _IN_FOLDER)
         prefix = "" if below == "." else below + "/"
         found: list[dict[str, Any]] = []
+        size = 0
         with _told():
             for name, info in _walk(fd, prefix, deep=deep):
                 found.append(
@@ -152,6 +155,9 @@ class Workspace:
                         "modified": info.st_mtime,
                     }
                 )
+                size += len(name)
+                if size > _MOST_BYTES:
+                    raise Refused("too_large", f"its paths have more than {_MOST_BYTES} characters")
                 if len(found) == _MOST:
                     break
         return sorted(found, key=lambda each: str(each["path"]))
@@ -168,12 +174,16 @@ class Workspace:
             written are passed over.
         """
         found: list[str] = []
+        size = 0
         with suppress(OSError):
             walk = _walk(os.dup(self.fd), "", deep=True)
             for count, (name, info) in enumerate(walk):
                 if count == most:
                     return sorted(found), True
                 if stat.S_ISREG(info.st_mode) and info.st_ctime >= since:
+                    size += len(name)
+                    if size > _MOST_BYTES:
+                        return sorted(found), True
                     found.append(name)
         return sorted(found), False
 
@@ -260,6 +270,12 @@ class Workspace:
                 os.close(fd)
             fd = deeper
         return fd
+
+
+def is_listable(found: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a listing is one that `Workspace.entries` can have made."""
+    size = sum(len(each["path"]) for each in found)
+    return len(found) <= _MOST and size <= _MOST_BYTES
 
 
 def place_of(path: str, places: Sequence[Workspace]) -> Workspace:

@@ -1,18 +1,20 @@
 """Holds a workspace and its home folder to a quota: looks while something runs, ends what exceeds.
 
 Nothing tells of a folder that grows, and only some file systems can hold one to a size. So it is
-looked at: often while a call runs, seldom while something is left of one, and never so often that
-looking itself is what takes the time.
+looked at (see `disk_pace`), bit by bit: whatever there is to look at, requests and timeouts do not
+wait for it.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Optional
 
 from flowengine_envs.supervisor import disk_usage, killing, system
+from flowengine_envs.supervisor.disk_pace import GLANCE, Pace
 from flowengine_envs.supervisor.files import Workspace
 from flowengine_envs.supervisor.loop import Loop
 from flowengine_envs.supervisor.mapped_files import MappedFiles
@@ -21,10 +23,10 @@ _OFTEN = 0.25
 """Seconds between looks while a call runs."""
 _SELDOM = 1.0
 """Seconds between looks while only something runs that calls have left."""
-_SHARE = 20
-"""How many times as long as a look takes the next one waits."""
 _CHEAP = 0.01
 """Seconds of a look that may be had each time something begins."""
+_SLICE = 0.05
+"""Seconds of a look in one go."""
 
 
 class Quota:
@@ -50,68 +52,97 @@ class Quota:
         self._mapped = MappedFiles(loop)
         self._places: Sequence[Workspace] = ()
         self._quota = 0
+        self._pace: Optional[Pace] = None  # noqa: UP045
         self._over = 0.0
         """How much is taken while that is more than the quota, as a part of it."""
         self._watching = False
-        self._looked = self._cost = 0.0
+        self._look: Optional[disk_usage.Look] = None  # noqa: UP045
+        """The look that is under way."""
+        self._steps: Iterator[None] = iter(())
+        self._judges = self._stops = False
+        """Whether that look ends what exceeds the quota, and whether that is a call."""
+        self._cost = 0.0
+        """Seconds of processor time that the last look took, or this one has up to now."""
         self._ended_left = False
 
     def hold(self, places: Sequence[Workspace], quota: Optional[int]) -> None:  # noqa: UP045
         """Hold folders together to a number of bytes from now on; None: to nothing."""
         if quota is not None:
             self._places, self._quota = places, quota
-            self._measure()
+            self._pace = Pace(places[0].fd, quota)
+            self._begin_look(judges=False)
 
     def begins(self) -> None:
         """Look before something begins: what is full by then is not its doing."""
-        if not self._places:
+        if self._pace is None:
             return
-        if self._watching:
-            if self._cost < _CHEAP or time.monotonic() > self._looked + self._cost * _SHARE:
-                self._look()
-        elif self._over:
-            self._measure()
-        if not self._watching:
-            self._watching = True
-            self._loop.after(_OFTEN, self._look_again)
+        watched, self._watching = self._watching, True
+        if self._over or (watched and (self._cost < _CHEAP or self._pace.is_due(0))):
+            self._begin_look(judges=watched)
+        if not watched:
+            self._loop.after(GLANCE, self._glance)
 
     def took_left(self) -> bool:
         """Return whether something that calls had left was ended since this was last asked."""
         ended, self._ended_left = self._ended_left, False
         return ended
 
-    def _measure(self) -> None:
-        began = time.process_time()
+    def _glance(self) -> None:
+        """Look if it is time; as long as something runs."""
+        assert self._pace is not None
+        busy = self._busy()
+        if self._look is None and self._pace.is_due(_OFTEN if busy else _SELDOM):
+            self._begin_look(judges=True)
+            self._watching = busy or self._left()
+        if self._watching:
+            self._loop.after(GLANCE, self._glance)
+
+    def _begin_look(self, *, judges: bool) -> None:
+        assert self._pace is not None
+        if self._look is not None:
+            self._judges = judges and self._judges
+            return
+        self._judges, self._stops = judges, self._busy()
+        self._pace.begins()
+        self._cost = 0.0
+        pids = [each.pid for each in system.descendants(os.getpid())]
+        self._look = disk_usage.Look([place.fd for place in self._places], self._quota, pids)
+        self._steps = self._look.steps()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Look for a moment, and go on when others have had theirs."""
+        assert self._look is not None
+        began, end = time.process_time(), time.monotonic() + _SLICE
+        ended = all(time.monotonic() < end for _ in self._steps)
+        self._cost += time.process_time() - began
+        if ended:
+            look, self._look = self._look, None
+            self._looked(look)
+        else:
+            self._loop.after(0, self._go_on)
+
+    def _looked(self, look: disk_usage.Look) -> None:
+        assert self._pace is not None
+        usage, before = look.usage.also(self._mapped.usage), self._over
+        taken = usage.part_of(self._quota)
+        self._over = taken if 1 < taken < math.inf else 0.0
+        self._pace.ends(usage, self._cost + self._mapped.cost)
         own = self._own_processes()
         pids = [each.pid for each in system.descendants(os.getpid())]
-        look = disk_usage.look_at([place.fd for place in self._places], pids)
-        taken = look.usage.also(self._mapped.usage).part_of(self._quota)
-        self._over = taken if taken > 1 else 0.0
         self._mapped.count(look, [pid for pid in pids if pid not in own])
-        cost = time.process_time() - began
-        self._looked, self._cost = time.monotonic(), cost + self._mapped.cost
+        if not self._judges or taken <= max(1.0, before):
+            return
+        if self._busy():
+            if self._stops:  # not those that began meanwhile
+                self._stop()
+        elif self._left():
+            self._ended_left = True
+            killing.kill_below(os.getpid(), spare=own)
 
     def _own_processes(self) -> set[int]:
         """Return the processes that no call has started."""
         return {*self._own(), self._mapped.child}
-
-    def _look(self) -> None:
-        before = self._over
-        self._measure()
-        if self._over <= before:
-            return
-        if self._busy():
-            self._stop()
-        elif self._left():
-            self._ended_left = True
-            killing.kill_below(os.getpid(), spare=self._own_processes())
-
-    def _look_again(self) -> None:
-        self._look()
-        pause = _OFTEN if self._busy() else _SELDOM
-        self._watching = self._busy() or self._left()
-        if self._watching:
-            self._loop.after(max(pause, self._cost * _SHARE), self._look_again)
 
     def _left(self) -> bool:
         """Return whether something runs that calls have left."""

@@ -37,7 +37,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Optional, Union
 
-from flowengine_envs.supervisor import frames, killing, system
+from flowengine_envs.supervisor import frames, killing, preallocation, system
 from flowengine_envs.supervisor.children import Children
 from flowengine_envs.supervisor.commands import Command, Say, Task
 from flowengine_envs.supervisor.file_requests import FileRequests
@@ -257,6 +257,7 @@ class Server:
         self._files.places = [self._workspace, home]
         self._output = header["output"]
         self._quota.hold([self._workspace, home], header["quota"])
+        preallocation.deny()
         Forwarding(self._loop, header["forwards"])
         mounts = {path: _identity(path) for path in header["mounts"] if os.path.exists(path)}
         self._done(id, python=list(sys.version_info[:3]), pid=os.getpid(), mounts=mounts)

@@ -260,11 +260,16 @@ class _Call:
         return any(capture.open for capture in self.captures.values())
 
     def stop(self, why: str) -> None:
-        """Interrupt it, again and again, and end the process when the grace period is over."""
+        """Interrupt it, again and again, and end the process when the grace period is over.
+
+        One that was stopped and fills the disk on is ended at once.
+        """
         if self._stopped is None:
             self._stopped = why
             self._timers.append(self._loop.after(self.job.grace, self._process.kill))
             self._interrupt()
+        elif why == "disk":
+            self._process.kill()
 
     def _interrupt(self) -> None:
         program = self._process.program

@@ -28,8 +28,8 @@ from typing import Any
 from flowengine.durable_files import write_whole
 from flowengine.execution_environment.registry.entries import content, make_own, remove_drafts
 from flowengine.execution_environment.registry.signatures import is_signed, signed
+from flowengine.folder_removal import remove_tree
 from flowengine.sdk.environments import Owner, Scope
-from flowengine.sdk.folder_removal import remove_tree
 from flowengine.sdk.process_identity import is_dead
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine.store_folder import fault_of

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.execution_environment.clock import within
 from flowengine.execution_environment.registry.entries import NoEntry
+from flowengine.folder_removal import remove_tree
 from flowengine.sdk import process_tree
 from flowengine.sdk.environments import VARIABLE, Resource
-from flowengine.sdk.folder_removal import remove_tree
 from flowengine.sdk.process_identity import boot
 from flowengine.sdk.threads import on_thread
 

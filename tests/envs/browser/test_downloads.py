@@ -5,6 +5,9 @@ from __future__ import annotations
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
+import pytest
+
+from flowengine_envs.browser.downloads import Downloads
 from flowengine_envs.browser.resource import Browser
 from tests.envs.browser.web import Web, send
 
@@ -75,3 +78,17 @@ def test_a_download_that_is_too_large_is_cancelled(browser: Browser, web: Web) -
     assert "larger than 2,000,000 bytes" in download.error
     assert sent < 1024**3
     assert not list(browser.workspace.glob("downloads/gigabyte*"))
+
+
+def test_what_arrives_is_counted_when_it_is_taken_out(
+    browser: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that a page has taken over shows small files, and sends what it likes."""
+    monkeypatch.setattr(Downloads, "_size", lambda _: 0)
+    web.pages["/large"] = attachment(bytes(5_000_000), "large.bin")  # type: ignore[assignment]
+    seen = browser.navigate(web.url("/large"))
+
+    (download,) = seen.downloads
+    assert (download.path, download.size) == ("", 0)
+    assert "larger than 2,000,000 bytes" in download.error
+    assert not list(browser.workspace.glob("downloads/large*"))

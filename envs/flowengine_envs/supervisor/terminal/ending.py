@@ -57,13 +57,17 @@ class Ending:
             self._shell.signal(signal.SIGINT)
 
     def stop(self, running: Running, why: str) -> None:
-        """End a command: interrupted, told to end, killed.
+        """End a command: interrupted, told to end, killed; at once if it fills the disk on.
 
         Args:
             running: The command.
-            why: Its status: `timeout`, `cancelled`.
+            why: Its status: `timeout`, `cancelled`, `disk`.
         """
-        if running.over or running.stopped is not None or running.asked or running.ending:
+        if running.over or running.asked or running.ending:
+            return
+        if running.stopped is not None:
+            if why == "disk" and running.handed:
+                self._kill(running)
             return
         running.stopped = why
         running.heard()

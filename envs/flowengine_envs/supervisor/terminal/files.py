@@ -34,7 +34,7 @@ class TerminalFiles:
         self._gates: dict[str, int] = {}
         self._texts: dict[str, str] = {}
         self._events: Optional[Folder] = None  # noqa: UP045
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         self.mend()
 
     def mend(self) -> None:
@@ -106,9 +106,15 @@ class TerminalFiles:
     def close(self) -> None:
         """Close what is open and take the folder away."""
         self._forget()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        _remove(self.folder)
 
     def remove(self, name: object) -> None:
         """Take a file away, if it is there."""
         with suppress(OSError):
             os.unlink(self.path(name))
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder; what programs have put into it may be too deep, and then stays."""
+    with suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
