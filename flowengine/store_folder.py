@@ -8,6 +8,7 @@ anything, in the user's state folder:
     PROJECT/.flowengine/id             a random id
     STATE/stores/ID/paths              the places where a store with this id is the user's own
     STATE/stores/ID/environments/      what is open, and workspaces: see `execution_environment`
+    STATE/last_cleanup                 when unused stores were last looked for
     STATE/key                          signs what is believed later; see `proofs`
 
 STATE is `$XDG_STATE_HOME/flowengine`, or `~/.local/state/flowengine`. A store that the user names
@@ -250,9 +251,13 @@ def _note_use(private: str) -> None:
 def _forget_unused() -> None:
     """Remove what is kept of stores that are nowhere any more, and were not used for long.
 
-    What may still be open for one stays, so that it can be ended.
+    What may still be open for one stays, so that it can be ended. At most once a day: it looks at
+    all stores, of which a machine that runs tests has thousands.
     """
-    stores, now = os.path.join(state_folder(), "stores"), time.time()
+    state, now = state_folder(), time.time()
+    if not _begin_cleanup(os.path.join(state, "last_cleanup"), now):
+        return
+    stores = os.path.join(state, "stores")
     for id in os.listdir(stores):
         private = os.path.join(stores, id)
         with suppress(OSError):
@@ -264,6 +269,18 @@ def _forget_unused() -> None:
                 from flowengine.folder_removal import remove_tree
 
                 remove_tree(private)  # of any depth: workspaces are in it
+
+
+def _begin_cleanup(note: str, now: float) -> bool:
+    """Return whether the last cleanup was a day ago or more, and note that one begins."""
+    try:
+        if abs(now - os.stat(note).st_mtime) < _DAY:  # one in the future is not waited for
+            return False
+    except OSError:
+        pass
+    with suppress(OSError), open(note, "w", encoding="utf-8"):
+        os.utime(note, (now, now))
+    return True
 
 
 @contextmanager

@@ -142,8 +142,11 @@ def test_a_damaged_list_of_places_is_written_anew(flowengine: CommandLine, below
     assert "hello" in flowengine("list").out
 
 
-def test_a_store_that_is_gone_for_months_is_forgotten(tmp_path: Path) -> None:
+def test_a_store_that_is_gone_for_months_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The state folder does not grow by each store that was ever made."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     months_ago = time.time() - 100 * 24 * 3600
     kept = {}
     for name in ("there", "gone", "open", "used"):
@@ -160,7 +163,13 @@ def test_a_store_that_is_gone_for_months_is_forgotten(tmp_path: Path) -> None:
 
     with Engine(tmp_path / "new"):
         pass
+    assert kept["gone"].exists()  # all were looked at today
+    last = tmp_path / "state" / "flowengine" / "last_cleanup"
+    os.utime(last, (months_ago, months_ago))
+    with Engine(tmp_path / "newer"):
+        pass
 
+    assert time.time() - last.stat().st_mtime < 24 * 3600
     assert [name for name, folder in kept.items() if not folder.exists()] == ["gone"]
     with Engine(tmp_path / "gone"):  # it may be made again
         assert known(str(tmp_path / "gone")) not in {None, str(kept["gone"])}

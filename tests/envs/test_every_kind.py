@@ -251,6 +251,7 @@ def test_the_first_result_says_that_what_was_set_is_gone(stage: Stage) -> None:
     assert (told["a"], told["c"]) == ("", "")
 
 
+@pytest.mark.wherever("stage")  # kinds hear nothing of such a wait
 def test_what_is_kept_for_a_wait_is_the_same(stage: Stage) -> None:
     stage.run(KEEP, {"id": "ask", "approval": "Go on?"}, FIND, on_wait="keep")
 
@@ -258,7 +259,7 @@ def test_what_is_kept_for_a_wait_is_the_same(stage: Stage) -> None:
     assert (stage.opened(), stage.open()) == (1, [])
 
 
-@pytest.mark.wherever("scope", "runs", "opened", "left")  # kinds know nothing of scopes
+@pytest.mark.wherever("stage")  # kinds know nothing of scopes
 @pytest.mark.parametrize(
     ("scope", "runs", "opened", "left"),
     [("step", 1, 2, 0), ("execution", 2, 2, 0), ("session", 2, 1, 1)],
@@ -277,7 +278,7 @@ def test_it_lives_as_long_as_its_scope(
     assert len(stage.engine.environments.list(state="ready")) == left
 
 
-@pytest.mark.wherever("last", "status")  # nor of how a flow ends
+@pytest.mark.wherever("stage")  # nor of how a flow ends
 @pytest.mark.parametrize(
     ("last", "status"),
     [
@@ -316,6 +317,7 @@ def _kill(pids: list[int]) -> None:
     until(lambda: not any(map(alive, pids)))
 
 
+@pytest.mark.parametrize("stage", ENDS, indirect=True)
 def test_it_is_checked_before_it_is_had_again_and_replaced_if_it_is_not_healthy(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -327,8 +329,6 @@ def test_it_is_checked_before_it_is_had_again_and_replaced_if_it_is_not_healthy(
         [found] = manager.list(state="ready")
         assert (found["holds"], found["generation"]) == (2, 1)
         assert found["checked"] is not None
-        if stage.name not in ENDS:
-            return
         ENDS[stage.name](manager, first)
 
         until(lambda: manager.ensure(spec, holder="me").generation == 2)

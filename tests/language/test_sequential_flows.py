@@ -7,12 +7,13 @@ import pytest
 from tests.language.sequential import Oracle, draw_flow, written
 from tests.language.stage import Stage
 
-FLOWS = 240
+FLOWS = 600
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
 def test_random_sequential_flows_give_what_recursion_gives(stage: Stage, block: int) -> None:
-    for seed in range(block, FLOWS, 4):
+    for seed in range(block, FLOWS, 10):
         flow = draw_flow(seed)
         played = stage.simulate(written(flow), seed=seed)
         how = played.outputs if played.error is None else played.error["type"]
