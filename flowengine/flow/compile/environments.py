@@ -211,6 +211,9 @@ class Environments:
         """
         loc: Loc = (*model.loc, server.kind)
         if server.in_ is not None:
+            for key in [*server.config, *server.around]:
+                message = f"{key!r} belongs to the environment that 'in' names"
+                self.report.at("E103", message, (*loc, key), "write it there", key=True)
             return self._session_in(server.in_, server.session, (*loc, "in"))
         if name not in self._sessions:
             own = self._own_of(server, loc)
