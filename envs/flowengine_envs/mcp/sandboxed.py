@@ -21,6 +21,8 @@ from flowengine_envs.supervised import SEARCH
 
 HOST = "host"
 """The sandbox that is none."""
+_OWN = ("/workspace", "/home/flow", "/tmp", "/dev/shm")
+"""Folders that a namespace has of its own."""
 _ENDING = 12.0
 """Seconds in which the first process kills what the server started."""
 
@@ -137,7 +139,7 @@ class SandboxedServer:
         spec, policy = request.spec, request.policy
         [program, *_] = self._argv = _words(self._config)
         shown = None
-        if spec.provider == "namespace" and not _is_below(program, request.mounts):
+        if spec.provider == "namespace" and not _is_below(program, (*_OWN, *request.mounts)):
             shown = _program_of_machine(request, program)
         if self._download is not None:
             policy = self._reaching(self._download, request)
@@ -179,26 +181,25 @@ def _argv(request: Request, config: Any) -> list[str]:
     program, *args = _words(config)
     if os.path.dirname(program):  # as written in a file: from where the file's paths lead
         program = os.path.abspath(os.path.join(request.spec.folder, program))
-    found = shutil.which(program)
-    if found is None:
-        message = f"{request.spec}: there is no program {program}"
-        raise EnvironmentStartFailed(message, retryable=False)
-    return [os.path.abspath(found), *args]
+    return [_found(request, program), *args]
 
 
 def _program_of_machine(request: Request, program: str) -> str | None:
     """Return a program of this machine that the sandbox is shown; None: it has it anyway."""
-    path = SEARCH if not os.path.dirname(program) else None
-    if os.path.dirname(program) and not os.path.isabs(program):
-        return None  # a path inside
-    if path is not None and shutil.which(program, path=path):
+    is_inside = "/" in program and not os.path.isabs(program)
+    if is_inside or ("/" not in program and shutil.which(program, path=SEARCH)):
         return None
+    found = _found(request, program)
+    return None if _is_below(found, ("/usr", "/bin", "/sbin")) else found
+
+
+def _found(request: Request, program: str) -> str:
+    """Return the absolute path of a program of this machine."""
     found = shutil.which(program)
     if found is None:
         message = f"{request.spec}: there is no program {program}"
         raise EnvironmentStartFailed(message, retryable=False)
-    found = os.path.abspath(found)
-    return None if _is_below(found, ("/usr", "/bin", "/sbin")) else found
+    return os.path.abspath(found)
 
 
 def _is_below(path: str, folders: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import threading
 import time
@@ -167,28 +168,47 @@ def test_each_of_several_servers_has_a_sandbox_of_its_own(sandboxed: Sandboxed) 
     assert both.call_tool("two.count").text == "1"
 
 
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of programs of this user, who finds them in PATH; temporary folders are no such."""
+    folder = Path.home() / f".flowengine-test-{os.getpid()}" / "bin"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    yield folder
+    shutil.rmtree(folder.parent)
+
+
+def write_program(path: Path) -> None:
+    path.write_text("#!/bin/sh\nexec python3 /srv/prying_server.py\n")
+    path.chmod(0o755)
+
+
 def test_a_program_of_the_user_is_shown_without_what_lies_beside_it(
-    sandboxed: Sandboxed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sandboxed: Sandboxed, programs: Path
 ) -> None:
-    tools = Path.home() / f".flowengine-test-{os.getpid()}"
-    (tools / "bin").mkdir(parents=True)
-    try:
-        program = tools / "bin" / "prying-server"
-        program.write_text("#!/bin/sh\nexec python3 /srv/prying_server.py\n")
-        program.chmod(0o755)
-        (tools / "bin" / "beside").write_text("private")
-        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    write_program(programs / "prying-server")
+    (programs / "beside").write_text("private")
 
-        session = sandboxed("namespace", {"command": "prying-server"})
+    session = sandboxed("namespace", {"command": "prying-server"})
 
-        assert session.call_tool("look", {"path": str(program)}).text == "True"
-        beside = {"path": str(program.with_name("beside"))}
-        assert session.call_tool("look", beside).text == "False"
-    finally:
-        for path in (tools / "bin").iterdir():
-            path.unlink()
-        (tools / "bin").rmdir()
-        tools.rmdir()
+    assert session.call_tool("look", {"path": str(programs / "prying-server")}).text == "True"
+    assert session.call_tool("look", {"path": str(programs / "beside")}).text == "False"
+
+
+def test_a_command_that_fetches_reaches_the_registry_of_this_user_and_learns_no_login(
+    sandboxed: Sandboxed, programs: Path, listening: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_program(programs / "uvx")  # stands for the one that fetches
+    monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
+    monkeypatch.setenv("UV_INDEX_URL", f"http://me:SEKRET@localhost:{listening}/simple")
+
+    session = sandboxed("namespace", {"command": ["uvx", "some-server"]})
+
+    to = {"host": "localhost", "port": listening}
+    assert session.call_tool("connect", to).text == "hello"
+    env = json.loads(session.call_tool("env").text)
+    assert env["UV_DEFAULT_INDEX"] == f"http://localhost:{listening}/simple"
+    assert "SEKRET" not in json.dumps(env)
 
 
 @pytest.mark.parametrize(
