@@ -23,7 +23,7 @@ HOST = "host"
 """The sandbox that is none."""
 _OWN = ("/workspace", "/home/flow", "/tmp", "/dev/shm")
 """Folders that a namespace has of its own."""
-_ENDING = 12.0
+_ENDING = 5.0
 """Seconds in which the first process kills what the server started."""
 
 
@@ -39,7 +39,7 @@ class SandboxedServer:
         assert request.sandbox is not None
         self._config = config
         self._on_host = request.spec.provider == HOST
-        self._folder = ""
+        self._folder, self._path = "", SEARCH
         self._download: Download | None = None if self._on_host else download_of(config)
         self._request = self._here(request) if self._on_host else self._inside(request)
         assert self._request.sandbox is not None
@@ -68,8 +68,7 @@ class SandboxedServer:
 
     async def _start(self) -> Program:
         request, sandbox = self._request, self._sandbox
-        path = os.environ.get("PATH", os.defpath) if self._on_host else SEARCH
-        env = {"PATH": path, "HOME": sandbox.home, "LANG": "C.UTF-8"}
+        env = {"PATH": self._path, "HOME": sandbox.home, "LANG": "C.UTF-8"}
         if sandbox.proxies:
             env["NODE_USE_ENV_PROXY"] = "1"  # else Node.js connects to no proxy
         if self._download is not None:
@@ -131,6 +130,7 @@ class SandboxedServer:
     def _here(self, request: Request) -> Request:
         """Return the request of a server that runs on this machine, in a folder of it."""
         self._argv = _argv(request, self._config)
+        self._path = os.environ.get("PATH", os.defpath)
         self._folder = os.path.abspath(os.path.join(request.spec.folder, self._config.cwd or "."))
         return request
 
@@ -146,6 +146,7 @@ class SandboxedServer:
         config = request.config.model_copy(update={"interpreter": shown, "whole_folder": False})
         if shown is not None:
             self._argv[0] = shown
+            self._path = f"{os.path.dirname(shown)}:{SEARCH}"
         spec = spec._replace(config=config, policy=policy)
         return request._replace(spec=spec, config=config, policy=policy)
 
@@ -187,6 +188,7 @@ def _argv(request: Request, config: Any) -> list[str]:
 def _program_of_machine(request: Request, program: str) -> str | None:
     """Return a program of this machine that the sandbox is shown; None: it has it anyway."""
     is_inside = "/" in program and not os.path.isabs(program)
+    # The system's first: what is found earlier may be a shim, which needs the home folder to run.
     if is_inside or ("/" not in program and shutil.which(program, path=SEARCH)):
         return None
     found = _found(request, program)

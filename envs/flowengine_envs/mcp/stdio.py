@@ -101,7 +101,7 @@ class Server:
         polite = exc_info[0] is None  # one that did not answer is given no more time
         if polite and not await self._ends(process) and self._sandboxed.terminate():
             await self._ends(process)
-        await self._sandboxed.end()
+        await asyncio.shield(self._sandboxed.end())  # nobody else would take the sandbox away
         with suppress(asyncio.TimeoutError):
             async with asyncio.timeout(GRACE):
                 await _drain(process.stdout)  # a pipe that was left full is never closed

@@ -195,6 +195,22 @@ def test_a_program_of_the_user_is_shown_without_what_lies_beside_it(
     assert session.call_tool("look", {"path": str(programs / "beside")}).text == "False"
 
 
+def test_a_program_of_the_user_finds_the_installation_that_it_belongs_to(
+    sandboxed: Sandboxed, programs: Path
+) -> None:
+    """As npx does, which is a link to a script that `env` runs with the node beside the link."""
+    packages = programs.parent / "lib" / "node_modules" / "npm"
+    packages.mkdir(parents=True)
+    (packages / "cli").write_text("#!/usr/bin/env own-runner\n")
+    (packages / "cli").chmod(0o755)
+    (programs / "own-npx").symlink_to("../lib/node_modules/npm/cli")
+    write_program(programs / "own-runner")
+
+    session = sandboxed("namespace", {"command": "own-npx"})
+
+    assert session.call_tool("count").text == "1"
+
+
 def test_a_command_that_fetches_reaches_the_registry_of_this_user_and_learns_no_login(
     sandboxed: Sandboxed, programs: Path, listening: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
