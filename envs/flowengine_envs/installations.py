@@ -24,6 +24,8 @@ _OWN = ("/tmp", "/dev/shm", _WORKSPACE, "/home/flow")
 """Folders that a sandbox has of its own."""
 _MARKS = ("pyvenv.cfg", "lib*/python3*/os.py", "include/node/node.h", "lib/node_modules/npm")
 """What the folder of an interpreter has: one of these."""
+_BESIDE = {"uvx": ("uv",)}
+"""Programs that a program expects beside itself."""
 _LINKS = 40
 """Links that the kernel follows."""
 
@@ -34,7 +36,7 @@ class Installation(NamedTuple):
     program: str
     """Its path, on the machine and inside."""
     folders: dict[str, Path]
-    """Folder inside → folder of the machine, without those of the system."""
+    """Folder or program inside → that of the machine, without those of the system."""
 
 
 def installation(spec: Spec, request: Request | None = None) -> Installation | None:
@@ -68,15 +70,16 @@ def installation(spec: Spec, request: Request | None = None) -> Installation | N
     if spec.provider == "host":
         return Installation(program, {})
     libraries = [Path(folder) for folder in getattr(spec.config, "libraries", ())]
-    shown = _shown(spec, program, libraries)
+    whole = getattr(spec.config, "whole_folder", True)
+    shown = _shown(spec, program, [*_parts(program, whole=whole), *libraries])
     _check(spec, program, shown, request)
     return Installation(program, shown)
 
 
-def _shown(spec: Spec, program: str, libraries: Iterable[Path]) -> dict[str, Path]:
-    """Return the folders that are to be shown, those above before those below."""
+def _shown(spec: Spec, program: str, parts: Iterable[Path]) -> dict[str, Path]:
+    """Return what is to be shown, folders above before those below."""
     found: dict[str, Path] = {}
-    for folder in (*_folders(program), *libraries):
+    for folder in parts:
         real = Path(os.path.realpath(folder))
         for inside in (str(folder), str(real)):
             if _below(inside, _SYSTEM):
@@ -97,6 +100,8 @@ def _check(spec: Spec, program: str, shown: Mapping[str, Path], request: Request
     libraries = {*getattr(spec.config, "libraries", ())}
     state = None if request is None else request.workspace.parent
     for inside, real in shown.items():
+        if real.is_file():
+            continue
         try:
             check(real, state, () if request is None else request.guarded)
         except Refused as refused:
@@ -104,18 +109,36 @@ def _check(spec: Spec, program: str, shown: Mapping[str, Path], request: Request
                 f"{spec}: {program} cannot be used: {refused.message}. Install it in a folder of "
                 "its own"
             ) from None
-        is_named = real in own or inside in libraries or str(real) in libraries
-        if not is_named and not any(any(real.glob(mark)) for mark in _MARKS):
+        is_named = any(real.is_relative_to(each) for each in own)
+        is_named = is_named or inside in libraries or str(real) in libraries
+        if not is_named and not _is_marked(real):
             raise Refused(
                 f"{spec}: {program} cannot be used: a link leads to {real}, which is no folder of "
                 "an interpreter; name the program that is meant"
             )
 
 
-def _folders(program: str) -> Iterator[Path]:
-    """Yield the folders of a program, and of what its links lead to."""
+def _parts(program: str, *, whole: bool) -> Iterator[Path]:
+    """Yield what belongs to a program and to what its links lead to.
+
+    Args:
+        program: Its path.
+        whole: Whether its folder belongs to it whatever that is. Else a program that is in no
+            folder of an interpreter is shown alone: what lies beside it is somebody else's.
+    """
     for path in _chain(program):
-        yield _prefix(path.parent)
+        prefix = _prefix(path.parent)
+        if whole or (_is_marked(prefix) and prefix != Path("~/.local").expanduser()):
+            yield prefix
+        else:
+            yield path
+            yield from filter(
+                Path.is_file, (path.parent / name for name in _BESIDE.get(path.name, ()))
+            )
+
+
+def _is_marked(folder: Path) -> bool:
+    return any(any(folder.glob(mark)) for mark in _MARKS)
 
 
 def _chain(program: str) -> Iterator[Path]:

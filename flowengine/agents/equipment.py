@@ -180,8 +180,11 @@ class Equipped(BaseModel):
             include: Names or globs of the tools that it may call; default: all.
             exclude: Names or globs of those that it may not.
             effect: What may be repeated: `pure`, `idempotent`; default: `once`.
-            **config: Of one server: `command`, `args`, `env`, `cwd`; or `url`, `headers`. A text
-                `secret:NAME` in `env` and `headers` stands for the environment variable NAME.
+            **config: Of one server: `command`, `args`, `env`, `cwd` and its sandbox, `provider`,
+                `policy`, `mounts` (name in `environments` → folder inside); or `url`, `headers`.
+                A text `secret:NAME` in `env` and `headers` stands for the environment variable
+                NAME. Default sandbox: `namespace` for a command that fetches what it runs, such as
+                `npx`; otherwise `host`, which is none.
 
         Returns:
             The agent.

@@ -68,7 +68,8 @@ class FlowEnvironments:
         chosen: dict[str, Plain] = {"exclude": [*one.exclude]}
         if one.include is not None:
             chosen["include"] = [*one.include]
-        said: dict[str, Plain] = {"mcp": {**one.config, **chosen}}
+        config: Any = self._with_mounts({"config": one.config}, agent, ())["config"]
+        said: dict[str, Plain] = {"mcp": {**config, **chosen}}
         if one.effect is not None:
             said["effect"] = one.effect
         if name in agent.approvals:

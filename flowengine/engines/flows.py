@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from flowengine.journal.store import Store
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
+_AT_LAST = " (if no sandbox starts)"
+
 
 class LoadedFlow(NamedTuple):
     """A checked and compiled flow, ready to run; holds plain data only."""
@@ -58,7 +60,7 @@ class LoadedFlow(NamedTuple):
         """Return the ids of the steps that run programs on this host as the user, each once.
 
         Either they say `in: host`, or an environment of theirs says `provider: host`. What models
-        write is in `host_agents`.
+        write is in `host_agents`, MCP servers are in `host_servers`.
         """
         steps = (one for one in self.compiled["steps"] if "caller" not in one)
         return list(dict.fromkeys(step["id"] for step in steps if _is_on_host(step)))
@@ -73,6 +75,16 @@ class LoadedFlow(NamedTuple):
         return {agent: list(tools) for agent, tools in found.items()}
 
     @property
+    def host_servers(self) -> dict[str, bool]:
+        """Return the MCP servers that run on this host, and whether only if no sandbox starts."""
+        from flowengine.kernel.graph import environment_uses
+
+        found: dict[str, bool] = {}
+        for step in self.compiled["steps"]:
+            found |= environment_uses.servers_on_host(environment_uses.of_step(step))
+        return found
+
+    @property
     def reducers(self) -> list[str]:
         """Return the Python functions that reduce state, as `module:function`, each once."""
         flows = [self.compiled, *self.compiled.get("flows", ())]
@@ -83,10 +95,11 @@ class LoadedFlow(NamedTuple):
     def on_host(self) -> str:
         """Return what runs on this host as the user, in words; empty: nothing."""
         at_last = {one["id"] for one in self.compiled["steps"] if _is_on_host_at_last(one)}
-        steps = [f"{id}{' (if no sandbox starts)' * (id in at_last)}" for id in self.host_steps]
+        steps = [f"{id}{_AT_LAST * (id in at_last)}" for id in self.host_steps]
+        servers = [f"server {name}{_AT_LAST * last}" for name, last in self.host_servers.items()]
         agents = self.host_agents.items()
         said = (f"what agent {name} writes ({', '.join(tools)})" for name, tools in agents)
-        return ", ".join([*steps, *said])
+        return ", ".join([*steps, *servers, *said])
 
     def to_networkx(self) -> MultiDiGraph[str]:
         """Return the compiled graph as a new `networkx.MultiDiGraph`, for analysis and export.

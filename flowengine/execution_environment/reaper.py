@@ -110,8 +110,9 @@ async def _reap_by_provider(leftover: Leftover, around: Surroundings) -> str | N
     try:
         provider = providers.find_provider(leftover.kind)
         reapers: list[Callable[[Leftover], Any]] = [provider.reap]
-        if provider.sandbox is not None:
-            reapers.append(providers.find_sandbox(leftover.provider).reap)
+        sandbox = providers.sandbox_of(provider, leftover.provider)
+        if sandbox is not None:
+            reapers.append(sandbox.reap)
     except FlowEngineError:
         # The kind is unknown here. Processes and folders have been removed nevertheless.
         known = leftover.facts.keys() <= {"pids", "folders"}

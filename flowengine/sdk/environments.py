@@ -119,6 +119,18 @@ class Provider(Generic[_Live]):
 
         return Config
 
+    def default_sandbox(self, config: Mapping[str, Any]) -> str | None:
+        """Return the sandbox that is used if the spec names none; default: `sandbox`.
+
+        Args:
+            config: As it was written, not checked; a text that is not known yet is empty, and
+                what else is not known is missing.
+
+        Returns:
+            Its name; None: with this configuration, the kind needs no sandbox.
+        """
+        return self.sandbox
+
     def policy_model(self) -> type[BaseModel]:
         """Return the model of `policy:`; default: the common vocabulary."""
         from flowengine.sdk.models import Policy

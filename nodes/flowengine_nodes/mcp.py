@@ -57,6 +57,25 @@ _SERVER: dict[str, Plain] = {
         "description": "Several servers by name; their tools are called `name.tool`.",
         "examples": [{"units": {"command": ["units-server"]}}],
     },
+    "mounts": {
+        "type": "object",
+        "additionalProperties": _TEXT,
+        "description": "Folders that a server in a sandbox sees: environment of kind `files` → "
+        "folder inside.",
+        "examples": [{"docs": "/docs"}],
+    },
+    "provider": {
+        "anyOf": [_TEXT, {**_TEXTS, "minItems": 1}],
+        "description": "The sandbox that the server runs in, or several in order of preference; "
+        "`host`: none. Default: `namespace` for commands that fetch what they run, such as `npx` "
+        "and `uvx`; otherwise `host`.",
+        "examples": ["namespace", "docker", "host"],
+    },
+    "policy": {
+        "type": "object",
+        "description": "What the server may do in its sandbox.",
+        "examples": [{"network": ["api.example.com:443"]}],
+    },
     "in": {
         "anyOf": [_TEXT, {"type": "object", "minProperties": 1, "maxProperties": 1}],
         "description": "A declared environment of kind `mcp`, instead of a server of its own.",

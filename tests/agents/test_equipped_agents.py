@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from flowengine.execution_environment import register_provider, unregister_provi
 from flowengine.metachain import MetaChain
 from flowengine.sdk.untrusted import unmarked
 from flowengine.tool_environment import tool
+from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.sqlite import Database
 from tests.execution_environment.toy import Toy
 from tests.nodes.search_service import serving
@@ -394,6 +396,25 @@ def test_approvals_hold_for_ready_made_tools_and_servers() -> None:
     assert ended.termination == "resolved"
     ran, added = answers(ended)
     assert (ran["value"], added) == (42, 'add was given {"a": 1, "b": 2}')
+
+
+@pytest.mark.skipif(not has("bwrap"), reason="no bubblewrap")
+def test_a_server_runs_in_the_sandbox_that_an_agent_names_and_sees_what_is_mounted() -> None:
+    number = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    folder = Path("own").resolve()
+    folder.mkdir()
+    shutil.copy(SERVER, folder)
+    (folder / "list.json").write_text(json.dumps([{"name": "add", "inputSchema": number}]))
+    sums = {"kind": "files", "resource_key": "sums", "config": {"path": "own"}}
+    command = ["python3", f"/srv/{SERVER.name}", "/srv/list.json"]
+    made = agent(environments=[sums]).use_mcp(
+        name="sums", command=command, provider="namespace", mounts={"sums": "/srv"}
+    )
+    script: list[dict[str, Any]] = [{"calls": [call("sums.add", a=1)]}, {"text": "so"}]
+    with Engine("store") as engine, using(ScriptedModel(script)):
+        ended = MetaChain(engine).run(made, ASK)
+
+    assert answers(ended) == ['add was given {"a": 1}']
 
 
 def test_a_run_goes_on_in_another_process_with_its_environment() -> None:

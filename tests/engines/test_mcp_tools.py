@@ -5,6 +5,9 @@ See docs/language.md: tools.
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from flowengine import Engine, load
 from flowengine.errors import FlowFileError
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
+from flowengine_envs.sandboxes.processes import has
 from tests.own_environments import stored_in
 
 SERVER = Path(__file__).parents[1] / "envs" / "mcp" / "nasty_server.py"
@@ -248,3 +252,77 @@ def test_it_may_be_repeated_only_if_the_flow_says_so() -> None:
 
 def effects() -> list[str]:
     return [step["effect"] for step in load("flow.yaml").compiled["steps"]]
+
+
+@pytest.mark.parametrize(
+    ("server", "place"),
+    [
+        ("{command: [npx, -y, some-server]}", ""),
+        ("{command: npx, args: [some-server]}", ""),
+        ("{command: [/opt/node/bin/npx, some-server]}", ""),
+        ("{command: [npm, exec, --yes, some-server]}", ""),
+        ("{command: [uv, --quiet, tool, run, some-server]}", ""),
+        ("{command: [deno, run, 'npm:some-server']}", ""),
+        ("{command: [env, A=1, uvx, some-server]}", ""),
+        ("{command: [sh, -c, 'cd / && exec bunx some-server']}", ""),
+        ("{command: ['${{ inputs.program }}']}", ""),
+        ("{command: [sh, -c, '${{ inputs.program }}']}", ""),
+        ("{servers: {a: {command: mine}, b: {command: [uvx, some-server]}}}", ""),
+        ("{servers: {a: {url: 'http://a.example'}}}", ""),
+        ("{url: 'http://a.example'}", ""),
+        ("{command: mine, provider: docker}", ""),
+        ("{command: mine}", "server box"),
+        ("{command: [mine, '${{ inputs.program }}']}", "server box"),
+        ("{command: [uv, run, mine]}", "server box"),
+        ("{command: [npx, some-server], provider: host}", "server box"),
+        ("{command: mine, provider: [docker, host]}", "server box (if no sandbox starts)"),
+    ],
+)
+def test_fetched_servers_run_in_a_sandbox_and_those_on_the_host_are_named(
+    server: str, place: str
+) -> None:
+    write(
+        "inputs: {program: {type: string, default: mine}}\n"
+        f"tools: {{box: {{mcp: {server}}}}}\nsteps: [{{id: a, call: box.count}}]\n"
+    )
+
+    assert load("flow.yaml").on_host == place
+
+
+@pytest.mark.skipif(not has("bwrap"), reason="no bubblewrap")
+def test_a_server_in_a_sandbox_sees_the_folders_that_its_tool_mounts(folder: Path) -> None:
+    (folder / "own").mkdir()
+    shutil.copy(SERVER, folder / "own")
+    result = run(
+        """
+environments: {own: {kind: files, config: {path: own, mode: ro}}}
+tools:
+  box:
+    mcp: {command: [python3, /srv/nasty_server.py], mounts: {own: /srv}, provider: namespace}
+steps: [{id: a, call: box.env}]
+outputs: {variables: "${{ steps.a.output }}"}
+"""
+    )
+
+    assert json.loads(result.outputs["variables"])["HOME"] == "/home/flow"
+
+
+@pytest.mark.parametrize(
+    ("server", "told"),
+    [
+        ("{url: 'http://a.example', provider: docker}", "there is no provider 'docker' for 'mcp'"),
+        ("{command: x, provider: dokcer}", "did you mean 'docker'"),
+        ("{command: x, provider: '${{ inputs.p }}'}", "'provider' takes no expression"),
+        ("{command: x, policy: {netwrok: none}}", "did you mean 'network'"),
+        ("{command: x, mounts: {none: /srv}}", "there is no environment 'none'"),
+        ("{in: own, provider: docker}", "'provider' belongs to the environment that 'in'"),
+        ("{in: own, env: {A: '1'}}", "'env' belongs to the environment that 'in' names"),
+    ],
+)
+def test_what_is_wrong_with_the_sandbox_of_a_server_is_reported(server: str, told: str) -> None:
+    own = "environments: {own: {kind: mcp, config: {command: x}}}\n"
+    inputs = "inputs: {p: {type: string, default: host}}\n"
+    tools = f"tools: {{box: {{mcp: {server}}}}}\n"
+    found = check(f"{inputs}{own}{tools}steps: [{{id: a, call: box.count}}]")
+
+    assert any(re.search(told, one) for one in found), found

@@ -17,8 +17,9 @@ import pytest
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked, processes
 from flowengine_envs.bash import BashProvider
-from flowengine_envs.mcp.stdio import Server
+from flowengine_envs.mcp.provider import Mcp
 from flowengine_envs.sandboxes import namespace
+from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.started import start
 from tests.envs.opening import request_for
@@ -106,38 +107,38 @@ def test_a_probe_that_is_cancelled_leaves_nothing(
     check_gone(asyncio.run(cancelled()))
 
 
-def test_a_server_whose_start_is_cancelled_leaves_nothing_in_any_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark = f"cancelled-{os.getpid()}"
-    server = Server(
-        ["sh", "-c", "setsid sleep 1000 & sleep 1000 & echo begun; wait"],
-        env={"PATH": os.environ["PATH"]},
-        cwd=tmp_path,
-        largest=1000,
-        mark=(VARIABLE, mark),
-        started=lambda pid: None,
-    )
-    create = asyncio.create_subprocess_exec
+FORKING = 'n=$1; [ "$n" -gt 0 ] && { setsid sh "$0" $((n-1)) & exit; }; exec sleep 1000'
+"""A program that goes on as another process in another session, again and again."""
+
+
+def test_a_server_whose_start_is_cancelled_leaves_nothing_in_any_session(tmp_path: Path) -> None:
+    """Wherever it is cancelled, and although no process of the server lives for long."""
+    script = tmp_path / "forking.sh"
+    script.write_text(FORKING)
+    marks = [f"cancelled-{os.getpid()}-{steps}@here" for steps in range(0, 60, 6)]
 
     def alive() -> list[int]:
-        return [pid for pid, found in marked(VARIABLE).items() if found == mark]
+        return [pid for pid, found in marked(VARIABLE).items() if found in marks]
 
-    async def cancelled() -> None:
-        async def begun(*argv: str, **options: Any) -> asyncio.subprocess.Process:
-            process = await create(*argv, **options)
-            assert process.stdout is not None
-            assert await process.stdout.readline() == b"begun\n"
-            until(lambda: len(alive()) == 3)
-            starting.cancel()
-            await asyncio.sleep(0)  # cancelled before anybody knows of the process
-            return process
-
-        monkeypatch.setattr(asyncio, "create_subprocess_exec", begun)
-        starting = asyncio.ensure_future(server.__aenter__())
+    async def cancelled(steps: int, mark: str) -> None:
+        config = {"command": ["sh", str(script), "40"]}
+        request = request_for(Mcp(), Host, tmp_path / mark, config=config)
+        request = request._replace(
+            mark=mark,
+            spec=request.spec._replace(provider="host"),
+            deadline=asyncio.get_running_loop().time() + BOUND,
+        )
+        starting = asyncio.ensure_future(Mcp().ensure(request))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        starting.cancel()
         async with asyncio.timeout(BOUND):
             with pytest.raises(asyncio.CancelledError):
                 await starting
 
-    asyncio.run(cancelled())
+    async def each() -> None:
+        for number, mark in enumerate(marks):
+            await cancelled(6 * number, mark)
+
+    asyncio.run(each())
     until(lambda: not alive())

@@ -19,6 +19,7 @@ from flowengine.sdk.environments import Request, Sandbox, Tracer
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.browser import faults, installation
 from flowengine_envs.browser.markdown import Converter
+from flowengine_envs.traces import Traces
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext
@@ -90,7 +91,7 @@ class Chromium:
 
     def __init__(self, request: Request) -> None:
         self._folder = make_scratch()
-        self._traces = _Traces(request.trace)
+        self._traces = Traces(request.trace)
         # Everything in it is marked as its own: it may outlast the environment that comes first.
         id = uuid.uuid4().hex
         own = request._replace(
@@ -155,7 +156,7 @@ class Chromium:
     async def _launch(self, request: Request) -> None:
         from flowengine_envs.browser.driver import start_driver
 
-        driver = self._driver = await start_driver(self.sandbox, request.config.interpreter)
+        driver = self._driver = await start_driver(self.sandbox)
         try:
             playwright = await driver.playwright()
             self._browser = await playwright.chromium.launch(
@@ -297,30 +298,6 @@ class Profile:
         await self.chromium.leave(self, context)
         if self._judged:  # whoever has the proxy next is asked about other things
             self.chromium.sandbox.judge_connections(None, self.proxy)
-
-
-class _Traces:
-    """Notes what a process may leave over for all environments that use it."""
-
-    def __init__(self, first: Tracer) -> None:
-        self._facts: dict[str, list[Any]] = {}
-        self._tracers = [first]
-
-    def __call__(self, **facts: Any) -> None:
-        for name, values in facts.items():
-            known = self._facts.setdefault(name, [])
-            known += [each for each in values if each not in known]
-        for each in self._tracers:
-            each(**facts)
-
-    def add(self, tracer: Tracer) -> None:
-        if tracer not in self._tracers:
-            tracer(**self._facts)
-            self._tracers.append(tracer)
-
-    def remove(self, tracer: Tracer) -> None:
-        if tracer in self._tracers:
-            self._tracers.remove(tracer)
 
 
 def not_started(request: Request, error: Exception, log: str = "") -> EnvironmentStartFailed:

@@ -9,9 +9,7 @@ so all that is known of it is in this module, and the version of the package is 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
@@ -24,8 +22,7 @@ from playwright.async_api import Download, Playwright
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Program, Sandbox
 from flowengine_envs.browser import installation
-from flowengine_envs.browser.first_process import START
-from flowengine_envs.documents import libraries
+from flowengine_envs.one_program import start_program
 
 LARGEST_MESSAGE = 64 * 1024 * 1024
 """Bytes of a message from the driver."""
@@ -160,12 +157,11 @@ class _Streams(PipeTransport):
         self.on_error_future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
 
-async def start_driver(sandbox: Sandbox, interpreter: str | None) -> Driver:
+async def start_driver(sandbox: Sandbox) -> Driver:
     """Start the driver in an open sandbox.
 
     Args:
         sandbox: The sandbox; it ends what is left when it closes.
-        interpreter: The Python that runs the first process.
 
     Returns:
         The driver.
@@ -178,21 +174,14 @@ async def start_driver(sandbox: Sandbox, interpreter: str | None) -> Driver:
         for name, value in sandbox.resource_limits().items()
         if name not in _HELD_ELSEWHERE
     }
-    options = {
-        "search_path": libraries.search_path(),
-        "argv": argv,
-        "forwards": [*sandbox.forwards],
-        "limits": limits,
-    }
     env = {
         "HOME": sandbox.home,
         "TMPDIR": sandbox.scratch,
         "LANG": "C.UTF-8",
         "PW_LANG_NAME": "python",
         "PW_LANG_NAME_VERSION": f"{sys.version_info.major}.{sys.version_info.minor}",
-        **sandbox.variables,
     }
-    return Driver(await sandbox.start(_command(interpreter, START, options), env=env))
+    return Driver(await start_program(sandbox, argv, env=env, limits=limits))
 
 
 def arriving_name(download: Download) -> str:
@@ -214,7 +203,3 @@ async def content(download: Download, largest: int) -> bytes | None:
     finally:
         stream.destroy()
     return bytes(data)
-
-
-def _command(interpreter: str | None, start: str, options: Mapping[str, Any]) -> Sequence[str]:
-    return [interpreter or sys.executable, "-I", "-c", start, json.dumps(options)]

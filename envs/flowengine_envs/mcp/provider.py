@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable, Plain
-from flowengine.sdk.environments import VARIABLE, Capabilities, Changes, Provider, Request, Spec
+from flowengine.sdk.environments import Axis, Capabilities, Changes, Provider, Request, Spec
+from flowengine_envs.call_limits import DISK
+from flowengine_envs.mcp.downloads import fetches
+from flowengine_envs.mcp.sandboxed import HOST, SandboxedServer, text_of
 from flowengine_envs.mcp.session import Connection, Session
 from flowengine_envs.mcp.several import Sessions
 from flowengine_envs.mcp.stdio import Server
+from flowengine_envs.traces import Traces
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -37,6 +39,7 @@ class Mcp(Provider[Session | Sessions]):
     """Opens sessions, over the standard streams of a process (`command`) or over HTTP (`url`)."""
 
     kind = "mcp"
+    sandbox = "namespace"
     sample: ClassVar[Mapping[str, Plain]] = {"command": "true"}
 
     def config_model(self) -> type[BaseModel]:
@@ -86,7 +89,7 @@ class Mcp(Provider[Session | Sessions]):
                 ways = [self.command is not None, self.url is not None, bool(self.servers)]
                 if sum(ways) != 1:
                     raise ValueError("needs one of 'command', 'url' and 'servers'")
-                if self.servers and self.model_fields_set != {"servers"}:
+                if self.servers and self.model_fields_set & {*Server.model_fields}:
                     raise ValueError(
                         "'servers' cannot be combined with other keys: set them for each server"
                     )
@@ -94,16 +97,28 @@ class Mcp(Provider[Session | Sessions]):
 
         return McpConfig
 
+    def default_sandbox(self, config: Mapping[str, Any]) -> str | None:
+        """Return `namespace` for code that is fetched, `host` for other programs, None for URLs."""
+        servers = config.get("servers")
+        each = servers.values() if isinstance(servers, Mapping) else [config]
+        started = [one for one in each if isinstance(one, Mapping) and one.get("url") is None]
+        if not started:
+            return None
+        found = {fetches(one.get("command"), one.get("args")) for one in started}
+        return HOST if found == {False} else self.sandbox
+
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
-        """Return what holds for a server."""
-        return Capabilities(
-            "none",
+        """Return what the sandbox holds, if there is one, and what is held of each message."""
+        # Nothing on the host watches files, and what listens elsewhere holds itself to what it may.
+        held = sandbox.without("disk") if sandbox.isolation == "none" else sandbox
+        disk: dict[Axis, float] = {"disk": DISK} if "disk" in held.holds else {}
+        return held.also(
             {
                 "variables": "only those that are declared",
                 "time": "a call is given up",
                 "output": "a longer message is not taken in",
             },
-            {"output": _LARGEST, "time": _SECONDS},
+            {"output": _LARGEST, "time": _SECONDS, **disk},
         )
 
     async def probe(self, spec: Spec) -> None:
@@ -123,6 +138,7 @@ class Mcp(Provider[Session | Sessions]):
         if not config.servers:
             return await _session(request, config)
         opened: dict[str, Session] = {}
+        request = request._replace(trace=Traces(request.trace))
         try:
             async with asyncio.TaskGroup() as tasks:
                 for name, one in config.servers.items():
@@ -172,8 +188,13 @@ def _changed(tell: Changes, server: str, **names: Sequence[str]) -> None:
 async def _session(request: Request, config: Any, server: str = "") -> Session:
     """Return a session with one server, which has until the deadline to answer."""
     if server:
-        request = request._replace(changed=partial(_changed, request.changed, server))
-    session = Session(request, config, _connection(request, config), server)
+        id = f"{request.id}-{server}"
+        mark = f"{id}@{request.mark.partition('@')[2]}"
+        changed = partial(_changed, request.changed, server)
+        request = request._replace(id=id, mark=mark, changed=changed)
+    # It may ask a package manager where that fetches from.
+    connection = await asyncio.to_thread(_connection, request, config)
+    session = Session(request, config, connection, server)
     now = asyncio.get_running_loop().time()
     # Before the deadline, so that there is time to say what the server wrote, and to end it.
     until = request.deadline - min(_LAST_SECONDS, 0.25 * (request.deadline - now))
@@ -189,19 +210,6 @@ async def _session(request: Request, config: Any, server: str = "") -> Session:
         await asyncio.shield(session.close())
         raise
     return session
-
-
-def _argv(spec: Spec, config: Any) -> list[str]:
-    """Return program and arguments; the program by its absolute path, which it has to have."""
-    command = config.command
-    program, *args = [command] if isinstance(command, str) else command
-    if os.path.dirname(program):  # as written in a file: from where the file's paths lead
-        program = os.path.abspath(os.path.join(spec.folder, program))
-    found = shutil.which(program)
-    if found is None:
-        message = f"{spec}: there is no program {program}"
-        raise EnvironmentStartFailed(message, retryable=False)
-    return [os.path.abspath(found), *args, *config.args]
 
 
 def _check_words(spec: Spec, config: Any) -> None:
@@ -223,27 +231,14 @@ def _connection(request: Request, config: Any) -> Connection:
 
 def _process(request: Request, config: Any) -> Connection:
     """Return how a server is started and spoken to over its standard streams."""
-    env = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": str(request.workspace),
-        "LANG": "C.UTF-8",
-        **{name: _text(value) for name, value in config.env.items()},
-    }
-    server = Server(
-        _argv(request.spec, config),
-        env=env,
-        cwd=Path(request.spec.folder, config.cwd or "."),
-        largest=request.limits.output or _LARGEST,
-        mark=(VARIABLE, request.mark),
-        started=lambda pid: request.trace(pid=pid),
-    )
-
+    largest = request.limits.output or _LARGEST
+    server = Server(SandboxedServer(request, config), largest=largest)
     return Connection(lambda: server, server.said, again=False, final=lambda: server.ended)
 
 
 def _http(request: Request, config: Any) -> Connection:
     """Return how a server is spoken to over HTTP."""
-    headers = {name: _text(value) for name, value in config.headers.items()}
+    headers = {name: text_of(value) for name, value in config.headers.items()}
     headers.setdefault("accept-encoding", "identity")  # a small answer must not become a large one
     largest = request.limits.output or _LARGEST
     seconds = max(_SECONDS, request.limits.time or 0)
@@ -273,7 +268,3 @@ def _http(request: Request, config: Any) -> Connection:
         return refused is not None and 400 <= refused < 500 and refused not in _PASSING
 
     return Connection(transport, told, again=True, final=final)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value.reveal())

@@ -1,7 +1,7 @@
-"""An MCP server as a child process: one JSON message a line, in both directions.
+"""An MCP server that is started: one JSON message a line, in both directions.
 
-The transport is our own because a server is not trusted: it sees declared variables only, a message
-has a largest size, its error stream is kept to a tail, and its whole process tree ends with it.
+The transport is our own because a server is not trusted, wherever it runs: a message has a largest
+size, its error stream is kept to a tail, and its whole process tree ends with it.
 Source: the Model Context Protocol, revision 2025-11-25, Transports / stdio.
 """
 
@@ -10,15 +10,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
-from flowengine.sdk import EnvironmentStartFailed
+from flowengine.sdk.environments import Program
 from flowengine_envs.mcp.messages import ENDS, TOO_LARGE, Requests
-from flowengine_envs.sandboxes.started import Started, start
+from flowengine_envs.mcp.sandboxed import SandboxedServer
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -33,39 +31,20 @@ _TAIL = 20
 _LINE = 2000
 """Characters of such a line."""
 _BLOCK = 1 << 16
-_RUN = "FLOWENGINE_SERVER_RUN"
 
 
 class Server:
     """One run of a server: an asynchronous context that gives the session its two streams.
 
     Args:
-        argv: Program and arguments.
-        env: Its whole environment.
-        cwd: Its working directory.
+        sandboxed: Where it runs.
         largest: Bytes of the longest message that is taken in.
-        mark: Variable and value that mark all processes of the environment. It may have several
-            servers, so this run has a mark of its own besides, by which it is ended.
-        started: Told the process id, once there is one.
     """
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        cwd: Path,
-        largest: int,
-        mark: tuple[str, str],
-        started: Callable[[int], None],
-    ) -> None:
-        self._argv = argv
-        self._run = uuid4().hex
-        self._env = {**env, mark[0]: mark[1], _RUN: self._run}
-        self._cwd = cwd
+    def __init__(self, sandboxed: SandboxedServer, *, largest: int) -> None:
+        self._sandboxed = sandboxed
         self._largest = largest
-        self._started = started
-        self._process: Started | None = None
+        self._process: Program | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._requests = Requests()
         self.errors: deque[str] = deque(maxlen=_TAIL)
@@ -76,11 +55,6 @@ class Server:
         """Whether it has closed its output by itself, as a program does that exits."""
         return bool(self._tasks) and self._tasks[0].done() and not self._tasks[0].cancelled()
 
-    @property
-    def running(self) -> bool:
-        """Whether the process runs."""
-        return self._process is not None and self._process.returncode is None
-
     def said(self) -> str:
         """Return what the server last wrote outside of the protocol, for messages."""
         said = "; it wrote last:\n" + "\n".join(self.errors) if self.errors else ""
@@ -89,7 +63,7 @@ class Server:
                 f"; lines on its standard output that are not messages: {self._requests.noise}, "
                 f"the last one: {self._requests.last_noise}"
             )
-        return said
+        return said + self._sandboxed.why()
 
     async def __aenter__(
         self,
@@ -103,25 +77,11 @@ class Server:
             What comes from the server, and what goes to it.
 
         Raises:
-            EnvironmentStartFailed: There is no such program.
+            EnvironmentStartFailed: It cannot be started.
         """
         import anyio
 
-        try:
-            self._process = await start(
-                *self._argv,
-                mark=(_RUN, self._run),
-                env=self._env,
-                cwd=self._cwd,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                limit=_BLOCK,
-            )
-        except OSError as error:
-            message = f"{self._argv[0]}: {error.strerror or error}"
-            raise EnvironmentStartFailed(message, retryable=False) from error
-        self._started(self._process.pid)
+        self._process = await self._sandboxed.start()
         self._to_session, from_server = anyio.create_memory_object_stream[Any](0)
         to_server, self._from_session = anyio.create_memory_object_stream[Any](0)
         self._tasks = [
@@ -139,12 +99,9 @@ class Server:
         await asyncio.wait(self._tasks[:1])
         process.stdin.close()
         polite = exc_info[0] is None  # one that did not answer is given no more time
-        for told in (False, True) if polite else ():
-            if told:
-                process.terminate()
-            if await self._ends(process):
-                break
-        await asyncio.to_thread(process.family.kill)
+        if polite and not await self._ends(process) and self._sandboxed.terminate():
+            await self._ends(process)
+        await asyncio.shield(self._sandboxed.end())  # nobody else would take the sandbox away
         with suppress(asyncio.TimeoutError):
             async with asyncio.timeout(GRACE):
                 await _drain(process.stdout)  # a pipe that was left full is never closed
@@ -155,7 +112,7 @@ class Server:
         self._to_session.close()
         self._from_session.close()
 
-    async def _ends(self, process: Started) -> bool:
+    async def _ends(self, process: Program) -> bool:
         """Wait a while for the server to end; return whether it did."""
         with suppress(asyncio.TimeoutError):
             async with asyncio.timeout(GRACE):

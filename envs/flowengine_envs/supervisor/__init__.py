@@ -22,5 +22,6 @@ output; nothing listens anywhere.
 | `worker` | the engine's side of the process in which Python code runs |
 | `python_worker` | that process |
 | `terminal` | a shell on a terminal that lasts: a package with a table of its own |
+| `first_process` | runs in its place where a sandbox has one program only |
 | `inotify` | being told of files that are made in a folder |
 """

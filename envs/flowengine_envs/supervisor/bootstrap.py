@@ -139,6 +139,21 @@ def supervisor() -> bytes:
     )
 
 
+def first_process() -> bytes:
+    """Return the program of the first process of a sandbox for one program."""
+    return program(
+        "first_process",
+        "disk_usage",
+        "files",
+        "forwarding",
+        "killing",
+        "loop",
+        "mapped_files",
+        "quota",
+        "system",
+    )
+
+
 def _with_packages(modules: Iterable[str]) -> Iterator[str]:
     """Yield the full names of modules of this package, and of the packages they are in."""
     for module in modules:

@@ -23,6 +23,8 @@ _ROUNDS = 10
 """How often they are looked for at least: on a busy machine that takes longer."""
 _MOMENT = 0.002
 """Seconds that the kernel gets to take away what was killed."""
+_INSTANT = 0.0002
+"""Seconds between looks at this process's own children, of which there are few."""
 _CROWD = 100
 """Processes from which looking at each takes so long that all are stopped meanwhile."""
 _EVERYONE = -1
@@ -92,6 +94,25 @@ def kill_everything() -> None:
     if _apart:
         _send(_EVERYONE, signal.SIGKILL)
     kill_below(os.getpid())
+    _kill_children()
+
+
+def _kill_children() -> None:
+    """Kill the children of this process, which adopts orphans, until it has none.
+
+    A process that forks and ends at once, again and again, is never where it is looked for. But
+    there is always one of its kind that is a child of this process, or will be when that is killed.
+    """
+    end = time.monotonic() + _PATIENCE
+    while time.monotonic() < end:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+        except ChildProcessError:
+            return
+        for pid in system.children():
+            _send(pid, signal.SIGKILL)
+        time.sleep(_INSTANT)
 
 
 @contextmanager

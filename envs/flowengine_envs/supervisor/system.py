@@ -121,6 +121,16 @@ def processes() -> Iterator[Process]:
                 yield found
 
 
+def children() -> list[int]:
+    """Return the children of this process, with those that have ended and were not waited for."""
+    own = os.getpid()
+    try:
+        with open(f"/proc/self/task/{own}/children", "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:  # the kernel was built without this file
+        return [each.pid for each in processes() if each.parent == own]
+
+
 def descendants(root: int, without: Container[int] = ()) -> list[Process]:
     """Return the living descendants of a process, without itself.
 

@@ -117,11 +117,10 @@ async def _try(
     declared: Declared,
     around: Surroundings,
 ) -> Choice:
-    sandbox: type[Sandbox] | None = None
     held = Capabilities()
     try:
-        if provider.sandbox is not None:
-            sandbox = providers.find_sandbox(name)
+        sandbox = providers.sandbox_of(provider, name)
+        if sandbox is not None:
             await within(around.clock, around.bounds.start, sandbox.probe(spec))
             held = sandbox.capabilities_of(spec)
         held = provider.capabilities(held)

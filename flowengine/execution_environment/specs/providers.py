@@ -113,8 +113,8 @@ def models_of(provider: Provider[Any], places: tuple[str, ...]) -> _Models:
     if found is None:
         from flowengine.sdk.sandboxes import with_sandboxes
 
-        used = [find_sandbox(each) for each in places] if provider.sandbox else []
-        config = with_sandboxes(provider.config_model(), used)
+        used = [sandbox_of(provider, each) for each in places]
+        config = with_sandboxes(provider.config_model(), filter(None, used))
         found = known[places] = (config, provider.policy_model())
     return found
 
@@ -132,6 +132,24 @@ def find_sandbox(name: str) -> type[Sandbox]:
         UnknownKind: There is none, or it cannot be imported.
     """
     return _sandboxes.get(name) or registry.sandbox_class(name)
+
+
+def sandbox_of(provider: Provider[Any], name: str) -> type[Sandbox] | None:
+    """Return the class of the sandbox that a spec of a kind names.
+
+    Args:
+        provider: Of the kind.
+        name: The value of `provider:`.
+
+    Returns:
+        The class; None: it is opened without one.
+
+    Raises:
+        UnknownKind: There is no such sandbox, or it cannot be imported.
+    """
+    if provider.sandbox is None or (name == provider.kind and name not in sandboxes()):
+        return None
+    return find_sandbox(name)
 
 
 def register_sandbox(sandbox: type[Sandbox]) -> None:

@@ -170,7 +170,7 @@ def check_spec(given: Mapping[str, Any]) -> Declared:
     except ValidationError as error:
         faults += faults_of(error, EnvironmentSpec)
     provider = _provider(written.get("kind"), faults)
-    names = _choices(provider, written.get("provider"), faults)
+    names = _choices(provider, written, faults)
     if provider is not None:
         spec = _check_parts(provider, names, spec, written, faults)
     _check_requires(written.get("requires"), faults)
@@ -249,7 +249,8 @@ def _check_parts(
 ) -> EnvironmentSpec | None:
     """Check config and policy, which the provider defines, and add their defaults."""
     checked: dict[str, Any] = {}
-    models = providers.models_of(provider, tuple(n for n in names if n in providers.sandboxes()))
+    usable = {provider.kind, *providers.sandboxes()}
+    models = providers.models_of(provider, tuple(name for name in names if name in usable))
     for part, model in zip(("config", "policy"), models, strict=True):
         data = written.get(part, {})
         if not isinstance(data, dict):
@@ -261,16 +262,20 @@ def _check_parts(
     return spec.model_copy(update=checked) if spec is not None else None
 
 
-def _choices(provider: Provider[Any] | None, given: Any, faults: list[Fault]) -> tuple[str, ...]:
+def _choices(
+    provider: Provider[Any] | None, written: Mapping[str, Any], faults: list[Fault]
+) -> tuple[str, ...]:
     """Return the sandboxes that may be used, in order."""
     if provider is None:
         return ()
+    given, config = written.get("provider"), written["config"]
+    default = provider.default_sandbox(config if isinstance(config, dict) else {})
     if given is None:
-        return (provider.sandbox or provider.kind,)
+        return (default or provider.kind,)
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return ()  # already reported
-    known = providers.sandboxes_of(provider)
+    known = [provider.kind] if default is None else providers.sandboxes_of(provider)
     faults += [
         Fault("provider", f"there is no '{name}' for this kind{nearest(name, known)}")
         for name in names

@@ -211,15 +211,30 @@ class Environments:
         """
         loc: Loc = (*model.loc, server.kind)
         if server.in_ is not None:
+            for key in [*server.config, *server.around]:
+                message = f"{key!r} belongs to the environment that 'in' names"
+                self.report.at("E103", message, (*loc, key), "write it there", key=True)
             return self._session_in(server.in_, server.session, (*loc, "in"))
         if name not in self._sessions:
-            own = Environment(kind=server.session, config=server.config)
+            own = self._own_of(server, loc)
             with self.scope.noting_inputs() as named:
-                self._sessions[name] = self._declaration(f"tools.{name}", own, loc)
+                found = None if own is None else self._declaration(f"tools.{name}", own, loc)
+                self._sessions[name] = found
             self._inputs_of_sessions[name] = named
         self.expressions.used["inputs"] |= self._inputs_of_sessions[name]
-        found = self._sessions[name]
-        return None if found is None else _of_scope("execution", found)
+        declared = self._sessions[name]
+        return None if declared is None else _of_scope("execution", declared)
+
+    def _own_of(self, server: Server, loc: Loc) -> Environment | None:
+        """Return the environment that a tool declares for itself; None: it was reported."""
+        for key, given in server.around.items():
+            if has_expression(given):
+                message = f"{key!r} takes no expression: it decides what the server may do"
+                self.report.at("E103", message, (*loc, key), "write it out")
+                return None
+        own = Environment(kind=server.session, config=server.config, **server.around)
+        own._loc = loc
+        return own
 
     def of_kind(self, kind: str, loc: Loc) -> Typed | None:
         """Return the environment of a tool that a step kind brings, which needs one of some kind.
@@ -269,7 +284,7 @@ class Environments:
         if model.args is not None:
             view = view.having({"args": model.args})
         before = len(self.report.diagnostics.errors)
-        mounts = self._mounts(name, model)
+        mounts = self._mounts(name, model, (*at, "mounts"))
         config = {
             key: self.expressions.value(value, (*at, key), view, secrets=True)
             for key, value in model.config.items()
@@ -283,9 +298,10 @@ class Environments:
             "config": _map(config),
             **{
                 key: constant(getattr(model, key))
-                for key in ("policy", "limits", "requires", "provider", "on_wait")
+                for key in ("policy", "limits", "requires", "on_wait")
                 if getattr(model, key)
             },
+            **_of_provider(provider, model),
             "keep_for": constant(parse_duration(model.keep_for) / 1000),
         }
         if model.key is not None:
@@ -332,12 +348,11 @@ class Environments:
             self.report.at("E401", error.message, loc, error.hint)
             return None
 
-    def _mounts(self, name: str, model: Environment) -> dict[str, Typed] | None:
+    def _mounts(self, name: str, model: Environment, loc: Loc) -> dict[str, Typed] | None:
         """Return the folders of other environments: folder inside → their specs."""
         given = model.config.get("mounts")
         if given is None:
             return None
-        loc: Loc = (*model.loc, "config", "mounts")
         if not isinstance(given, dict) or not all(isinstance(at, str) for at in given.values()):
             self.report.at("E103", "'mounts' is a map from environments to folders inside", loc)
             return {}
@@ -379,7 +394,7 @@ class Environments:
         report_faults(self.report, Limits, model.limits, (*model.loc, "limits"))
         choices = [model.provider] if isinstance(model.provider, str) else model.provider or []
         names = provider.only_in or registry.sandbox_names()
-        kinds = names if provider.sandbox else [model.kind]
+        kinds = names if provider.default_sandbox(_known(model.config)) else [model.kind]
         for one in choices:
             if one not in kinds:
                 hint = did_you_mean(one, kinds) or f"known are {', '.join(kinds)}"
@@ -457,11 +472,39 @@ def asks(use: Typed) -> bool:
     return False
 
 
+def _of_provider(provider: Provider[Any], model: Environment) -> dict[str, Typed]:
+    """Return the sandbox that a declaration names, or that follows from its configuration.
+
+    What does not is chosen when it is opened, by the kind alone.
+    """
+    given = model.provider
+    if given is None and _chooses(provider):
+        given = provider.default_sandbox(_known(model.config))
+    return {"provider": constant(given)} if given else {}
+
+
+def _chooses(provider: Provider[Any]) -> bool:
+    """Return whether the sandbox of a kind depends on the configuration."""
+    from flowengine.sdk.environments import Provider
+
+    return type(provider).default_sandbox is not Provider.default_sandbox
+
+
+def _known(value: Any) -> Any:
+    """Return a configuration in which texts with expressions are empty."""
+    if isinstance(value, Mapping):
+        return {key: _known(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_known(item) for item in value]
+    return "" if has_expression(value) else value
+
+
 def _config_model(provider: Provider[Any], model: Environment) -> type[BaseModel]:
     """Return what the kind and the sandboxes that are named define."""
-    if provider.sandbox is None:
+    default = provider.default_sandbox(_known(model.config))
+    if default is None:
         return _model_of(provider, ())
-    given = model.provider or provider.sandbox
+    given = model.provider or default
     names = [given] if isinstance(given, str) else given
     known = [registry.sandbox_class(one) for one in names if one in registry.sandbox_names()]
     return _model_of(provider, tuple(known))

@@ -23,6 +23,9 @@ from flowengine.flow.models.types import (
     Value,
 )
 
+_AROUND = ("provider", "policy")
+_ABOUT_TOOLS = ("in", "include", "exclude")
+
 
 class Server(NamedTuple):
     """A tool that is a server with tools of its own, in the session that an environment is."""
@@ -33,6 +36,8 @@ class Server(NamedTuple):
     """The kind of the environment."""
     config: dict[str, Any]
     """The configuration of the environment."""
+    around: dict[str, Any]
+    """What else its declaration says: `provider` and `policy`, as far as they are given."""
     in_: dict[str, Any] | None
     """The declared environment to use instead, with its arguments."""
     include: list[str] | None
@@ -50,10 +55,12 @@ class Server(NamedTuple):
         if session is None or not isinstance(given, dict):
             return None
         keys = [key for key in configuration(kind).get("properties", given) if key in given]
-        config = {key: given[key] for key in keys if key not in {"in", "include", "exclude"}}
+        around = {key: given[key] for key in _AROUND if key in keys}
+        config = {key: given[key] for key in keys if key not in {*_AROUND, *_ABOUT_TOOLS}}
         place = given.get("in")
         in_ = {place: {}} if isinstance(place, str) else place
-        return cls(kind, session, config, in_, given.get("include"), given.get("exclude", []))
+        chosen = given.get("include"), given.get("exclude", [])
+        return cls(kind, session, config, around, in_, *chosen)
 
 
 class ToolLimits(Part):

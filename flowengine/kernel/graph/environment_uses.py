@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 HOST = "host"
 """The provider without a sandbox."""
+_SERVER = "mcp"
+"""The kind whose environments are programs themselves; in others, the steps' programs run."""
 
 
 def of_step(step: StepSpec) -> Iterable[Any]:
@@ -45,13 +47,26 @@ def places(uses: Iterable[Any]) -> list[Plain]:
 
 
 def are_on_host(uses: Iterable[Any]) -> bool:
-    """Return whether one of them may run programs on this host, without a sandbox."""
-    return any(HOST in _listed(spec.get("provider")) for spec in _specs(uses))
+    """Return whether programs of a step may run in one of them without a sandbox."""
+    return any(HOST in _listed(spec.get("provider")) for spec in _of_programs(uses))
 
 
 def are_on_host_at_last(uses: Iterable[Any]) -> bool:
-    """Return whether a sandbox comes first wherever they may run programs on this host."""
-    return all(spec.get("provider") != HOST for spec in _specs(uses))
+    """Return whether a sandbox comes first wherever programs of a step may run without one."""
+    return all(spec.get("provider") != HOST for spec in _of_programs(uses))
+
+
+def servers_on_host(uses: Iterable[Any]) -> dict[str, bool]:
+    """Return the servers that may run without a sandbox, and whether a sandbox comes first."""
+    return {
+        str(spec.get("resource_key", "")).replace("tools.", ""): spec.get("provider") != HOST
+        for spec in _specs(uses)
+        if spec.get("kind") == _SERVER and HOST in _listed(spec.get("provider"))
+    }
+
+
+def _of_programs(uses: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    return (spec for spec in _specs(uses) if spec.get("kind") != _SERVER)
 
 
 def _listed(provider: Plain) -> list[Plain]:

@@ -43,7 +43,7 @@ from tests.envs.mcp.conftest import NASTY, Open, ends, processes
         ({"command": [*NASTY, "silent"]}, "did not answer in time"),
         ({"command": [*NASTY, "old"]}, "1999-01-01"),
         ({"command": [*NASTY], "cwd": "no/such/folder"}, "No such file"),
-        ({"command": "/etc/hostname"}, "no program|Permission denied|Exec format"),
+        ({"command": "/etc/hostname"}, "no program|Permission denied|Exec format|not found"),
         ({"url": "http://127.0.0.1:9/mcp"}, "connect"),
     ],
     ids=lambda given: None if isinstance(given, dict) else given[:12],

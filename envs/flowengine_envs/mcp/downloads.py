@@ -1,0 +1,187 @@
+"""Commands that fetch a program from a package registry and run it: `npx`, `uvx` and their like.
+
+Whoever publishes the package decides what runs, so such a server runs in a sandbox unless the spec
+says otherwise. There it reaches the registries that are configured for this user, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from configparser import ConfigParser, Error
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+_NPM = "npm"
+_PYPI = "pypi"
+_DENO = "deno"
+_LAUNCHERS = {
+    "bunx": _NPM,
+    "npx": _NPM,
+    "pnpx": _NPM,
+    "uvx": _PYPI,
+}
+_SUBCOMMANDS = {
+    ("bun", "x"): _NPM,
+    ("npm", "exec"): _NPM,
+    ("npm", "x"): _NPM,
+    ("pipx", "run"): _PYPI,
+    ("pnpm", "dlx"): _NPM,
+    ("uv", "tool"): _PYPI,
+    ("yarn", "dlx"): _NPM,
+}
+_FETCHED = ("npm:", "jsr:", "https:", "http:")
+"""How what Deno fetches begins."""
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh"})
+_WRAPPERS = frozenset({*_SHELLS, "env", "nice", "nohup", "setsid", "stdbuf", "time", "timeout"})
+"""Programs that run another one, which their arguments name."""
+_WORD = re.compile(r"[^\s;&|()'\"]+")
+_VARIABLES = {
+    _NPM: ("npm_config_registry", "NPM_CONFIG_REGISTRY"),
+    _PYPI: ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"),
+    _DENO: (),
+}
+"""Variables that name a registry, the one that counts first."""
+_GIVEN: Mapping[str, tuple[str, ...]] = {
+    _NPM: ("npm_config_registry",),
+    _PYPI: ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"),
+}
+"""Those by which the program inside is told."""
+_PORTS = {"https": 443, "http": 80}
+_PIP = ("~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf")
+_SECONDS = 30
+"""In which npm says where it fetches from."""
+
+
+class Download(NamedTuple):
+    """A command that fetches what it runs."""
+
+    program: str
+    """The name of the program that fetches."""
+    registries: list[str]
+    """Where from: `host:port`; empty: that is not known."""
+    variables: dict[str, str]
+    """What tells the program so, where its user has chosen one."""
+
+    def missing(self, network: Any) -> str:
+        """Return for messages which registries a policy does not name, if it names places.
+
+        Args:
+            network: Of the policy.
+        """
+        if not (network is None or network == "none" or isinstance(network, list)):
+            return ""
+        out = [place for place in self.registries if place not in (network or ())]
+        if not out:
+            return ""
+        return f"; {self.program} fetches from {', '.join(out)}, which policy.network does not name"
+
+
+def fetches(command: Any, args: Any = ()) -> bool | None:
+    """Return whether a command fetches what it runs; None: too little is known of it.
+
+    Args:
+        command: The program, or the program with arguments; texts that are not known are empty.
+        args: More arguments.
+    """
+    words = [command] if isinstance(command, str) else command
+    if not isinstance(words, list | tuple) or not words or not isinstance(words[0], str):
+        return None
+    more = args if isinstance(args, list | tuple) else ()
+    found = _ecosystem([str(word) for word in (*words, *more)])
+    return None if found == "" else found is not None
+
+
+def download_of(config: Any) -> Download | None:
+    """Return what a server's command fetches; None: it runs what is there.
+
+    Args:
+        config: Of the server, with a command.
+    """
+    command = [config.command] if isinstance(config.command, str) else config.command
+    ecosystem = _ecosystem([*command, *config.args])
+    if not ecosystem:
+        return None
+    program = os.path.basename(command[0])
+    for name in _VARIABLES[ecosystem]:
+        if isinstance(declared := config.env.get(name), str):
+            return Download(program, _places([declared]), {})
+    for url in map(_without_login, _configured(ecosystem)):
+        if found := _places([url]):
+            return Download(program, found, dict.fromkeys(_GIVEN[ecosystem], url))
+    return Download(program, _places(_public(ecosystem)), {})
+
+
+def _ecosystem(words: Sequence[str]) -> str | None:
+    """Return where a command fetches from; None: nowhere; empty: that is not known."""
+    program = os.path.basename(words[0])
+    if not program:
+        return ""
+    if program in _WRAPPERS:
+        inner = [word for text in words[1:] for word in _WORD.findall(text)]
+        found = [_ecosystem(inner[at:]) for at in range(len(inner))]
+        return next(filter(None, found), "" if "" in words else None)
+    rest = [word for word in words[1:] if not word.startswith("-")]
+    if program == "deno" and any(word.startswith(_FETCHED) for word in rest):
+        return _DENO
+    return _LAUNCHERS.get(program) or _SUBCOMMANDS.get((program, rest[0] if rest else ""))
+
+
+def _places(urls: Iterable[str]) -> list[str]:
+    """Return `host:port` of each address that is at a place of the network."""
+    found = []
+    for url in urls:
+        with suppress(ValueError):
+            parts = urlsplit(url)
+            if parts.scheme in _PORTS and parts.hostname:
+                found.append(f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}")
+    return found
+
+
+def _without_login(url: str) -> str:
+    """Return the address of a registry without name and password: what is fetched could read it."""
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return ""
+
+
+def _configured(ecosystem: str) -> Iterator[str]:
+    """Yield the registries that variables and files of this user name."""
+    named: Mapping[str, str] = os.environ
+    yield from (named[name] for name in _VARIABLES[ecosystem] if named.get(name))
+    if ecosystem == _PYPI:
+        parser = ConfigParser(interpolation=None)
+        for path in _PIP:
+            with suppress(OSError, Error, UnicodeDecodeError):
+                parser.read(os.path.expanduser(path), encoding="utf-8")
+            if url := parser.get("global", "index-url", fallback=""):
+                yield url
+    elif ecosystem == _NPM:
+        yield from _said_by_npm()
+
+
+def _said_by_npm() -> Iterator[str]:
+    """Yield what npm says of its settings, without those of the current folder."""
+    npm = shutil.which("npm")
+    if npm is not None:
+        with suppress(OSError, subprocess.SubprocessError):
+            command = [npm, "config", "get", "registry"]
+            done = subprocess.run(
+                command, cwd="/", capture_output=True, text=True, check=True, timeout=_SECONDS
+            )
+            yield done.stdout.strip()
+
+
+def _public(ecosystem: str) -> Iterator[str]:
+    """Yield the public registry, as pip knows it."""
+    if ecosystem == _PYPI:
+        with suppress(ImportError, AttributeError):
+            known = import_module("pip._internal.models.index").PyPI
+            yield known.url
+            yield f"https://{known.file_storage_domain}"
