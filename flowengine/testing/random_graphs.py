@@ -337,7 +337,7 @@ class _Draws:
         elif kind < 0.17:
             fields = self.random.choice([{}, {"expires": "1h"}])
             one.update(calls("tool", {"n": self.random.randint(0, 3)}, **fields))
-            one["counts"] = "tool"
+            one["counts"], one["caller_limit"] = "tool", ["agent", 100]
         elif kind < 0.27:
             one["reads"] = self.random.choice([["k"], ["open"], ["k", "open"]])
         elif kind < 0.4:

@@ -228,3 +228,26 @@ def test_tools_of_another_file_are_used_by_their_names(files: Path) -> None:
     found = answers(case, 2)
     assert "tools_of_lib found a" in found[0]
     assert found[1:] == ["third says", "get was given {}"]
+
+
+def test_the_servers_of_an_imported_tool_are_those_of_its_own_environment(files: Path) -> None:
+    """Its secret goes to listed servers only, whatever the file of the agent declares."""
+    wide = (
+        "flowengine: 1\nid: lib\nsecrets: {KEY: {env: KEY_OF_LIB}}\n"
+        "environments: {web: {kind: http, policy: {network: public}}}\n"
+        'tools: {wide: {std: http, bind: {headers: {Authorization: "${{ secrets.KEY }}"}},'
+        " environments: {web: web}}}\n"
+    )
+    (files / "lib.yaml").write_text(wide)
+    main = (
+        f"flowengine: 1\nid: f\ndefaults: {{model: {NAME}}}\nimports: {{lib: ./lib.yaml}}\n"
+        "agents: {first: {instructions: Look., tools: [lib.wide]}}\n"
+        "steps: [{id: ask, agent: first, with: {prompt: go}}]\n"
+    )
+    [fault] = faults(Case(files, main, []))
+    assert fault.startswith("E410")
+    assert "'lib.wide' sends requests to whatever server" in fault
+
+    (files / "lib.yaml").write_text(wide.replace("network: public", "network: [x.example.com]"))
+    case = Case(files, main, [{"text": "so"}])
+    assert case.run().status == "succeeded"
