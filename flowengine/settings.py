@@ -2,8 +2,9 @@
 
 `settings.yaml` is looked for in the user's configuration folder, then in the project's
 `.flowengine` folder, the nearest one. Where both say something, the stricter wins: the greater
-durability, only those members of a group whom both name, `strict` if one of them says so, and
-nobody acts for somebody else if one of them forbids it.
+durability, `strict` if one of them says so, and nobody acts for somebody else if one of them
+forbids it. Who is in a group is said by the user's file. The project's may only restrict: its
+members are those whom both name, and whom either names where a group is excluded.
 
     durability: process
     strict: true
@@ -26,6 +27,7 @@ DURABILITIES: tuple[Literal["none", "process", "power"], ...] = ("none", "proces
 """From the weakest promise to the strongest: none, a killed process, a power cut."""
 
 _NAME = "settings.yaml"
+_KEYS = ("durability", "groups", "strict", "act_for_others")
 
 
 class Settings(NamedTuple):
@@ -34,6 +36,8 @@ class Settings(NamedTuple):
     durability: Literal["power", "process", "none"] | None = None
     groups: dict[str, frozenset[str]] = {}  # noqa: RUF012 - never mutated
     """Group → its users (`user:NAME`), groups in it resolved."""
+    excluded_groups: dict[str, frozenset[str]] = {}  # noqa: RUF012 - never mutated
+    """The same where a group may not do something: also those whom only the project names."""
     strict: bool = False
     """Whether a step fails that leaves a process or a listening socket behind; else it is warned
     of."""
@@ -44,6 +48,13 @@ class Settings(NamedTuple):
         """Return whether a user is named in a list of `user:NAME` and `group:NAME`."""
         return any(
             user in self.groups.get(name[6:], ()) if name.startswith("group:") else user == name
+            for name in named
+        )
+
+    def is_excluded(self, user: str, named: list[str]) -> bool:
+        """Return whether a user is named in a list of those who may not do something."""
+        return self.is_one_of(user, named) or any(
+            name.startswith("group:") and user in self.excluded_groups.get(name[6:], ())
             for name in named
         )
 
@@ -82,12 +93,17 @@ def current_user() -> str:
 
 def _merge(user: Settings, project: Settings) -> Settings:
     levels = [level for level in (user.durability, project.durability) if level is not None]
-    groups = dict(user.groups)
-    for name, members in project.groups.items():
-        groups[name] = members & groups[name] if name in groups else members
+    groups = {
+        name: members & project.groups.get(name, members) for name, members in user.groups.items()
+    }
+    barred = {
+        name: user.groups.get(name, frozenset()) | project.groups.get(name, frozenset())
+        for name in user.groups.keys() | project.groups.keys()
+    }
     level = max(levels, key=DURABILITIES.index, default=None)
     strict = user.strict or project.strict
-    return Settings(level, groups, strict, user.act_for_others and project.act_for_others)
+    act_for_others = user.act_for_others and project.act_for_others
+    return Settings(level, groups, barred, strict, act_for_others)
 
 
 def _read(path: str) -> Settings:
@@ -96,15 +112,16 @@ def _read(path: str) -> Settings:
         return Settings()
     if not isinstance(data, dict):
         raise UsageError(f"{path} must be a mapping", hint="durability: power")
-    unknown = [key for key in data if key not in Settings._fields]
+    unknown = [key for key in data if key not in _KEYS]
     if unknown:
         # A file in which no setting stands may be another one, behind a link: it is not quoted.
         quoted = len(unknown) < len(data)
         what = f"there is no setting '{unknown[0]}'" if quoted else "its keys are not settings"
-        raise UsageError(f"{path}: {what}", hint=f"known: {', '.join(Settings._fields)}")
+        raise UsageError(f"{path}: {what}", hint=f"known: {', '.join(_KEYS)}")
     return Settings(
         _durability(path, data.get("durability")),
         _groups(path, data.get("groups")),
+        {},
         _switch(path, data, "strict", default=False),
         _switch(path, data, "act_for_others", default=True),
     )

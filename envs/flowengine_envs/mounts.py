@@ -19,7 +19,9 @@ from flowengine.sdk.confined_files import Below
 from flowengine.sdk.engine_files import configuration_near
 from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.docker_host import DEFAULT_HOST, host
+from flowengine_envs.hidden_stores import is_store, stores
 from flowengine_envs.obeyed_files import obeyed
+from flowengine_envs.workspace import OWN
 
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys")
 """Folders that are not handed out, nor anything in them."""
@@ -71,6 +73,12 @@ def check_all(request: Request) -> None:
             check(folder, request.workspace.parent, request.guarded)
         except Refused as refused:
             raise Refused(f"{request.spec}: {refused.message}") from None
+    for inside, folder in request.mounts.items():
+        if folder.is_dir() and is_store(folder):
+            raise Refused(
+                f"{request.spec}: {folder} is not mounted into a sandbox as {inside}: it belongs "
+                "to a store of the engine"
+            )
     _identities(request, request.mounts)
 
 
@@ -85,8 +93,9 @@ class Mount(NamedTuple):
 def mounts(request: Request) -> list[Mount]:
     """Return what is mounted of other environments, what is above before what is below.
 
-    In a folder that programs may write, what their owner's programs obey is mounted over itself, so
-    that it stays as it is.
+    Over what belongs to a store of the engine, something empty is mounted. In a folder that
+    programs may write, what their owner's programs obey is mounted over itself, so that it stays as
+    it is.
     """
     found = []
     for inside, folder in request.mounts.items():
@@ -97,7 +106,20 @@ def mounts(request: Request) -> list[Mount]:
                 Mount(f"{inside}/{each.path}", folder / each.path, each.writable)
                 for each in obeyed(folder)
             ]
+        for name, is_folder in stores(folder):
+            found.append(Mount(f"{inside}/{name}", _empty(request, is_folder), writable=False))
     return found
+
+
+def _empty(request: Request, is_folder: bool) -> Path:
+    """Return a folder or file with nothing in it, which programs may read."""
+    path = request.home / OWN / ("hidden" if is_folder else "hidden-file")
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    if is_folder:
+        path.mkdir(mode=0o555, exist_ok=True)
+    else:
+        path.touch(mode=0o444)
+    return path
 
 
 def warn_of_new(request: Request, before: Iterable[Mount]) -> None:
@@ -113,7 +135,7 @@ def warn_of_new(request: Request, before: Iterable[Mount]) -> None:
     known = {each.inside for each in before}
     new = []
     for each in mounts(request):
-        if each.inside in known:
+        if each.inside in known or each.path.is_relative_to(request.home):
             continue
         new.append(str(each.path))
         inside, _, name = each.inside.rpartition("/")

@@ -52,29 +52,44 @@ class Obeyed(NamedTuple):
 def obeyed(root: Path) -> list[Obeyed]:
     """Return what is obeyed in a folder, those above before those below; no links.
 
-    Folders are searched four deep, 2,000 at most, the upper ones first.
-
     Args:
-        root: The folder.
+        root: The folder, of which a part is searched: see `searched`.
     """
     found: list[Obeyed] = []
     if is_git_folder(root):
         found += [Obeyed(name, writable=False) for name in _settings_in(root)]
-    pending = deque([("", 0)])
-    searched = 0
-    while pending and searched < _MOST_FOLDERS and len(found) < _MOST:
-        folder, depth = pending.popleft()
-        searched += 1
-        for name, is_folder in _entries(root / folder):
+    for folder, entries in searched(root):
+        for name, is_folder in entries:
             path = f"{folder}/{name}" if folder else name
             if is_folder and (name.casefold() == GIT or is_git_folder(root / path)):
                 found.append(Obeyed(path, writable=True))
                 found += [Obeyed(f"{path}/{each}", False) for each in _settings_in(root / path)]
             elif name.casefold() in NAMES or name.casefold() == GIT:
                 found.append(Obeyed(path, writable=False))
-            elif is_folder and depth < _DEPTH and name != "node_modules":
-                pending.append((path, depth + 1))
+        if len(found) >= _MOST:
+            break
     return found[:_MOST]
+
+
+def searched(root: Path) -> Iterator[tuple[str, list[tuple[str, bool]]]]:
+    """Yield folders with the names in them, and whether each is a folder, the upper ones first.
+
+    Folders are searched four deep, 2,000 at most; not those of Git, programs and packages.
+
+    Args:
+        root: The folder; others are relative to it.
+    """
+    pending = deque([("", 0)])
+    searched = 0
+    while pending and searched < _MOST_FOLDERS:
+        folder, depth = pending.popleft()
+        searched += 1
+        yield folder, (entries := _entries(root / folder))
+        for name, is_folder in entries:
+            path = f"{folder}/{name}" if folder else name
+            is_known = name.casefold() in {GIT, "node_modules", *NAMES}
+            if is_folder and depth < _DEPTH and not is_known and not is_git_folder(root / path):
+                pending.append((path, depth + 1))
 
 
 def is_git_folder(*folders: Path) -> bool:

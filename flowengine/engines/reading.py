@@ -222,7 +222,7 @@ class Reader:
     # Being told
 
     def subscribe(
-        self, callback: Callable[[Update], None], *, output: bool = False
+        self, callback: Callable[[Update], None], *, output: bool = False, gather: float = 0
     ) -> Subscription:
         """Call a function with every update of executions driven here.
 
@@ -235,12 +235,14 @@ class Reader:
                 callback then has a thread of its own. If it is slow, no execution waits for its
                 sake: it misses parts of replies, and is told how many. Only programs wait for one
                 that is far behind, as they do for a full pipe.
+            gather: With `output`, seconds for which pieces of a reply are put together after one
+                was handed over, for who shows them; default: each comes by itself.
 
         Returns:
             A function that ends the subscription, with `output` once the updates so far are
             delivered, or after 5 seconds; `patience` is another number of them.
         """
-        return Subscription(self._host, callback, output=output)
+        return Subscription(self._host, callback, output=output, gather=gather)
 
     def updates(
         self, execution: str | None = None, *, output: bool = False

@@ -42,6 +42,11 @@ def is_own_name(name: str, folder: int) -> bool:
     return folded in _STORED and _holds_store(folder)
 
 
+def holds_store(names: Iterable[str]) -> bool:
+    """Return whether a folder is a store, by the names in it."""
+    return any(name.casefold() == DATABASE for name in names)
+
+
 def own_names(folder: str, names: Iterable[str]) -> set[str]:
     """Return which names in a folder are the engine's; as `ignore` of `shutil.copytree`."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

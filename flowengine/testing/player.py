@@ -402,7 +402,7 @@ class Player(Driver):
         for name in record.get("assignees") or ["user:test"]:
             users = sorted(settings.groups.get(name[6:], ())) if name[:6] == "group:" else [name]
             for user in users:
-                if not settings.is_one_of(user, excluded):
+                if not settings.is_excluded(user, excluded):
                     return user
         return "user:test"
 

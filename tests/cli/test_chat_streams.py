@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from flowengine.cli.driving.arriving import Arriving
+from flowengine.cli.driving.chat import Talk
+from flowengine.engines.results import Update
 from tests.agents.models.wire import Answer, Wire, serving, streamed
 from tests.cli.conftest import CommandLine
 from tests.cli.test_terminal import Terminal
@@ -129,3 +132,26 @@ def test_line_ends_may_be_split_over_pieces() -> None:
     screen.take("a", "restart")
 
     assert screen.text == "one\ntwo\rthree\n\nfour\n(again)\n"
+
+
+def test_what_a_slow_terminal_missed_of_a_reply_is_told_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A reply of 10 MB has hundreds of gaps where the terminal is slow."""
+    session: Any = SimpleNamespace(
+        arguments=SimpleNamespace(quiet=False, verbose=False), named={"x"}
+    )
+    talk = Talk(session)
+    part = {"address": "a", "part": "text"}
+    for update in (
+        Update("x", "part", {"address": "a", "part": "start"}),
+        *(Update("x", "part", {**part, "text": "one "}), Update("x", "missed", {"count": 3})),
+        *(Update("x", "part", {**part, "text": "two"}), Update("x", "missed", {"count": 4})),
+        Update("x", "part", {"address": "a", "part": "end"}),
+        Update("x", "part", {"address": "b", "part": "start"}),
+    ):
+        talk(update)
+
+    shown = capsys.readouterr()
+    assert shown.out == "one two\n"
+    assert shown.err == "… 7 pieces of replies are not shown\n"

@@ -26,11 +26,11 @@ def wait(flowengine: CommandLine, refund: Path) -> str:
 
 @pytest.fixture
 def groups(flowengine: CommandLine) -> Callable[..., None]:
-    """Name the members of groups in the settings of the project."""
+    """Name the members of groups in the settings of the user."""
 
     def write(**members: list[str]) -> None:
-        folder = flowengine.folder / ".flowengine"
-        folder.mkdir(exist_ok=True)
+        folder = flowengine.folder / "config" / "flowengine"
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "settings.yaml").write_text(json.dumps({"groups": members}))
 
     return write
@@ -150,6 +150,24 @@ def test_only_assignees_decide_and_those_of_a_group_are_named_by_the_settings(
         in (refused.err)
     )
     assert flowengine("approvals", "list", "--mine").out == ""
+    assert flowengine("approve", wait, *APPROVE, "--as", "ben").out == "paid: 80\n"
+
+
+def test_a_project_puts_nobody_into_a_group(
+    flowengine: CommandLine, refund: Path, groups: Callable[..., None]
+) -> None:
+    """Whoever writes in the project's folder would decide who approves."""
+    [wait] = flowengine(
+        "run", refund, "-i", "amount=80", "-i", 'assignees=["group:it"]', code=4
+    ).ids
+    (flowengine.folder / ".flowengine" / "settings.yaml").write_text("groups: {it: [ana, ben]}")
+
+    refused = flowengine("approve", wait, *APPROVE, code=8)
+    assert "(who is in group:it is said by " in refused.err
+    assert "config/flowengine/settings.yaml)" in refused.err
+    groups(it=["ben", "cleo"])
+    flowengine("approve", wait, *APPROVE, code=8)
+    flowengine("approve", wait, *APPROVE, "--as", "cleo", code=8)
     assert flowengine("approve", wait, *APPROVE, "--as", "ben").out == "paid: 80\n"
 
 

@@ -33,9 +33,9 @@ outputs: {{by: "${{{{ steps.sign.output.by }}}}"}}
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    (tmp_path / ".flowengine").mkdir()
+    (tmp_path / "config" / "flowengine").mkdir(parents=True)
     settings = "groups: {finance: [ben, cleo, eve]}\n"
-    (tmp_path / ".flowengine" / "settings.yaml").write_text(settings)
+    (tmp_path / "config" / "flowengine" / "settings.yaml").write_text(settings)
     with Engine(user="user:ben") as engine:
         yield engine
 

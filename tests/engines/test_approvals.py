@@ -48,9 +48,9 @@ FORM = {"cost_center": "4711"}
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    (tmp_path / ".flowengine").mkdir()
+    (tmp_path / "config" / "flowengine").mkdir(parents=True)
     settings = 'groups: {finance: [ben, "group:board"], board: [cleo, ana]}\n'
-    (tmp_path / ".flowengine" / "settings.yaml").write_text(settings)
+    (tmp_path / "config" / "flowengine" / "settings.yaml").write_text(settings)
     with Engine(None, user="user:ben") as engine:
         yield engine
 
@@ -178,6 +178,7 @@ def test_nobody_acts_for_others_where_the_settings_forbid_it(
     engine: Engine, tmp_path: Path, verb: str
 ) -> None:
     wait = ask(engine, tmp_path)
+    (tmp_path / ".flowengine").mkdir()
     (tmp_path / ".flowengine" / "settings.yaml").write_text(
         "act_for_others: false\ngroups: {finance: [ben, cleo]}\n"
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine, Update
-from flowengine.engines.inspection.backlog import OUTPUT, PARTS, Backlog
+from flowengine.engines.inspection.backlog import OUTPUT, PARTS, Backlog, Post
 
 FLOW = """\
 flowengine: 1
@@ -336,3 +336,27 @@ def test_what_is_no_data_is_not_passed_on(tmp_path: Path) -> None:
 
     assert result.error is not None
     assert "type builtins.object cannot be kept" in result.error["message"]
+
+
+def test_pieces_that_wait_are_handed_over_together() -> None:
+    """A terminal that is written to once for each of a million pieces takes seconds for that."""
+    handed: list[tuple[str, Any]] = []
+    first = threading.Event()
+    more = threading.Event()
+
+    def take(update: Update) -> None:
+        handed.append((update.data["part"], update.data.get("text")))
+        first.set()
+        more.wait(60)
+
+    post = Post(take, gather=0.001)
+    post.put(Update("x", "part", {"part": "start"}))
+    assert first.wait(60)
+    for _ in range(100):
+        post.put(Update("x", "part", {"part": "text", "text": "ab"}))
+    post.put(Update("x", "part", {"part": "text", "text": "c", "call": "1"}))
+    post.put(Update("x", "part", {"part": "end"}))
+    more.set()
+    post.close(None)
+
+    assert handed == [("start", None), ("text", "ab" * 100), ("text", "c"), ("end", None)]

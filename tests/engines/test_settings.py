@@ -58,18 +58,20 @@ def test_durability_shown_is_that_of_the_open_database(folders: tuple[Path, Path
         )
 
 
-def test_members_are_those_that_both_files_name(folders: tuple[Path, Path]) -> None:
+def test_members_are_those_that_both_files_name_and_a_project_adds_none(
+    folders: tuple[Path, Path],
+) -> None:
     write(folders[0], 'groups: {finance: [ben, ana, "group:board"], board: ["user:cleo"]}\n')
     write(folders[1], "groups: {finance: [ben, cleo, eve], ops: [eve]}\n")
     settings = load_settings(str(folders[1]))
-    assert settings.groups == {
-        "finance": {"user:ben", "user:cleo"},
-        "board": {"user:cleo"},
-        "ops": {"user:eve"},
-    }
+    assert settings.groups == {"finance": {"user:ben", "user:cleo"}, "board": {"user:cleo"}}
     assert settings.groups_of("user:cleo") == ["group:board", "group:finance"]
-    assert settings.is_one_of("user:eve", ["user:ben", "group:ops"])
-    assert not settings.is_one_of("user:eve", ["group:finance", "group:unknown"])
+    assert settings.is_one_of("user:cleo", ["user:ben", "group:board"])
+    assert not settings.is_one_of("user:eve", ["group:finance", "group:unknown", "group:ops"])
+    for user in ("ana", "ben", "cleo", "eve"):  # a project takes nobody out of who is excluded
+        assert settings.is_excluded(f"user:{user}", ["group:finance"])
+    assert settings.is_excluded("user:eve", ["group:ops"])
+    assert not settings.is_excluded("user:ben", ["group:ops", "user:eve"])
 
 
 def test_circle_of_groups_ends(folders: tuple[Path, Path]) -> None:

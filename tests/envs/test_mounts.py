@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from flowengine import Engine
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable, Refused
 from flowengine.sdk.environments import Program
@@ -249,6 +250,41 @@ def test_what_the_owners_programs_obey_stays_as_it_is_in_a_writable_folder(
     assert ".vscode" not in warning
     assert ".git/commondir (removed)" in warning
     assert not (project / ".git/commondir").exists()
+
+
+@pytest.mark.parametrize("mode", ["ro", "rw"])
+def test_stores_of_other_projects_are_hidden(
+    manager: EnvironmentManager, box: dict[str, Any], original: Path, mode: str
+) -> None:
+    """Whatever their names and places; the store of this process is not in the folder."""
+    original.chmod(0o777)
+    for store in ("one/.flowengine", "two/kept"):
+        with Engine(original / store) as engine:
+            engine.prune(older="1d")
+        (original / store).parent.chmod(0o777)
+    os.link(original / "one/.flowengine/flowengine.db", original / "hard")
+    files = declared(manager, path=str(original), mode=mode)
+    resource = manager.ensure({**box, "mounts": {"/repo": files}}).resource
+    before = {path: path.read_bytes() for path in original.rglob("*") if path.is_file()}
+
+    found = sh(resource, "cd /repo; find . | sort; cat hard one/.flowengine/* two/kept/* | wc -c")
+    sh(resource, "cd /repo; for f in hard one/.flowengine/x two/kept/x; do echo gone > $f; done")
+    sh(resource, "cd /repo; rm -rf one two hard; mv two/kept two/other")
+
+    seen = (".", "./a.txt", "./hard", "./one", "./one/.flowengine", "./two", "./two/kept", "0")
+    assert found.stdout.split() == [*seen], found
+    assert before == {path: path.read_bytes() for path in original.rglob("*") if path.is_file()}
+
+
+def test_a_store_is_not_mounted(
+    manager: EnvironmentManager, box: dict[str, Any], original: Path
+) -> None:
+    with Engine(original / "kept"):
+        pass
+    files = declared(manager, path=str(original / "kept"), mode="ro")
+
+    with pytest.raises(Refused, match="belongs to a store of the engine"):
+        manager.ensure({**box, "mounts": {"/repo": files}})
 
 
 def test_containers_take_no_file_of_a_user(

@@ -57,11 +57,11 @@ def flowengine(tmp_path: Path, forks: Forks) -> Shell:
 
 @pytest.fixture
 def group(flowengine: Shell) -> Callable[[str, list[str]], None]:
-    """Name the members of a group in the settings of the project."""
+    """Name the members of a group in the settings of the user."""
 
     def write(name: str, members: list[str]) -> None:
-        settings = flowengine.folder / ".flowengine" / "settings.yaml"
-        settings.parent.mkdir(exist_ok=True)
+        settings = flowengine.folder / ".config" / "flowengine" / "settings.yaml"
+        settings.parent.mkdir(parents=True, exist_ok=True)
         settings.write_text(json.dumps({"groups": {name: members}}))
 
     return write

@@ -34,8 +34,6 @@ _ROUTE = 0
 """The protocol of netlink for addresses and routes, by which programs list their own."""
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Machine → column of the numbers, and what the kernel calls it."""
-_X32 = 0x40000000
-"""Bit of the numbers of another way of calling, on x86_64."""
 
 _LOAD, _EQUAL, _AT_LEAST, _HAS_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _THIRD_ARGUMENT = 0, 4, 16, 32

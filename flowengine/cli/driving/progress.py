@@ -64,6 +64,8 @@ class Progress:
         self._flows: dict[str, LoadedFlow] = {}
         self._waits: dict[str, str] = {}
         """What was last shown of each wait: it is reported again when more is known of it."""
+        self._missed = 0
+        """How many pieces of a reply were left out, until that is said."""
         self._said: dict[tuple[str, str], list[str]] = {}
         """What a model has said of a line that it has not ended, in pieces."""
 
@@ -77,6 +79,16 @@ class Progress:
         """Handle an update of the engine."""
         if self.execution is None:
             self.execution = update.execution
+        if update.kind == "missed":
+            self._missed += update.data["count"]
+            return
+        if self._missed and not (update.kind == "part" and "text" in update.data):
+            # Once for each reply, however often the terminal was too slow for it.
+            self.line(paint(f"… {self._missed} pieces of replies are not shown", "dim"))
+            self._missed = 0
+        self._show(update)
+
+    def _show(self, update: Update) -> None:
         if update.kind == "event":
             self._event(update.execution, update.data)
         elif update.kind == "text":
@@ -85,9 +97,6 @@ class Progress:
             self._output(**update.data)
         elif update.kind == "part":
             self._part(update.execution, update.data)
-        elif update.kind == "missed":
-            count = update.data["count"]
-            self.line(paint(f"… {count} pieces of replies are not shown", "dim"))
         elif update.kind == "undelivered":
             self.line(paint(f"not delivered: {undelivered(update.data)}", "yellow"))
         elif update.kind == "environment":

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
 
 Beside = Callable[[Progress], AbstractContextManager[None]]
+_FRAME = 0.01
+"""Seconds between two pieces of a reply on the screen: more of them cost time and show nothing."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -45,7 +47,7 @@ def watch(
     output = session.arguments.verbose or progress is not None
     if progress is None:
         progress = _progress(session)
-    end = session.engine.subscribe(progress, output=output)
+    end = session.engine.subscribe(progress, output=output, gather=_FRAME)
     end_logs = _log_agents(session)
     try:
         with heard(), progress, nullcontext() if beside is None else beside(progress):

@@ -23,4 +23,4 @@ def is_assignee(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
 def excluded(wait: Mapping[str, Any], users: Sequence[str], settings: Settings) -> str | None:
     """Return the first of the users whom a wait excludes."""
     named = wait.get("exclude") or []
-    return next((user for user in users if settings.is_one_of(user, named)), None)
+    return next((user for user in users if settings.is_excluded(user, named)), None)

@@ -8,8 +8,10 @@ missed.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from flowengine.engines.results import Update
 
@@ -58,11 +60,12 @@ class Backlog:
         if self._on_put is not None:
             self._on_put()
 
-    def take(self, *, wait: bool = False) -> Update | None:
+    def take(self, *, wait: bool = False, together: bool = False) -> Update | None:
         """Return the next update; None: there is none, or if it waits, none will come.
 
         Args:
             wait: Block until there is one, or it is closed.
+            together: Put all pieces of one text that wait into one update.
         """
         with self._changed:
             if wait:
@@ -71,6 +74,8 @@ class Backlog:
                 return None
             update = self._queue.popleft()
             self._count(update, -1)
+            if together and _is_piece(update):
+                update = self._with_those_after(update)
             if self._gaps.get(update.execution) is update:
                 del self._gaps[update.execution]
             self._changed.notify_all()
@@ -116,14 +121,23 @@ class Backlog:
         if not _is_piece(update) or self._parts < PARTS:
             return False
         last = self._queue[-1]
-        if not _is_piece(last) or last.execution != update.execution:
+        if not _are_of_one_text(last, update):
             return False
         before, text = last.data["text"], update.data["text"]
-        if len(before) + len(text) > _PIECE or last.data != {**update.data, "text": before}:
+        if len(before) + len(text) > _PIECE:
             return False
         self._queue[-1] = last._replace(data={**update.data, "text": before + text})
         self._text += len(text)
         return True
+
+    def _with_those_after(self, update: Update) -> Update:
+        """Take the pieces that follow one of the same text, as one update."""
+        pieces = [update.data["text"]]
+        while self._queue and _are_of_one_text(update, self._queue[0]):
+            following = self._queue.popleft()
+            self._count(following, -1)
+            pieces.append(following.data["text"])
+        return update._replace(data={**update.data, "text": "".join(pieces)})
 
     def _count(self, update: Update, sign: int) -> None:
         if _is_piece(update):
@@ -138,15 +152,27 @@ def _is_piece(update: Update) -> bool:
     return update.kind == "part" and "text" in update.data
 
 
+def _are_of_one_text(one: Update, other: Update) -> bool:
+    return (
+        _is_piece(one)
+        and _is_piece(other)
+        and one.execution == other.execution
+        and one.data == {**other.data, "text": one.data["text"]}
+    )
+
+
 class Post:
     """Hands updates to a function, on a thread of its own.
 
     Args:
         callback: What it raises is dropped.
+        gather: Seconds for which pieces of a text are put together after one was handed over; 0:
+            each comes by itself.
     """
 
-    def __init__(self, callback: Callable[[Update], None]) -> None:
+    def __init__(self, callback: Callable[[Update], None], gather: float = 0) -> None:
         self._callback = callback
+        self._gather = gather
         self._backlog = Backlog(waits=True)
         self._thread = threading.Thread(
             target=self._deliver, name="flowengine-updates", daemon=True
@@ -168,8 +194,8 @@ class Post:
             self._thread.join(patience)
 
     def _deliver(self) -> None:
-        while (update := self._backlog.take(wait=True)) is not None:
-            try:
+        while (update := self._backlog.take(wait=True, together=self._gather > 0)) is not None:
+            with suppress(Exception):  # as of every subscriber
                 self._callback(update)
-            except Exception:  # as of every subscriber
-                continue
+            if self._gather and _is_piece(update):
+                time.sleep(self._gather)

@@ -22,14 +22,17 @@ class Subscription:
         callback: Takes them.
         output: Whether it also gets output and replies as they arrive. It is then called on a
             thread of its own, as there may be much of that.
+        gather: As of `Post`.
     """
 
-    def __init__(self, host: Host, callback: Callable[[Update], None], *, output: bool) -> None:
+    def __init__(
+        self, host: Host, callback: Callable[[Update], None], *, output: bool, gather: float = 0
+    ) -> None:
         self._post = None
         if output:
             from flowengine.engines.inspection.backlog import Post
 
-            self._post = Post(callback)
+            self._post = Post(callback, gather)
         self._end = listen(host, callback if self._post is None else self._post.put, output=output)
 
     def __call__(self, patience: float | None = PATIENCE) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.configuration_folders import user_folder
 from flowengine.engines.executions.assignees import excluded, is_assignee
 from flowengine.errors import Conflict, NotAllowed, UsageError
 from flowengine.journal.encoding import pack
@@ -123,6 +124,9 @@ def check_assignee(
     else:
         reason = f"assignees are {', '.join(wait['assignees'])}"
     mine = ", ".join(settings.groups_of(user)) or "no group"
+    of_project = settings.excluded_groups.keys() - settings.groups.keys()
+    if unknown := [name for name in wait["assignees"] if name.removeprefix("group:") in of_project]:
+        mine += f" (who is in {unknown[0]} is said by {user_folder()}/settings.yaml)"
     raise NotAllowed(
         f"{user} may not {what} '{wait.get('title') or wait['address']}': {reason}",
         hint=None
@@ -186,7 +190,7 @@ def _check_delegation(wait: Wait, by: str, to: str, settings: Settings) -> None:
         raise UsageError(f"an approval is delegated to another user, not to {to!r}")
     if record.get("delegate") is False:
         raise NotAllowed(f"{wait.id} may not be delegated: the flow says 'delegate: false'")
-    if settings.is_one_of(to, record.get("exclude") or []):
+    if settings.is_excluded(to, record.get("exclude") or []):
         excluded = ", ".join(record["exclude"])
         raise NotAllowed(f"{to} may not decide on {wait.id}: excluded are {excluded}")
     cast = {unpack_event(vote, f"a vote on wait {wait.id}")["by"] for vote in wait.votes}
