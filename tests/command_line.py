@@ -203,7 +203,7 @@ def _of_call(thread: threading.Thread) -> bool:
     """Return whether a thread is none of the test's, nor of those that a process starts once."""
     executor: Any = getattr(background().loop, "_default_executor", None)
     kept = {background().thread, *(executor._threads if executor else ())}
-    target = getattr(getattr(thread, "_target", None), "__module__", "")
+    target = getattr(getattr(thread, "_target", None), "__module__", None) or ""
     of_test = target.startswith("tests.")
     return thread not in kept and thread.name != "flowengine-step" and not of_test
 

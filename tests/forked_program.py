@@ -1,7 +1,8 @@
 """Runs `flowengine` in fresh processes that need not load its modules: forks of one that has.
 
-Each run is a process as a user would start it, with its own folder, variables and streams. It only
-finds those modules in memory that an earlier run has loaded, which would take most of its time.
+Each run is a process as a user would start it, with its own folder, variables and streams, or with
+a terminal in a session of its own. It only finds those modules in memory that an earlier run has
+loaded, which would take most of its time.
 """
 
 from __future__ import annotations
@@ -10,13 +11,19 @@ import gc
 import importlib
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from fcntl import ioctl
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = Path(sys.executable).with_name("flowengine")
@@ -55,14 +62,85 @@ class Forks:
             "out": str(out),
             "err": str(err),
         }
+        code = self._ask(asked)
+        return subprocess.CompletedProcess(
+            [str(PROGRAM), *words], code, out.read_text("utf-8"), err.read_text("utf-8")
+        )
+
+    def start(
+        self, words: Sequence[str], folder: Path, env: Mapping[str, str], terminal: int
+    ) -> OnTerminal:
+        """Start a command line on a terminal, which is its controlling one."""
+        told = os.path.join(self._folder.name, "told")
+        os.mkfifo(told)
+        try:
+            reading = os.open(told, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            asked = {
+                "words": [*words],
+                "folder": str(folder),
+                "env": {**env},
+                "terminal": os.ttyname(terminal),
+                "told": told,
+            }
+            return OnTerminal(self._ask(asked), reading)
+        finally:
+            os.unlink(told)
+
+    def _ask(self, asked: Mapping[str, Any]) -> int:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
-        code = int(self._process.stdout.readline())
-        return subprocess.CompletedProcess(
-            [str(PROGRAM), *words], code, out.read_text("utf-8"), err.read_text("utf-8")
-        )
+        return int(self._process.stdout.readline())
+
+
+class OnTerminal:
+    """A program that runs on a terminal; used as a `subprocess.Popen`.
+
+    Args:
+        pid: Of the process.
+        told: Descriptor from which its exit code can be read when it has ended.
+    """
+
+    def __init__(self, pid: int, told: int) -> None:
+        self.pid = pid
+        self._told = told
+        self._code: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end, and return the exit code."""
+        if self._code is None:
+            if not select.select([self._told], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(PROGRAM), timeout or 0)
+            self._code = int(os.read(self._told, 100))
+            os.close(self._told)
+        return self._code
+
+    def poll(self) -> int | None:
+        """Return the exit code, if it has ended."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """End it at once."""
+        os.kill(self.pid, signal.SIGKILL)
+
+
+_SHARED = ExitStack()
+
+
+@cache
+def shared_forks() -> Forks:
+    """Return the forks of all tests of this process; `end_shared_forks` ends them."""
+    return _SHARED.enter_context(Forks())
+
+
+def end_shared_forks() -> None:
+    """End them, if there are any."""
+    _SHARED.close()
+    shared_forks.cache_clear()
 
 
 def run_program(
@@ -82,16 +160,65 @@ def run_program(
 
 
 def _serve() -> None:
-    """Run what is asked for, a line each, and answer with the exit code."""
+    """Run what is asked for, a line each, and answer with the exit code.
+
+    Of what runs on a terminal, the answer is the process, and its exit code comes later.
+    """
+    running: list[IO[str]] = []
     for line in sys.stdin:
-        with TemporaryFile("w+") as loaded:
+        asked = json.loads(line)
+        loaded = TemporaryFile("w+")  # noqa: SIM115 - it is closed when all is read from it
+        if "terminal" in asked:
+            running = [each for each in running if not _is_kept(each)]
+            answer = _start(asked, loaded.fileno())
+            running.append(loaded)
+        else:
             pid = os.fork()
             if not pid:
-                _become_program(json.loads(line), loaded.fileno())
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            loaded.seek(0)
-            _keep(loaded.read().split())
-        print(code, flush=True)  # noqa: T201 - the answer
+                _take_streams(asked)
+                _become_program(asked, loaded.fileno())
+            answer = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            _is_kept(loaded)
+            loaded.close()
+        print(answer, flush=True)  # noqa: T201 - the answer
+
+
+def _is_kept(loaded: IO[str]) -> bool:
+    """Load what a run had to load, if it has ended; return whether it has told of that."""
+    size = os.fstat(loaded.fileno()).st_size
+    _keep(os.pread(loaded.fileno(), size, 0).decode().split())
+    if size:
+        loaded.close()
+    return bool(size)
+
+
+def _start(asked: Mapping[str, Any], loaded: int) -> int:
+    """Start a program on a terminal, and a process that tells of its end; return the former."""
+    terminal = os.open(asked["terminal"], os.O_RDWR | os.O_NOCTTY)
+    started, tell = os.pipe()
+    waiter = os.fork()
+    if not waiter:
+        for number in range(2):  # else whoever ends the forks would wait for this one
+            os.dup2(terminal, number)
+        telling = os.open(asked["told"], os.O_WRONLY)
+        pid = os.fork()
+        if not pid:
+            _take_terminal(terminal)
+            _become_program(asked, loaded)
+        os.closerange(0, 2)
+        os.close(terminal)
+        os.write(tell, str(pid).encode())
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os.write(telling, str(code).encode())
+        os._exit(0)
+    os.close(terminal)
+    pid = int(os.read(started, 100))
+    os.close(started)
+    os.close(tell)
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:  # those that have told
+            pass
+    return pid
 
 
 def _keep(names: Sequence[str]) -> None:
@@ -104,11 +231,7 @@ def _keep(names: Sequence[str]) -> None:
         gc.freeze()
 
 
-def _become_program(asked: Mapping[str, Any], loaded: int) -> NoReturn:
-    """Do what the installed program does, in its folder, with its variables and streams."""
-    os.chdir(asked["folder"])
-    os.environ.clear()
-    os.environ.update(asked["env"])
+def _take_streams(asked: Mapping[str, Any]) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     for number, source in enumerate(
         (
@@ -119,6 +242,21 @@ def _become_program(asked: Mapping[str, Any], loaded: int) -> NoReturn:
     ):
         os.dup2(source, number)
         os.close(source)
+
+
+def _take_terminal(terminal: int) -> None:
+    os.setsid()
+    ioctl(terminal, termios.TIOCSCTTY, 0)
+    for number in range(3):
+        os.dup2(terminal, number)
+    os.close(terminal)
+
+
+def _become_program(asked: Mapping[str, Any], loaded: int) -> NoReturn:
+    """Do what the installed program does, in its folder, with its variables and streams."""
+    os.chdir(asked["folder"])
+    os.environ.clear()
+    os.environ.update(asked["env"])
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc]  # noqa: SIM115
     sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc]  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(  # type: ignore[misc]  # noqa: SIM115

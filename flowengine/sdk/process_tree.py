@@ -127,11 +127,11 @@ def marked(variable: str) -> dict[int, str]:
     """
     start = f"{variable}=".encode()
     found = {}
-    for process in processes():
-        if process.pid != os.getpid():
-            for entry in _environment(process.pid):
+    for pid in _pids():
+        if pid != os.getpid():
+            for entry in _environment(pid):  # of a zombie: none
                 if entry.startswith(start):
-                    found[process.pid] = entry[len(start) :].decode(errors="replace")
+                    found[pid] = entry[len(start) :].decode(errors="replace")
     return found
 
 
@@ -196,9 +196,8 @@ class Process(NamedTuple):
 def _process(pid: int) -> Process | None:
     """Return a process, or None if it has ended or is a zombie."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # "pid (name) state parent group session ...", and the name may hold anything
-            fields = file.read().rpartition(b")")[2].split()
+        # "pid (name) state parent group session ...", and the name may hold anything
+        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split(maxsplit=20)
     except OSError:
         return None
     if fields[0] in {b"Z", b"X"}:
@@ -208,19 +207,35 @@ def _process(pid: int) -> Process | None:
 
 def _environment(pid: int) -> list[bytes]:
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read().split(b"\0")
+        return _read(f"/proc/{pid}/environ").split(b"\0")
     except OSError:  # ended, or another user's
         return []
 
 
+def _read(path: str) -> bytes:
+    """Return what a file of the kernel holds; in a third of the time that a file object takes."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = more = os.read(fd, 65536)
+        while more:
+            more = os.read(fd, 65536)
+            data += more
+        return data
+    finally:
+        os.close(fd)
+
+
+def _pids() -> Iterator[int]:
+    """Yield the ids of all processes."""
+    return (int(name) for name in os.listdir("/proc") if name.isdecimal())
+
+
 def processes(since: int = 0) -> Iterator[Process]:
     """Yield the living processes, without zombies, that started at a tick since boot or later."""
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            process = _process(int(name))
-            if process is not None and process.started >= since:
-                yield process
+    for pid in _pids():
+        process = _process(pid)
+        if process is not None and process.started >= since:
+            yield process
 
 
 def _descends(pid: int, ancestors: set[int], processes: Mapping[int, Process]) -> bool:

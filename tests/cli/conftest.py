@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from tests import command_line
 from tests.command_line import PROGRAM, Done
+from tests.forked_program import end_shared_forks
 
 
 class CommandLine:
@@ -70,6 +71,13 @@ def steady(text: str) -> str:
     for number, wait in enumerate(waits, start=1):
         text = re.sub(rf"\b{wait}\b", f"WAIT{number}", text)
     return text
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forks() -> Iterator[None]:
+    """Programs on terminals are forks of one process, which ends with the tests."""
+    yield
+    end_shared_forks()
 
 
 @pytest.fixture(autouse=True)

@@ -452,7 +452,7 @@ def test_the_model_of_the_assistant(
 ) -> None:
     more = {} if variable is None else {"FLOWENGINE_MODEL": variable}
 
-    chat(crew, "", *said, env=more)
+    chat(crew, "", "--lazy", *said, env=more)
 
     execution = flowengine("--json", "show", flowengine.newest(), "--all").json()
     [offer] = [one for one in execution["steps"] if one["address"].endswith("_offer")]

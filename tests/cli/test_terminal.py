@@ -7,8 +7,6 @@ import os
 import pty
 import re
 import select
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,14 +16,9 @@ import pytest
 
 from flowengine.settings import current_user
 from tests.cli.conftest import CommandLine, steady
-from tests.command_line import PROGRAM
 from tests.engines.world import until
+from tests.forked_program import shared_forks
 
-TAKE = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-    "os.execv(sys.argv[1], sys.argv[1:])"
-)
-"""Makes the pseudo-terminal the controlling one, so that Ctrl-C in it is a signal."""
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 ASK = """\
 flowengine: 1
@@ -53,15 +46,8 @@ class Terminal:
         self.master, slave = pty.openpty()
         env = {name: os.environ[name] for name in ("PATH", "XDG_STATE_HOME")}
         env |= {"TERM": "xterm", "HOME": str(folder)}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", TAKE, PROGRAM, *words],
-            cwd=folder,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env=env | {"COLUMNS": "100", "LINES": "40"} | more,
-            start_new_session=True,
-        )
+        env |= {"COLUMNS": "100", "LINES": "40", **more}
+        self.process = shared_forks().start(words, folder, env, slave)
         os.close(slave)
         self.seen = ""
         self._read = 0

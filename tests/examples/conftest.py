@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.command_line import Done
-from tests.forked_program import PROGRAM, Forks, run_program
+from tests.forked_program import PROGRAM, Forks, end_shared_forks, run_program, shared_forks
 
 __all__ = ["EXAMPLES", "PROGRAM", "Shell"]
 
@@ -46,8 +46,8 @@ class Shell:
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Forks]:
-    with Forks() as forks:
-        yield forks
+    yield shared_forks()
+    end_shared_forks()
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ NASTY = [sys.executable, str(HERE / "nasty_server.py")]
 Open = Callable[..., Session]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def address() -> Iterator[str]:
-    """Of a server that listens on a port of its own choice."""
+    """Of a server that listens on a port of its own choice; no test gives it further tools."""
     server = subprocess.Popen(
         [sys.executable, str(HERE / "sdk_server.py"), "http"], stdout=subprocess.PIPE, text=True
     )
