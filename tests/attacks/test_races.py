@@ -143,8 +143,11 @@ def test_two_processes_at_the_same_moment_are_one_after_the_other(
         # What somebody sent and was told is recorded has been taken: nothing waits for a crash.
         assert shown["status"] in statuses, told
         ended = {step["address"]: step["status"] for step in shown["steps"]}
-        done = {name for name in paid if ended.get(name) == "succeeded"}
-        assert {line.split()[1] for line in calls if line.startswith("e ")} == done, told
+        acted = {line.split()[1] for line in calls if line.startswith("e ")}
+        # What paid has succeeded, but for what the other one cut off while it ran.
+        cut_off = {"cancelled"} if other in {"cancel", "stop"} else set()
+        assert {ended.get(name) for name in acted} <= {"succeeded"} | cut_off, told
+        assert acted >= {name for name in paid if ended.get(name) == "succeeded"}, told
         if one == other:
             assert sorted(how for _, how in came) == ["Conflict", "done"], told
     for process in both:
