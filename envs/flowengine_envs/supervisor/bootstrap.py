@@ -143,6 +143,7 @@ def first_process() -> bytes:
     """Return the program of the first process of a sandbox for one program."""
     return program(
         "first_process",
+        "disk_pace",
         "disk_usage",
         "files",
         "forwarding",
