@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.sdk.environments import VARIABLE
+from flowengine.sdk.environments import VARIABLE, background
 from flowengine.sdk.process_tree import marked, processes
 from flowengine_envs.bash import BashProvider
 from flowengine_envs.mcp.provider import Mcp
@@ -140,5 +140,5 @@ def test_a_server_whose_start_is_cancelled_leaves_nothing_in_any_session(tmp_pat
         for number, mark in enumerate(marks):
             await cancelled(6 * number, mark)
 
-    asyncio.run(each())
+    background().run(each())  # a loop that goes on until everything has ended
     until(lambda: not alive())

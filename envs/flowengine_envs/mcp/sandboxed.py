@@ -23,8 +23,8 @@ HOST = "host"
 """The sandbox that is none."""
 _OWN = ("/workspace", "/home/flow", "/tmp", "/dev/shm")
 """Folders that a namespace has of its own."""
-_ENDING = 5.0
-"""Seconds in which the first process kills what the server started."""
+_ENDING = 20.0
+"""Seconds in which the first process kills what the server started; it looks for so long."""
 
 
 class SandboxedServer:

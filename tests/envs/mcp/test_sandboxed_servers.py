@@ -88,6 +88,18 @@ def command_lines() -> list[str]:
     return found
 
 
+def sleeps(seconds: str) -> bool:
+    return any(f"sleep {seconds}" in line for line in command_lines())
+
+
+def comes(condition: Callable[[], bool]) -> bool:
+    """Wait for something; a time bounds only a hang."""
+    until = time.monotonic() + 60
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    return condition()
+
+
 def test_a_server_sees_its_sandbox_and_is_reached_from_outside_by_its_streams_alone(
     provider: str,
     sandboxed: Sandboxed,
@@ -128,31 +140,30 @@ def test_what_a_server_left_behind_ends_with_the_sandbox(
     seconds = str(randrange(10**8, 10**9))
     session = sandboxed(provider)
     session.call_tool("daemon", {"seconds": seconds})
-    assert [line for line in command_lines() if f"sleep {seconds}" in line]
+    assert comes(lambda: sleeps(seconds))
 
     if how == "crash":
         with pytest.raises(EnvironmentLost):
             session.call_tool("die")
     assert manager.release_scope("session").failed == []
 
-    until = time.monotonic() + 60
-    while time.monotonic() < until and any(f"sleep {seconds}" in line for line in command_lines()):
-        time.sleep(0.02)
-    assert not [line for line in command_lines() if f"sleep {seconds}" in line]
+    assert comes(lambda: not sleeps(seconds))
 
 
 @pytest.mark.skipif(tree() is None, reason="no control groups for this user")
 def test_a_server_that_meets_a_limit_is_lost_and_the_limit_is_told(sandboxed: Sandboxed) -> None:
-    limits = {"memory": "200MiB", "disk": "8MiB"}
-    greedy = sandboxed("namespace", limits=limits, resource_key="greedy")
+    greedy = sandboxed("namespace", limits={"memory": "200MiB"}, resource_key="greedy")
     with pytest.raises(EnvironmentLost, match=r"limits\.memory"):
         greedy.call_tool("hold", {"blocks": 1000})
 
-    full = sandboxed("namespace", limits=limits, resource_key="full")
+    full = sandboxed("namespace", limits={"disk": "8MiB"}, resource_key="full")
 
     def fill() -> None:
-        for number in range(100):
+        until = time.monotonic() + 60
+        for number in range(4):
             full.call_tool("fill", {"path": f"f{number}", "blocks": 4})
+        while time.monotonic() < until:
+            full.call_tool("count")
 
     with pytest.raises(EnvironmentLost, match=r"limits\.disk"):
         fill()
