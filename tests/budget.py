@@ -4,8 +4,7 @@
 
 A run with `--budget` fails when a folder has used more than it may, and prints the ten dearest
 tests. Counted are the processes that run the tests, and those that they have started and waited
-for. The dearest test of a folder does not count: the first to load a library or start a browser on
-a fresh machine has cost up to 80 seconds, which says nothing about the tests.
+for.
 """
 
 from __future__ import annotations
@@ -68,11 +67,11 @@ class Bill:
 
     @property
     def folders(self) -> dict[str, float]:
-        """What the tests of each folder have cost, but for its dearest."""
-        folders: dict[str, list[float]] = defaultdict(list)
+        """What the tests of each folder have cost."""
+        folders: dict[str, float] = defaultdict(float)
         for test, cost in self.tests.items():
-            folders[folder_of(test)].append(cost)
-        return {folder: sum(costs) - max(costs) for folder, costs in folders.items()}
+            folders[folder_of(test)] += cost
+        return folders
 
     def over(self) -> list[str]:
         """Return a line for each folder that costs more than it may."""
@@ -90,7 +89,7 @@ class Bill:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         write = terminalreporter.write_line
-        terminalreporter.section("processor seconds, but for the dearest test of each folder")
+        terminalreporter.section("processor seconds")
         for folder, cost in sorted(self.folders.items(), key=lambda pair: -pair[1]):
             write(f"{cost:8.1f}  {folder}")
         write("the dearest:")
