@@ -400,11 +400,8 @@ class _Tape:
     def _tools(self, timed: bool) -> dict[str, Any]:
         calls: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         for key, call in self._calls.items():
-            ended = self._ends.get(key)
-            if call.rehearsal is not None and "return" not in (ended.what if ended else {}):
+            if call.asked is not None or self._is_left_out(key):
                 continue  # its reply is below 'agents', or it needs none
-            if call.asked is not None:
-                continue
             answer = {"with": in_file(given_to(call.run)), **self._answer(key, call, timed)}
             step = self.graph.flow["steps"][call.run.step]
             hidden = step["body"] < 0 and step["kind"] != OPENING
@@ -416,11 +413,29 @@ class _Tape:
         ended = self._ends.get(key)
         if ended is None:
             return {"never": True}
-        lasted = self.times[ended.event] - self.times[call.event]
+        lasted = self.times[ended.event] - self._begun(call.event)
         crashed = "crash" in ended.what
         if not timed and not crashed:
             return ended.what
         return {**ended.what, "after": format_duration(lasted)}
+
+    def _is_left_out(self, key: tuple[int, int]) -> bool:
+        """Return whether the case says nothing of an attempt: it gives the same by itself."""
+        call, ended = self._calls[key], self._ends.get(key)
+        is_given = "return" in (ended.what if ended else {})
+        return call.asked is None and call.rehearsal is not None and not is_given
+
+    def _begun(self, number: int) -> int:
+        """Return when what an event began begins in the case (ms).
+
+        There, what is left out takes no time: what follows it would come too early.
+        """
+        event: Any = self.events[number]
+        key = event.get("unit"), event.get("attempt")
+        ended = self._ends.get(key)
+        if ended is None or ended.event != number or not self._is_left_out(key):
+            return self.times[number]
+        return self._begun(self._calls[key].event)
 
     def _approvals(self, timed: bool) -> dict[str, Any]:
         places: dict[str, set[str]] = {}
