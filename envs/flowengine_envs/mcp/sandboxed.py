@@ -105,6 +105,7 @@ class SandboxedServer:
             return
         self._open = False
         if self._on_host:
+            self._signal(signal.SIGCONT)  # one that is stopped would not end
             if self._signal(signal.SIGINT) and self._program is not None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_ENDING):

@@ -116,11 +116,12 @@ def test_a_call_without_an_answer_is_given_up_and_the_session_goes_on(nasty: Ope
 def test_a_stopped_server_is_not_healthy(tmp_path: Path) -> None:
     spec = {"kind": "mcp", "scope": "session", "config": {"command": NASTY}}
     with EnvironmentManager(tmp_path / "other", bounds=Bounds(check=0.5)) as manager:
-        first = manager.ensure(spec).resource
-        for pid in processes(manager):
+        first, stopped = manager.ensure(spec).resource, processes(manager)
+        for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
 
         assert manager.ensure(spec).resource is not first
+    assert all(map(ends, stopped))
 
 
 # The end (E54)
