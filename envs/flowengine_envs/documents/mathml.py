@@ -5,7 +5,7 @@ Source: MathML Core and MathML 3, chapter 3 (W3C).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from flowengine_envs.documents.latex import (
@@ -48,6 +48,11 @@ def name_of(element: Any) -> str:
     return element.tag.rpartition(":")[2] if isinstance(element.tag, str) else ""
 
 
+def _children(element: Any) -> Iterator[Any]:
+    """Yield the elements in one, without comments."""
+    return (child for child in element if name_of(child))
+
+
 def _row(element: Any) -> str:
     parts = [element.text or "" if name_of(element) == "math" else ""]
     parts += map(_written, element)
@@ -81,7 +86,7 @@ def _operator(element: Any) -> str:
 
 def _parts(element: Any) -> list[str]:
     """Return the arguments of a form; those that are missing are empty."""
-    found = [_written(child).strip() for child in element if name_of(child)]
+    found = [_written(child).strip() for child in _children(element)]
     return [*found, *[""] * (3 - len(found))]
 
 
@@ -137,7 +142,7 @@ def _stacked(base: str, below: str, above: str) -> str:
 
 def _scripts_around(element: Any) -> str:
     """Return `mmultiscripts`: a base, its scripts in pairs, and those that stand before it."""
-    children = [child for child in element if name_of(child)]
+    children = [*_children(element)]
     names = [name_of(child) for child in children]
     cut = names.index("mprescripts") if "mprescripts" in names else len(names)
     texts = [_written(child).strip() for child in children]
@@ -157,7 +162,7 @@ def _root(element: Any) -> str:
 
 def _fenced(element: Any) -> str:
     marks = element.get("separators", ",").replace(" ", "")
-    inner = [_written(child).strip() for child in element if name_of(child)]
+    inner = [_written(child).strip() for child in _children(element)]
     between = [marks[min(at, len(marks) - 1)] if marks else "" for at in range(len(inner) - 1)]
     joined = "".join(f"{one}{mark}" for one, mark in zip(inner, [*between, ""], strict=False))
     return delimited(element.get("open", "("), joined, element.get("close", ")"))

@@ -53,10 +53,6 @@ class Comments:
             text = "".join(each.text or "" for each in one.iter("{*}t", "{*}text"))
             self._remarks.write(author, text, cell)
 
-    def finish(self) -> None:
-        """Note what was left out."""
-        self._remarks.finish()
-
     def _related(self, sheet: str, kind: str) -> Iterator[Any]:
         """Yield the roots of what a sheet refers to as its comments of one kind."""
         folder, name = posixpath.split(sheet)

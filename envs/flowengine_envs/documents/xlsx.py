@@ -51,14 +51,15 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
         lacking = {path for _, path in sheets if _lacks_values(archive, path)}
         formulas = opened.enter_context(_opened(data, data_only=False)) if lacking else None
         out.document.title = book.properties.title or ""
-        remarks = Comments(archive, Remarks(out, comments))
+        remarks = Remarks(out, comments)
+        on_cells = Comments(archive, remarks)
         for number, (sheet, path) in enumerate(sheets, 1):
             hidden = "" if sheet.sheet_state == "visible" else " (hidden)"
             out.part("sheet", number, sheet.title, hidden)
             out.heading(2, sheet.title)
             other = formulas[sheet.title] if formulas and path in lacking else None
             out.table(_rows(sheet, other))
-            remarks.write(path)
+            on_cells.write(path)
         remarks.finish()
         if lacking:
             out.note("formulas that were never calculated are shown as such")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from flowengine.sdk.python_functions.modules import HOPS, Found, Module, Reader, last_name
@@ -75,16 +74,10 @@ def _attribute(
 def _method(cls: Found | None, name: str) -> NamedFunction | None:
     if cls is None or not isinstance(cls.node, ast.ClassDef):
         return None
-    for node in _methods(cls.node):
-        if node.name == name:
+    for node in cls.node.body:
+        if isinstance(node, FUNCTION) and node.name == name:
             marks = {last_name(one) for one in node.decorator_list}
             if marks - {"staticmethod", "classmethod"}:
                 return None
             return NamedFunction(node, cls.module, first=0 if "staticmethod" in marks else 1)
     return None  # it may be inherited
-
-
-def _methods(cls: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in cls.body:
-        if isinstance(node, FUNCTION):
-            yield node
