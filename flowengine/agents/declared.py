@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from typing import Any, Literal
 
 from flowengine.agents.agent_spec import RETRY, AgentSpec
@@ -20,6 +19,7 @@ from flowengine.agents.skill_tools import offered, place_of, skill_tools
 from flowengine.agents.skills import skills_of
 from flowengine.agents.turn_limit import TURNS
 from flowengine.agents.turns import HANDOFF
+from flowengine.kernel.graph.digests import digest
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import (
     GLOB,
@@ -163,8 +163,7 @@ def _call_limit(agent: Declared) -> tuple[str, int] | None:
     most = agent.content.get("limits", {}).get("calls")
     if most is None:
         return None
-    text = json.dumps(agent.content, sort_keys=True, default=repr)
-    return f"{agent.name} {sha256(text.encode()).hexdigest()}", most
+    return f"{agent.name} {digest({**agent.content})}", most
 
 
 def _environments(name: str, agent: Declared) -> dict[str, dict[str, Plain]]:
