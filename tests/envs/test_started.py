@@ -107,38 +107,48 @@ def test_a_probe_that_is_cancelled_leaves_nothing(
     check_gone(asyncio.run(cancelled()))
 
 
-FORKING = 'n=$1; [ "$n" -gt 0 ] && { setsid sh "$0" $((n-1)) & exit; }; exec sleep 1000'
-"""A program that goes on as another process in another session, again and again."""
+FORKING = """\
+n=$1; echo $n >> "$2"
+[ "$n" -gt 0 ] && setsid sh "$0" $((n-1)) "$2" &
+[ "$n" = 60 ] || exit
+exec sleep 1000
+"""
+"""A program that starts another in another session, which does so in turn and ends."""
 
 
 def test_a_server_whose_start_is_cancelled_leaves_nothing_in_any_session(tmp_path: Path) -> None:
     """Wherever it is cancelled, and although no process of the server lives for long."""
     script = tmp_path / "forking.sh"
     script.write_text(FORKING)
-    marks = [f"cancelled-{os.getpid()}-{steps}@here" for steps in range(0, 60, 6)]
+    begun_before = {f"cancelled-{os.getpid()}-{begun}@here": begun for begun in range(0, 40, 4)}
 
     def alive() -> list[int]:
-        return [pid for pid, found in marked(VARIABLE).items() if found in marks]
+        return [pid for pid, found in marked(VARIABLE).items() if found in begun_before]
 
-    async def cancelled(steps: int, mark: str) -> None:
-        config = {"command": ["sh", str(script), "40"]}
-        request = request_for(Mcp(), Host, tmp_path / mark, config=config)
+    async def cancelled(mark: str, begun: int) -> None:
+        workspace = tmp_path / mark
+        workspace.mkdir()
+        told = workspace / "begun"
+        told.touch()
+        config = {"command": ["sh", str(script), "60", str(told)]}
+        request = request_for(Mcp(), Host, workspace, config=config)
         request = request._replace(
             mark=mark,
             spec=request.spec._replace(provider="host"),
             deadline=asyncio.get_running_loop().time() + BOUND,
         )
         starting = asyncio.ensure_future(Mcp().ensure(request))
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        starting.cancel()
         async with asyncio.timeout(BOUND):
+            while len(told.read_text().splitlines()) < begun:
+                assert not starting.done()
+                await asyncio.sleep(0)
+            starting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await starting
 
     async def each() -> None:
-        for number, mark in enumerate(marks):
-            await cancelled(6 * number, mark)
+        for mark, begun in begun_before.items():
+            await cancelled(mark, begun)
 
     background().run(each())  # a loop that goes on until everything has ended
     until(lambda: not alive())
