@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from flowengine.flow.building import Flow, Step, cel, step
-    from flowengine.metachain import MetaChain, get_chat_completion, handle_tool_calls
+    from flowengine.metachain import MetaChain, Runner, get_chat_completion, handle_tool_calls
     from flowengine.sdk import StepContext, StepError, quick
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "Reason",
     "Response",
     "Result",
+    "Runner",
     "Sent",
     "Step",
     "StepContext",
@@ -79,7 +80,9 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Agent", "LoggerManager", "Response", "Result", "function_to_json"), "agents"),
     "Engine": "engines.engine",
-    **dict.fromkeys(("MetaChain", "get_chat_completion", "handle_tool_calls"), "metachain"),
+    **dict.fromkeys(
+        ("MetaChain", "Runner", "get_chat_completion", "handle_tool_calls"), "metachain"
+    ),
     "LoadedFlow": "engines.flows",
     "check": "engines.flows",
     "load": "engines.flows",

@@ -24,10 +24,14 @@ class Agent(AgentFields):
     """A model with instructions and tools.
 
     A tool is a Python function; its type hints are its schema. One that returns an agent, or a
-    `Result` with one, hands the conversation over to it. An agent that has `case_resolved` or
-    `case_not_resolved` among its functions ends by calling one of them, any other by an answer
-    without calls.
+    `Result` with one, hands the conversation over to it; so does the tool `transfer_to_NAME` that
+    the model gets for each agent of `handoffs`. An agent that has `case_resolved` or
+    `case_not_resolved` among its tools ends by calling one of them, any other by an answer without
+    calls.
     """
+
+    handoffs: list[Agent] = Field(default_factory=list, repr=False)
+    """Agents to which it may hand the conversation over; two may name each other."""
 
     @model_validator(mode="after")
     def _can_be_called(self) -> Agent:
@@ -53,7 +57,7 @@ class Agent(AgentFields):
         Args:
             name: Of the tool; default: that of the agent, such as `tax_expert` for "Tax expert".
             description: For the model that calls it; default: that of the agent.
-            max_turns: As of `MetaChain.run`, for each call.
+            max_turns: As of `Runner.run`, for each call.
 
         Returns:
             The tool.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from flowengine.agents.agent_fields import AgentFields
+from typing import Any, Protocol
 
 ASKED: dict[str, Any] = {
     "type": "object",
@@ -23,11 +21,17 @@ ASKED: dict[str, Any] = {
 """JSON Schema of what an agent is asked, by a step or another agent."""
 
 
+class Named(Protocol):
+    """An agent, as far as it matters here."""
+
+    name: str
+
+
 @dataclass(frozen=True)
 class AgentAsTool:
     """What `Agent.as_tool` returns: it stands among the functions of another agent."""
 
-    agent: AgentFields
+    agent: Named
     name: str
     """By which the model calls it."""
     description: str

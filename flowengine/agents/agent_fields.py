@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from os import PathLike
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from flowengine.agents.equipment import Equipped
+from flowengine.agents.opening import VARIABLE
 from flowengine.errors import UsageError
 
 Instructions = str | Callable[..., str]
@@ -17,7 +19,8 @@ Instructions = str | Callable[..., str]
 class AgentFields(Equipped):
     """The fields of an agent."""
 
-    model: str = "gpt-4o"
+    model: str = Field(default_factory=lambda: os.environ.get(VARIABLE) or "gpt-4o")
+    """Default: the one that the variable `FLOWENGINE_MODEL` names, otherwise `gpt-4o`."""
     instructions: Instructions = "You are a helpful agent."
     """Text, or a function that returns it: called before every turn, with the context variables if
     it has a parameter."""

@@ -174,7 +174,7 @@ def _tools(agent: AgentFields) -> dict[str, Any]:
     """Return the tools of an agent, those of servers aside: name → function, if it has one."""
     agent.check_equipment()
     tools: dict[str, Any] = dict.fromkeys(one.name for one in agent.ready)
-    for function in agent.functions:
+    for function in agent.tools:
         name, _ = name_and_arguments(agent, function)
         if name in tools:
             raise UsageError(

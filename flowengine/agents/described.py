@@ -100,7 +100,7 @@ def _turns(said: int | Mapping[str, Any]) -> dict[str, Plain]:
 
 def _functions(agent: Agent) -> list[Any]:
     """Return the functions of an agent, those that check included."""
-    return [*agent.functions, *(one.function for one in checks_of(agent))]
+    return [*agent.tools, *(one.function for one in checks_of(agent))]
 
 
 def _casts(
@@ -154,7 +154,7 @@ class _Writer:
     def agent(self, agent: Agent) -> dict[str, Plain]:
         """Return an agent; to whom it may hand over depends on who else is there."""
         id = self.ids[agent.name]
-        tools = [one for one in agent.functions if not is_case_tool(one)]
+        tools = [one for one in agent.tools if not is_case_tool(one)]
         instructions: Plain = agent.instructions
         if callable(instructions):
             instructions = self._named(instructions, f"{id}.instructions")
@@ -166,6 +166,7 @@ class _Writer:
             "fallbacks": list(agent.fallbacks),
             "instructions": instructions,
             "context_description": agent.context_variables_description,
+            "handoffs": [self.ids[one.name] for one in agent.handoffs],
             "tools": [self._tool(agent, one) for one in tools],
             "ready": [self._ready(agent, one) for one in agent.ready],
             "environments": self._offered(agent),
@@ -182,7 +183,7 @@ class _Writer:
             "checks": [self._check(agent, one) for one in checks_of(agent)],
             "repeats": agent.repeats,
             "call_limit": agent.call_limit,
-            "finish": "tools" if len(tools) < len(agent.functions) else "answer",
+            "finish": "tools" if len(tools) < len(agent.tools) else "answer",
         }
 
     def _ready(self, agent: Agent, tool: ReadyTool) -> dict[str, Plain]:

@@ -13,15 +13,18 @@ from difflib import get_close_matches
 from os import PathLike
 from typing import Any, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from flowengine import registry
+from flowengine.agents.agent_as_tool import AgentAsTool
 from flowengine.errors import UsageError
 from flowengine.sdk.tool_limits import largest_result
 
 Spec = dict[str, Any]
 _AT_A_TERMINAL = ("shell_run", "shell_wait", "shell_type", "shell_interrupt")
 """Built-in tools that work in an environment of kind `shell`."""
+_SAME = {"tools": "functions", "functions": "tools"}
+"""Two names of one list."""
 
 
 class ReadyTool(NamedTuple):
@@ -53,7 +56,11 @@ class Equipped(BaseModel):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     name: str = "Agent"
-    functions: list[Any] = Field(default_factory=list)
+    tools: list[Any] = Field(default_factory=list)
+    """What `use_tools` takes: functions, agents as tools, objects with methods that `@tool` marks,
+    names of built-in tools such as `std.search_files`."""
+    functions: list[Any] = Field(default_factory=list, repr=False, exclude=True)
+    """Another name of `tools`, for those who come from MetaChain."""
     approvals: dict[str, Any] = Field(default_factory=dict)
     """Function, ready-made tool or server → who is asked before a call of it runs: as `approval`
     of a tool in a flow file, such as `ask`, `required`, `{"when": "${{ args.amount > 100 }}"}`."""
@@ -68,6 +75,24 @@ class Equipped(BaseModel):
     """Tools that come with the engine; `enable_python()` and the like add them."""
     servers: list[ToolServer] = Field(default_factory=list)
     """MCP servers; `use_mcp()` adds them."""
+
+    @model_validator(mode="after")
+    def _take_tools(self) -> Self:
+        if self.tools is self.functions:  # it is checked again wherever it is part of something
+            return self
+        if self.tools and self.functions:
+            raise UsageError(
+                f"agent {self.name!r} is given tools and functions",
+                hint="'functions' is another name of 'tools': say one of them",
+            )
+        given = [*self.tools, *self.functions]
+        self.tools = []
+        return self.use_tools(*given)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in _SAME:
+            super().__setattr__(_SAME[name], value)
 
     def enable_python(self, name: str = "python", **spec: Any) -> Self:
         """Give the agent `run_python`, which runs code in a sandbox of its own.
@@ -204,12 +229,13 @@ class Equipped(BaseModel):
         return self
 
     def use_tools(self, *tools: Any) -> Self:
-        """Give the agent functions, objects with methods that `@tool` marks, or built-in tools.
+        """Give the agent more tools.
 
         Args:
-            *tools: Functions; objects, whose `environments`, specs, are added as well; or names of
-                built-in tools, such as `std.search_files`. These work in the environment of the
-                agent that is of their kind.
+            *tools: Functions; agents as tools; objects with methods that `@tool` marks, whose
+                `environments`, specs, are added as well; or names of built-in tools, such as
+                `std.search_files`. These work in the environment of the agent that is of their
+                kind.
 
         Returns:
             The agent.
@@ -223,13 +249,15 @@ class Equipped(BaseModel):
                 self.ready.append(ReadyTool(one))
                 continue
             methods = _marked_methods(one)
-            if not methods and not callable(one):
+            if not methods and not callable(one) and not isinstance(one, AgentAsTool):
                 raise UsageError(
                     f"agent {self.name!r}: {one!r} is not a function, and has no method that is a "
                     "tool",
-                    hint="mark its methods with @tool of flowengine.tool_environment",
+                    hint="say it in handoffs, or give its as_tool()"
+                    if isinstance(one, Equipped)
+                    else "mark its methods with @tool of flowengine.tool_environment",
                 )
-            self.functions += methods or [one]
+            self.tools += methods or [one]
             if methods:
                 self.environments += [dict(each) for each in getattr(one, "environments", ())]
         self.check_equipment()

@@ -36,7 +36,8 @@ class LoggerManager:
 
     Args:
         level: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `OFF`; default: `$FLOWENGINE_LOG_LEVEL`, else
-            `INFO`. Arguments are shown from `DEBUG` on.
+            `INFO` for a console that is given, and `OFF` for standard error. Arguments are shown
+            from `DEBUG` on.
         file: Where events are written as JSON lines, all of them.
         console: Where lines go: a stream, a Rich console, or None for nowhere; default: standard
             error.
@@ -55,7 +56,7 @@ class LoggerManager:
     ) -> None:
         self._lock = threading.Lock()
         self._warned: set[str] = set()
-        self.level = self._level(level)
+        self.level = self._level(level, "OFF" if isinstance(console, bool) else "INFO")
         self.file = None if file is None else os.fspath(file)
         self.sinks: list[Sink] = []
         """Called with every event, whatever the level."""
@@ -240,8 +241,8 @@ class LoggerManager:
             )
         return self._console
 
-    def _level(self, given: str | None) -> int:
-        said = given or os.environ.get(VARIABLE) or "INFO"
+    def _level(self, given: str | None, default: str) -> int:
+        said = given or os.environ.get(VARIABLE) or default
         level = LEVELS.get(said.strip().upper())
         if level is None:
             where = "level" if given else VARIABLE

@@ -149,6 +149,7 @@ def _spec(
             *(_served(server, adapter, declarations) for server in one["servers"]),
             *skill_tools(skills, None if place is None else {place: {}}, adapter),
         ],
+        handoffs=one["handoffs"],
         reaches=one["reaches"],
         returns=one["returns"],
         max_turns=whole["max_turns"],

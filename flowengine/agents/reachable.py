@@ -27,7 +27,7 @@ def all_agents(first: Sequence[Agent]) -> dict[str, Agent]:
     found = reachable(first)
     pending = [*found.values()]
     for agent in pending:  # grows while it is walked
-        for asked in agents_asked([*agent.functions, *(one.function for one in checks_of(agent))]):
+        for asked in agents_asked([*agent.tools, *(one.function for one in checks_of(agent))]):
             for name, one in reachable([asked]).items():
                 if name not in found:
                     pending.append(one)
@@ -77,14 +77,12 @@ def reachable(first: Sequence[Agent]) -> dict[str, Agent]:
 
 
 def targets(agent: Agent) -> list[Agent]:
-    """Return the agents that the functions of an agent know of: in the order of the functions."""
+    """Return to whom an agent may hand over: its `handoffs`, then those its functions know of."""
+    functions = (one for one in agent.tools if not isinstance(one, AgentAsTool))
     found: list[Agent] = []
-    for function in agent.functions:
-        if isinstance(function, AgentAsTool):
-            continue
-        for one in _known_to(function):
-            if one is not agent and not any(one is other for other in found):
-                found.append(one)
+    for one in [*agent.handoffs, *(known for each in functions for known in _known_to(each))]:
+        if one is not agent and not any(one is other for other in found):
+            found.append(one)
     return found
 
 

@@ -1,4 +1,4 @@
-"""`MetaChain`: runs agents that are Python objects, as executions of a flow.
+"""`Runner`: runs agents that are Python objects, as executions of a flow.
 
 The flow is generated from the agents, and an engine runs it like any other. So what holds for
 flows holds here: crash and resume, approvals, history.
@@ -10,13 +10,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.agent import Agent, Response
-from flowengine.metachain.chain import MetaChain
+from flowengine.metachain.chain import MetaChain, Runner
 from flowengine.metachain.work import AgentRunFailed
 
 if TYPE_CHECKING:
     from flowengine.metachain.streaming import StreamPart
 
-__all__ = ["AgentRunFailed", "MetaChain", "StreamPart", "get_chat_completion", "handle_tool_calls"]
+__all__ = [
+    "AgentRunFailed",
+    "MetaChain",
+    "Runner",
+    "StreamPart",
+    "get_chat_completion",
+    "handle_tool_calls",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -34,7 +41,7 @@ def get_chat_completion(
     *,
     model: str | None = None,
 ) -> dict[str, Any]:
-    """Ask the model of an agent once; see `MetaChain.get_chat_completion`.
+    """Ask the model of an agent once; see `Runner.get_chat_completion`.
 
     Args:
         agent: The agent.
@@ -45,7 +52,7 @@ def get_chat_completion(
     Returns:
         The message of the assistant.
     """
-    return MetaChain().get_chat_completion(agent, history, context_variables, model=model)
+    return Runner().get_chat_completion(agent, history, context_variables, model=model)
 
 
 def handle_tool_calls(
@@ -53,7 +60,7 @@ def handle_tool_calls(
     functions: Sequence[Any],
     context_variables: dict[str, Any] | None = None,
 ) -> Response:
-    """Run calls that a model has made; see `MetaChain.handle_tool_calls`.
+    """Run calls that a model has made; see `Runner.handle_tool_calls`.
 
     Args:
         tool_calls: As the model made them.
@@ -63,4 +70,4 @@ def handle_tool_calls(
     Returns:
         A message for each call, the agent that was handed over to, and the context.
     """
-    return MetaChain().handle_tool_calls(tool_calls, functions, context_variables)
+    return Runner().handle_tool_calls(tool_calls, functions, context_variables)

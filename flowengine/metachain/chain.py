@@ -1,4 +1,4 @@
-"""`MetaChain`: the calls that run agents."""
+"""`Runner`: the calls that run agents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flowengine.metachain.streaming import StreamPart
 
 
-class MetaChain:
+class Runner:
     """Runs agents.
 
     Args:
@@ -64,7 +64,7 @@ class MetaChain:
     def run(
         self,
         agent: Agent,
-        messages: list[dict[str, Any]],
+        messages: str | list[dict[str, Any]],
         context_variables: dict[str, Any] | None = None,
         max_turns: int | Mapping[str, Any] = TURNS,
         execute_tools: bool = True,
@@ -74,7 +74,7 @@ class MetaChain:
 
         Args:
             agent: The agent that begins.
-            messages: The conversation so far; it is not changed.
+            messages: What a user asks; or the conversation so far, which is not changed.
             context_variables: Data and live objects for its functions; the model never sees them.
                 Of plain data the functions get copies; live objects stay the same.
             max_turns: Calls of models, those of agents that it hands over to included.
@@ -99,7 +99,7 @@ class MetaChain:
     async def run_async(
         self,
         agent: Agent,
-        messages: list[dict[str, Any]],
+        messages: str | list[dict[str, Any]],
         context_variables: dict[str, Any] | None = None,
         max_turns: int | Mapping[str, Any] = TURNS,
         execute_tools: bool = True,
@@ -115,7 +115,7 @@ class MetaChain:
     def stream(
         self,
         agent: Agent,
-        messages: list[dict[str, Any]],
+        messages: str | list[dict[str, Any]],
         context_variables: dict[str, Any] | None = None,
         max_turns: int | Mapping[str, Any] = TURNS,
         execute_tools: bool = True,
@@ -141,7 +141,7 @@ class MetaChain:
     async def stream_async(
         self,
         agent: Agent,
-        messages: list[dict[str, Any]],
+        messages: str | list[dict[str, Any]],
         context_variables: dict[str, Any] | None = None,
         max_turns: int | Mapping[str, Any] = TURNS,
         execute_tools: bool = True,
@@ -300,7 +300,7 @@ class MetaChain:
     def _new(
         self,
         agent: Agent,
-        messages: list[dict[str, Any]],
+        messages: str | list[dict[str, Any]],
         context_variables: dict[str, Any] | None,
         max_turns: int | Mapping[str, Any],
         execute_tools: bool,
@@ -327,7 +327,7 @@ class MetaChain:
         check_keywords("resuming a run of agents", options, ResumeOptions.__annotations__)
         if self.engine is None:
             raise UsageError(
-                "there is no engine that has kept a run", hint="give one: MetaChain(Engine(…))"
+                "there is no engine that has kept a run", hint="give one: Runner(Engine(…))"
             )
         agents = (agent, *options.get("agents", ()))
         objects = options.get("runtime_resources")
@@ -343,7 +343,7 @@ def _ended(response: Response) -> Response:
         raise UsageError(
             f"the run waits for a decision ({wait.get('title') or wait['type']}), and its engine "
             "in memory ends with it",
-            hint="give one that lasts: MetaChain(Engine(…)); then decide, and call resume()",
+            hint="give one that lasts: Runner(Engine(…)); then decide, and call resume()",
         )
     return response
 
@@ -352,3 +352,7 @@ def _own_engine() -> Engine:
     from flowengine.engines.engine import Engine
 
     return Engine(None)
+
+
+MetaChain = Runner
+"""Its name in AutoAgent."""

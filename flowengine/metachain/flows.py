@@ -29,7 +29,7 @@ def compile(agents: Sequence[Agent], **how: Any) -> LoadedFlow:
 
     Args:
         agents: The first one begins; whom they hand over to is found by their functions.
-        **how: `model`, `max_turns`, `execute_tools`, as of `MetaChain.run`.
+        **how: `model`, `max_turns`, `execute_tools`, as of `Runner.run`.
 
     Returns:
         The flow.

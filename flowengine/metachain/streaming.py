@@ -86,7 +86,7 @@ class _Parts:
 def stream(
     engine: Engine, work: Work, going: Coroutine[Any, Any, Response]
 ) -> Generator[StreamPart, None, None]:
-    """Run agents on a thread and yield what comes; see `MetaChain.stream`.
+    """Run agents on a thread and yield what comes; see `Runner.stream`.
 
     Args:
         engine: Runs them.
@@ -107,7 +107,7 @@ def stream(
 async def stream_async(
     engine: Engine, work: Work, going: Coroutine[Any, Any, Response]
 ) -> AsyncGenerator[StreamPart, None]:
-    """Run agents on the running event loop and yield what comes; see `MetaChain.stream_async`.
+    """Run agents on the running event loop and yield what comes; see `Runner.stream_async`.
 
     Args:
         engine: Runs them.

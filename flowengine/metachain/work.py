@@ -103,7 +103,7 @@ class Work:
         cls,
         logger: LoggerManager,
         agents: Sequence[Agent],
-        messages: list[dict[str, Any]],
+        messages: str | list[dict[str, Any]],
         context_variables: Mapping[str, Any] | None,
         resources: Mapping[str, Any] | None,
         how: Mapping[str, Any],
@@ -111,6 +111,8 @@ class Work:
     ) -> Self:
         """Return a run that begins."""
         variables = {} if context_variables is None else context_variables
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
         check_run(messages, variables, how["max_turns"])
         described = flows.described(agents, **how)
         live = {key: one for key, one in variables.items() if not is_plain(one)}

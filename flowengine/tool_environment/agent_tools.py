@@ -10,7 +10,7 @@ from flowengine.tool_environment.tools import Tool
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Agent
-    from flowengine.metachain import MetaChain
+    from flowengine.metachain import Runner
 
 
 class AgentTool(Tool):
@@ -25,7 +25,7 @@ class AgentTool(Tool):
         chain: Runs it; default: one that keeps nothing.
     """
 
-    def __init__(self, agent: Agent, *, name: str = "", chain: MetaChain | None = None) -> None:
+    def __init__(self, agent: Agent, *, name: str = "", chain: Runner | None = None) -> None:
         self.agent = agent
         self.chain = chain
         self.name = name or re.sub(r"[^a-z0-9]+", "_", agent.name.lower()).strip("_")
@@ -43,9 +43,9 @@ class AgentTool(Tool):
         Raises:
             ToolError: It has none.
         """
-        from flowengine.metachain import MetaChain
+        from flowengine.metachain import Runner
 
-        chain = self.chain or MetaChain()
+        chain = self.chain or Runner()
         asked = [{"role": "user", "content": prompt}]
         response = await chain.run_async(self.agent, asked)
         if response.termination == "resolved":

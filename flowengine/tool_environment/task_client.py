@@ -75,7 +75,7 @@ class Client:
             UsageError: The working folder is not there, or something else cannot be run.
         """
         from flowengine.agents import Agent
-        from flowengine.metachain import MetaChain
+        from flowengine.metachain import Runner
         from flowengine.tool_environment.agent_functions import through
 
         if not self.cwd.is_dir():
@@ -100,7 +100,7 @@ class Client:
                 elif api_key is not None:
                     stack.enter_context(using(_WithKey(resolve(model), api_key)))
                 messages = [{"role": "user", "content": task}]
-                return await MetaChain().run_async(agent, messages, max_turns=max_turns)
+                return await Runner().run_async(agent, messages, max_turns=max_turns)
 
     def _environment(self) -> LocalEnvironment:
         folder = {"kind": "files", "config": {"path": str(self.cwd), "mode": "rw"}}

@@ -1,4 +1,4 @@
-"""Agents that Python objects describe: `flowengine.MetaChain` runs them."""
+"""Agents that Python objects describe: `flowengine.Runner` runs them."""
 
 from __future__ import annotations
 

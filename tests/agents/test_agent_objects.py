@@ -57,6 +57,35 @@ def test_an_agent_has_its_defaults() -> None:
     assert agent.context_variables_description == ""
 
 
+def test_the_variable_names_the_model_of_an_agent_that_names_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FLOWENGINE_MODEL", "openai/small")
+
+    assert Agent().model == "openai/small"
+    assert Agent(model="openai/large").model == "openai/large"
+
+
+def test_tools_are_what_use_tools_takes_and_functions_is_another_name_of_them() -> None:
+    agent = Agent(tools=[add, "std.search_files", Agent(name="Expert").as_tool()])
+    agent.functions.append(other_add)
+
+    assert agent.tools is agent.functions
+    assert [getattr(one, "name", "") or one.__name__ for one in agent.tools][:2] == [
+        "add",
+        "expert",
+    ]
+    assert [one.name for one in agent.ready] == ["std.search_files"]
+    agent.functions = [add]
+    assert agent.tools == [add]
+    with pytest.raises(UsageError, match="is given tools and functions"):
+        Agent(tools=[add], functions=[add])
+    with pytest.raises(UsageError, match="there is no built-in tool 'std\\.reed'"):
+        Agent(tools=["std.reed"])
+    with pytest.raises(UsageError, match="say it in handoffs, or give its as_tool"):
+        Agent(tools=[agent])
+
+
 def test_responses_and_results_share_nothing() -> None:
     assert (Response().messages, Response().agent, Response().context_variables) == ([], None, {})
     assert (Result().value, Result().agent, Result().context_variables) == ("", None, {})

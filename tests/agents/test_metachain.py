@@ -35,7 +35,7 @@ from flowengine.agents.models import using
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
-from flowengine.metachain import AgentRunFailed, MetaChain
+from flowengine.metachain import AgentRunFailed, MetaChain, Runner
 from flowengine.sdk import ValidationError
 from flowengine.tool_environment import tool
 from tests.agents.flows import without_marks
@@ -664,7 +664,7 @@ def test_a_run_that_no_model_answers_fails_with_its_error(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"messages": "hi"}, "messages is not a list"),
+        ({"messages": 3}, "messages is not a list"),
         ({"messages": [{"role": "robot"}]}, "messages[0] has the role 'robot'"),
         ({"messages": [{"role": "tool", "tool_call_id": "x"}]}, "answers the call 'x'"),
         ({"messages": [*ASK, {"role": "system"}]}, "messages[1] is a system message"),
@@ -1189,3 +1189,35 @@ def test_runs_in_tools_of_runs_are_not_deeper_than_subflows(way: str) -> None:
     assert "more than 8 levels deep" in str(response.result)
     with using(ScriptedModel([{"text": "fine"}])):  # and a run beside it is none inside it
         assert MetaChain().run(agent, [{"role": "user", "content": "Go."}]).result == "fine"
+
+
+def test_what_a_user_asks_may_be_a_text(bench: Bench) -> None:
+    with bench.answering({"text": "4"}):
+        found = Runner(logger=bench.logger).run(Agent(name="A"), "2 + 2?")
+
+    assert bench.model.requests[0].messages[-1] == {"role": "user", "content": "2 + 2?"}
+    assert found.history[0] == {"role": "user", "content": "2 + 2?"}
+
+
+def test_agents_hand_over_to_those_that_they_name_and_back(bench: Bench) -> None:
+    billing = Agent(name="Billing desk", description="Knows prices.")
+    triage = Agent(name="Triage", tools=[add], handoffs=[billing])
+    billing.handoffs.append(triage)
+    script = [
+        {"calls": [call("transfer_to_Billing_desk")]},
+        {"calls": [call("transfer_to_Triage")]},
+        {"text": "so"},
+    ]
+
+    found = bench.run(triage, script)
+
+    offered = [[one.name for one in asked.tools] for asked in bench.model.requests]
+    assert offered == [
+        ["add", "transfer_to_Billing_desk"],
+        ["transfer_to_Triage"],
+        ["add", "transfer_to_Billing_desk"],
+    ]
+    assert "Knows prices." in str(bench.model.requests[0].tools)
+    assert (found.agent, found.result) == (triage, "so")
+    told = [(one.agent, one.data["to"]) for one in bench.events if one.event == "agent_handoff"]
+    assert told == [("Triage", "Billing desk"), ("Billing desk", "Triage")]
