@@ -54,7 +54,7 @@ def test_replies_appear_piece_by_piece_masked_and_harmless(tmp_path: Path, wire:
     terminal.answer("> ", "hello\n")
 
     terminal.expect("It is 4, \r\n")
-    terminal.expect("the reply broke off, and starts again")
+    terminal.expect("this is taken back, and the reply starts again")
     terminal.expect("It is 3.\r\n")
     terminal.answer("> ", "and the key?\n")
     assert terminal.seen.count("It is 3.") == 1
