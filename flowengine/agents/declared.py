@@ -127,7 +127,7 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
         agent.home.refuse("E408", f"no model is named for the agent {name!r}", agent.loc, hint)
     handoffs = _handoffs(agent, closure)
     environments = _environments(name, agent)
-    tools = _tools(agent, list(closure), environments)
+    tools = _tools(agent, list(closure), environments, handoffs)
     skills = skills_of(agent)
     tools += skill_tools(skills, place_of(agent), {"agents": list(closure)})
     _check_wire_names(agent, tools, handoffs)
@@ -239,7 +239,10 @@ def _arguments(tool: DeclaredTool) -> list[str]:
 
 
 def _tools(
-    agent: Declared, agents: Sequence[str], environments: Mapping[str, Mapping[str, Plain]]
+    agent: Declared,
+    agents: Sequence[str],
+    environments: Mapping[str, Mapping[str, Plain]],
+    handoffs: Mapping[str, str],
 ) -> list[AgentTool]:
     """Return the tools of an agent, each once, however many names and globs fit it."""
     found: dict[str, AgentTool] = {}
@@ -249,7 +252,7 @@ def _tools(
     for place, pattern in enumerate(agent.content.get("tools", [])):
         loc: Loc = (*agent.loc, "tools", place)
         for tool in agent.home.tools(pattern, loc, environments):
-            _check_tool(agent, tool, loc)
+            _check_tool(agent, tool, loc, handoffs)
             one = _described(agent, tool, loc)
             if one.name == ASK:
                 found.setdefault(one.name, question(one))
@@ -279,7 +282,7 @@ def _described(agent: Declared, tool: DeclaredTool, loc: Loc) -> DeclaredTool:
     return tool._replace(description=about)
 
 
-def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
+def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc, handoffs: Mapping[str, str]) -> None:
     """Refuse what a model must not decide."""
     if tool.by_default_on_host:
         message = f"{tool.name!r} runs commands, and a model would decide about them on the host"
@@ -294,8 +297,10 @@ def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc) -> None:
         agent.home.refuse("E103", f"agents get {tool.name!r} from 'skills'", loc, hint)
     if tool.name in CASE_TOOLS:
         agent.home.refuse("E103", f"agents get {tool.name!r} from 'finish'", loc, hint)
-    if tool.name.startswith(HANDOFF):
-        agent.home.refuse("E103", f"{HANDOFF!r} is how handoffs are called", loc, hint)
+    to = next((other for other, called in handoffs.items() if tool.name == HANDOFF + called), None)
+    if to is not None:
+        message = f"{tool.name!r} is what models call to hand over to {to!r}, by 'handoffs'"
+        agent.home.refuse("E103", message, loc, hint)
 
 
 def _check_wire_names(

@@ -294,7 +294,13 @@ class _Reading:
                 self._read_call(found, sent["function"]["arguments"])
             elif found is not None:
                 self._refuse(found.id, found.name or "", found.reason)
+        unread = any(fault.id is None for fault in self.reply.faults)
         for call, end in ends:
+            if unread and end.outcome == "resolved":
+                self._refuse(
+                    call.id, call.name, "not ended, as your reply has a call that was not made."
+                )
+                continue
             self.end = self.end if self.end.outcome else end
             self._tell(call.id, call.name, str(end.value or end.reason or "Noted."))
         for fault in self.reply.faults:

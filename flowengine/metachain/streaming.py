@@ -29,8 +29,9 @@ class StreamPart:
 
     kind: Kind
     """`start` and `end` of a reply; between them pieces of its `text`, its `reasoning` and the
-    arguments of its `call`s. `restart`: the reply broke off; forget what came of it, it will
-    `start` again. `missed`: you took parts too slowly to get them all. `response`: the last one."""
+    arguments of its `call`s. `restart`: forget what came of the reply, it will `start`
+    again: it broke off, or what came as text was reasoning. `missed`: you took parts too slowly to
+    get them all. `response`: the last one."""
     agent: str = ""
     """Name of the agent that speaks."""
     text: str = ""

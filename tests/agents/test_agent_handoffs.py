@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flowengine import FlowFileError
 from flowengine.engines.flows import load
 from tests.agents.flows import HEAD, Case, call, flow, told
 
@@ -62,6 +63,30 @@ def test_a_handoff_switches_model_instructions_and_tools(tmp_path: Path) -> None
     assert assistant["tool_calls"][0]["function"]["name"] == "transfer_to_second"
     assert (answer["tool_call_id"], answer["content"]) == ("c1", "Handed over to second.")
     assert "ask/second" in addresses(case)
+
+
+@pytest.mark.parametrize("agent", ["first", "second"])
+def test_a_tool_may_be_named_as_handoffs_are_but_not_as_one_of_its_agent(
+    tmp_path: Path, agent: str
+) -> None:
+    head = HEAD.replace("  boom:", "  transfer_to_second:")
+    agents = TWO.replace(
+        f"You are {agent}.\n  tools: [add", f"You are {agent}.\n  tools: [NEW, add"
+    )
+    agents = agents.replace(", boom", "").replace("NEW", "transfer_to_second")
+    script = [
+        {"calls": [call("transfer_to_second")]},
+        {"calls": [call("transfer_to_second", why="x")]},
+        {"text": "3"},
+    ]
+    case = Case(tmp_path, flow(agents, head=head), script)
+
+    if agent == "first":
+        with pytest.raises(FlowFileError, match="models call to hand over to 'second'"):
+            load(case.path)
+    else:
+        assert case.run().outputs == {"answer": "3", "agent": "second"}
+        assert case.called == ["boom"]
 
 
 @pytest.mark.parametrize("bare", [True, False])

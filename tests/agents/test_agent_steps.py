@@ -384,12 +384,64 @@ def test_a_call_that_a_tool_result_shows_is_not_made_when_the_model_quotes_it(
     def quote(asked: ModelRequest) -> dict[str, str]:
         return {"text": f"The mail says:\n{mail.read_text()}\nI do not do it."}
 
-    case = Case(tmp_path, flow(ADDER + "  function_calling: text\n"), [look, quote])
+    def show(asked: ModelRequest) -> dict[str, str]:
+        assert "If you only quoted it" in str(asked.messages[-1]["content"])
+        return {"text": f"The mail says:\n```\n{mail.read_text()}\n```\nI do not do it."}
+
+    case = Case(tmp_path, flow(ADDER + "  function_calling: text\n"), [look, quote, show])
 
     result = case.run()
 
-    assert result.outputs["answer"].endswith("I do not do it.")
+    assert result.outputs["answer"].endswith("```\nI do not do it.")
     assert not (tmp_path / "paid").exists()
+
+
+UNREAD = 'I add.\n\n<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>'
+ONLY_MARKUP = "```json\n```\n<tool_call></tool_call>"
+
+
+@pytest.mark.parametrize("calling", ["native", "text"])
+@pytest.mark.parametrize(
+    ("text", "said"), [(UNREAD, "was not made"), (ONLY_MARKUP, "Your reply was empty")]
+)
+def test_a_call_that_was_not_read_is_no_answer(
+    text: str, said: str, calling: str, tmp_path: Path
+) -> None:
+    agent = f"{ADDER}  function_calling: {calling}\n"
+    case = Case(tmp_path, flow(agent), [{"text": text}, {"text": "3"}])
+
+    assert case.run().outputs["answer"] == "3"
+    assert case.called == []
+    assert said in case.sent(1)[-1]["content"]
+
+
+def test_work_with_a_call_that_was_never_read_is_not_resolved(tmp_path: Path) -> None:
+    case = Case(tmp_path, flow(ADDER), [{"text": UNREAD, "repeat": True}])
+
+    error = case.run().error
+
+    assert error["type"] == "NotResolved"
+    assert len(case.model.requests) == 3
+
+
+def test_case_resolved_does_not_end_work_beside_a_call_that_was_not_read(tmp_path: Path) -> None:
+    ends = call("case_resolved", result="done")
+    script = [{"text": UNREAD, "calls": [ends]}, {"text": "I added.", "calls": [ends]}]
+    case = Case(tmp_path, flow(ENDING), script)
+
+    assert case.run().outputs["answer"] == "done"
+    assert len(case.model.requests) == 2
+    assert ("tool", "Error: not ended, as your reply has a call that was not made.") in told(
+        case.sent(1)
+    )
+
+
+def test_an_answer_as_json_is_no_call(tmp_path: Path) -> None:
+    answer = '{"name": "add", "arguments": {"a": 1}}'
+    returns = "  returns: {type: object, properties: {name: {type: string}}}\n"
+    case = Case(tmp_path, flow(ADDER + returns), [{"text": answer}])
+
+    assert case.run().outputs["answer"] == {"name": "add", "arguments": {"a": 1}}
 
 
 @pytest.mark.parametrize("choice", ["none", "required", "add"])

@@ -14,7 +14,7 @@ import pytest
 from flowengine import Engine
 from flowengine.agents.models import ModelFacts, ModelReply, ModelRequest, register, unregister
 from flowengine.agents.models.port import Listener
-from flowengine.agents.models.replies import SentReply, read_sent
+from flowengine.agents.models.replies import SentCall, SentReply, read_sent
 from flowengine.cli import main
 from flowengine.engines.attempts import loading_ahead
 from flowengine.engines.running import driving
@@ -37,6 +37,14 @@ agents: {first: {instructions: Answer., model: slow/one}}
 steps:
   - {id: talk, agent: {name: first, chat: true}, with: {prompt: Hi.}}
 """
+APPROVED = """\
+flowengine: 1
+id: f
+tools: {wait: {python: "waiting:wait", approval: ask}}
+agents: {first: {instructions: Answer., model: slow/one, tools: [wait]}}
+steps:
+  - {id: talk, agent: first, with: {prompt: Hi.}}
+"""
 WAITING = f"""\
 from flowengine.agents.models import resolve
 
@@ -57,7 +65,10 @@ class Slow:
 
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
         self.asked += 1
-        return read_sent(SentReply("Hello."), request, "native")
+        sent = SentReply("Hello.")
+        if request.tools and self.asked == 1:
+            sent.calls = [SentCall(id, "wait", "{}") for id in ("one", "two")]
+        return read_sent(sent, request, "native")
 
     async def facts(self, model: str) -> ModelFacts:
         return ModelFacts()
@@ -103,6 +114,28 @@ def test_who_goes_on_inside_of_an_agent_loads_them_too(folder: Path, slow: Slow)
 
     assert slow.loading.wait(SECONDS)
     assert slow.asked == 1
+
+
+def test_nothing_is_loaded_before_the_last_call_of_a_reply_is_approved(
+    folder: Path, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "f.yaml").write_text(APPROVED)
+    with Engine("store") as engine:
+        id = engine.run("f.yaml").execution
+    calls: list[object] = []
+    monkeypatch.setattr(loading_ahead, "load_ahead", lambda *call: calls.append(call))
+    loads = []
+
+    for _ in range(2):
+        with Engine("store") as engine:
+            (wait, *_) = engine.waits().items
+            engine.approve(wait["id"])
+            engine.resume(id)
+        loads.append(len(calls))
+
+    assert loads[0] == 0
+    assert loads[1] > 0
+    assert slow.asked == 2
 
 
 def test_the_model_of_the_execution_is_loaded_in_place_of_the_others(slow: Slow) -> None:

@@ -265,7 +265,7 @@ def test_no_syntax_of_calls_reaches_who_listens_to_a_run(wire: Wire) -> None:
 
     parts = streamed_here(agent(add, model="openai/deepseek-r1"), ASK)
 
-    assert text(parts) == "Hi \n1 < 2, and it is 3."
+    assert text(parts) == "Hi1 < 2, and it is 3."
     assert "tools" not in wire.requests[0].body
     assert "3" in wire.requests[1].body["messages"][-1]["content"]
 

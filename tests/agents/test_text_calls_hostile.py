@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from flowengine.agents.text_calls.marked_form import marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, MAX_FAULTS, read_reply
 from flowengine.agents.text_calls.records import Ended
+from flowengine.agents.text_calls.unread import unread_call
 from tests.agents.add import ADD
 
 SIZE = 1_000_000
@@ -22,7 +23,9 @@ CALL = f'{OPEN}{{"a":1,"b":2}}</call-0badcafe>'
 
 def seconds_for(text: str) -> float:
     begun = time.process_time()
-    read_reply(text, [ADD], FORM)
+    content = read_reply(text, [ADD], FORM).content
+    unread_call(content, {"add": "add"})
+    read_reply(text, [], None)
     return time.process_time() - begun
 
 
@@ -40,6 +43,9 @@ def seconds_for(text: str) -> float:
         "<think></think>" * (SIZE // 15),
         "```\nx\n```\n" * (SIZE // 10),
         "`" * SIZE,
+        "x\n<think>\n" * (SIZE // 10),
+        "<tool_call>{" * (SIZE // 12),
+        "{\n" * (SIZE // 2),
         f"```\n{CALL}\n" * (SIZE // 60),
         "<result-0badcafe" * (SIZE // 16),
         random.Random(1).randbytes(SIZE).decode("latin-1"),

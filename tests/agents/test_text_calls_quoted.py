@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from flowengine.agents.models.port import FunctionCalling, ModelReply, ToolOffer
+from flowengine.agents.models.replies import SentReply, read_sent
 from flowengine.agents.text_calls.marked_form import marked
 from flowengine.agents.text_calls.reading import read_reply
 from tests.agents.add import ADD
+from tests.agents.models.asking import request
 
 BAR, GAP = "\uff5c", "\u2581"
 FORM = marked("0badcafe")
@@ -120,6 +123,34 @@ OTHERS = {
     "tool_code with print": "```tool_code\nprint(default_api.add(a=1, b=2))\n```",
     "tool_code as a tag": "<tool_code>\nadd(a=1, b=2)\n</tool_code>",
     "react": 'Action: add\nAction Input: {"a": 1, "b": 2}',
+    "lfm2": "<|tool_call_start|>[add(a=1, b=2)]<|tool_call_end|>",
+    "hunyuan": ('<tool_calls>[{"name": "add", "arguments": {"a": 1, "b": 2}}]</tool_calls>'),
+    "hunyuan with keys": (
+        "<tool_calls><tool_call>add<tool_sep><arg_key>a</arg_key><arg_value>1</arg_value>"
+        "<arg_key>b</arg_key><arg_value>2</arg_value></tool_call></tool_calls>"
+    ),
+    "longcat": (
+        '<longcat_tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</longcat_tool_call>'
+    ),
+    "olmo3": "<function_calls>\nadd(a=1, b=2)\n</function_calls>",
+    "internlm": (
+        '<|action_start|><|plugin|>\n{"name": "add", "parameters": {"a": 1, "b": 2}}<|action_end|>'
+    ),
+    "command-r": ('Action: ```json\n[{"tool_name": "add", "parameters": {"a": 1, "b": 2}}]\n```'),
+    "command-r7b": (
+        '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "add", '
+        '"parameters": {"a": 1, "b": 2}}]<|END_ACTION|>'
+    ),
+    "apertus": '<|tools_prefix|>[{"add": {"a": 1, "b": 2}}]<|tools_suffix|>',
+    "nemotron": '<TOOLCALL>[{"name": "add", "arguments": {"a": 1, "b": 2}}]</TOOLCALL>',
+    "seed": (
+        "<seed:tool_call><function=add><parameter=a>1</parameter><parameter=b>2</parameter>"
+        "</function></seed:tool_call>"
+    ),
+    "function gemma": "<start_function_call>call:add{a:1,b:2}<end_function_call>",
+    "harmony without its tokens": 'assistantcommentary to=functions.add json{"a": 1, "b": 2}',
+    "qwen agent": '\u273fFUNCTION\u273f: add\n\u273fARGS\u273f: {"a": 1, "b": 2}',
+    "self-closing": '<invoke name="add"/>',
 }
 """A call in each form that some model was trained on, as a mail, a page or a tool may have it."""
 GUESSED = {
@@ -152,29 +183,53 @@ def quoted(call: str, quote: str) -> str:
     return QUOTES[quote].replace("{}", call)
 
 
+PLAIN = ("alone", "after words", "before words", "other language")
+"""Where nothing says that a call is only shown."""
+FENCED = ("fenced json", "fenced function", "fenced list", "fence of openai", "fence around tags")
+"""Between words, these are shown as code is."""
+OFFER = ToolOffer(ADD.name, ADD.description, ADD.schema)
+
+
+def answered(text: str, calling: FunctionCalling) -> ModelReply:
+    asked = request(tools=(OFFER,), function_calling=calling)
+    reply = read_sent(SentReply(text), asked, calling)
+    assert reply.calls == (), text
+    return reply
+
+
+@pytest.mark.parametrize("calling", ["native", "text"])
 @pytest.mark.parametrize("quote", QUOTES)
-def test_what_others_wrote_is_no_call(quote: str) -> None:
+def test_what_others_wrote_is_no_call(quote: str, calling: FunctionCalling) -> None:
     for call in OF_OTHERS.values():
         for part in (call, call[: len(call) // 2]):
-            text = quoted(part, quote)
-            assert read_reply(text, [ADD], FORM).calls == (), text
+            answered(quoted(part, quote), calling)
 
 
-@pytest.mark.parametrize("quote", [one for one in QUOTES if QUOTES[one][0] not in "{`"])
-def test_an_answer_that_quotes_a_call_is_an_answer(quote: str) -> None:
+@pytest.mark.parametrize("calling", ["native", "text"])
+@pytest.mark.parametrize("quote", [one for one in QUOTES if one not in (*PLAIN, "only a fence")])
+def test_an_answer_that_quotes_a_call_is_an_answer(quote: str, calling: FunctionCalling) -> None:
     for call in OF_OTHERS.values():
+        if "```" in call and quote == "fence":
+            continue  # a fence in a fence ends it
         text = quoted(call, quote)
-        reading = read_reply(text, [ADD], FORM)
-        assert reading.faults == (), text
-        assert reading.content == ("No." if quote == "reasoning" else text)
+        reply = answered(text, calling)
+        assert reply.faults == (), text
+        assert reply.message["content"] == ("No." if quote == "reasoning" else text)
 
 
-@pytest.mark.parametrize("call", OF_OTHERS.values(), ids=OF_OTHERS)
-def test_a_reply_that_is_nothing_but_a_call_in_another_form_is_told(call: str) -> None:
-    reading = read_reply(call, [ADD], FORM)
-
-    assert reading.calls == ()
-    assert [one.code for one in reading.faults] == ["form"]
+@pytest.mark.parametrize("calling", ["native", "text"])
+@pytest.mark.parametrize("quote", PLAIN)
+def test_a_call_in_another_form_that_nothing_quotes_is_told(
+    quote: str, calling: FunctionCalling
+) -> None:
+    """It would be the answer otherwise: the raw text of a call that was never made."""
+    for name, call in OF_OTHERS.items():
+        if name in FENCED and quote != "alone":
+            continue
+        text = quoted(call, quote)
+        [fault] = answered(text, calling).faults
+        assert (fault.id, fault.name) == (None, "add"), text
+        assert "was not made" in fault.reason
 
 
 OWN = FORM.write([("add", {"a": 1, "b": 2})])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.agents.text_calls.marked_form import mark_of, marked
+from flowengine.agents.text_calls.marked_form import MarkedForm, mark_of, marked
 from flowengine.agents.text_calls.reading import read_reply
 from flowengine.agents.text_calls.records import Call, Reading, Tool
 from tests.agents.add import ADD
@@ -222,6 +222,10 @@ THOUGHT = FORM.write([("add", {"a": 1, "b": 2})])
         f"<think>Maybe\n{THOUGHT}\nNo:\n{CALL}",
         f"[THINK]{THOUGHT}[/THINK]{CALL}",
         f"<think>One.</think><think>{THOUGHT}</think>{CALL}",
+        f"I use `add`.\n{THOUGHT}\nSo `add`</think>{CALL}",
+        f"```\n{THOUGHT}\nnever closed</think> {CALL}",
+        f"<think>{THOUGHT}</thinking>{CALL}",
+        f"{THOUGHT}\n</think>\n<tool_call>{CALL}</tool_call>\n",
     ],
 )
 def test_a_call_in_reasoning_is_not_made_and_the_one_after_it_is(text: str) -> None:
@@ -237,6 +241,36 @@ def test_reasoning_is_kept_apart_from_content() -> None:
     reading = read("<think>\nHm.\n</think>\n\nThe sum is 3.")
 
     assert (reading.reasoning, reading.content) == ("Hm.", "The sum is 3.")
+
+
+@pytest.mark.parametrize("form", [FORM, None], ids=["text", "native"])
+@pytest.mark.parametrize(
+    ("text", "content", "reasoning"),
+    [
+        ("Hm, `3`.</think>\n\nThree.", "Three.", "Hm, `3`."),
+        ("<think></think>Three.", "Three.", ""),
+        ("Write `<think>` and `</think>`.", "Write `<think>` and `</think>`.", ""),
+        ("```\nx</think>\n```\n", "```\nx</think>\n```\n", ""),
+        ("Hm.\n```py\nx = 3\n</think>Three.", "Three.", "Hm.\n```py\nx = 3"),
+        ("I see.\n<think>Hm.</think>\n", "I see.", "Hm."),
+        ("<tool_call>\n</tool_call>", "", ""),
+        ("```json\n```", "", ""),
+        ("```html\n<tool_call></tool_call>x\n```", "```html\n<tool_call></tool_call>x\n```", ""),
+        (" three\n", " three\n", ""),
+    ],
+)
+def test_what_is_answer_and_what_is_thought(
+    text: str, content: str, reasoning: str, form: MarkedForm | None
+) -> None:
+    reading = read_reply(text, TOOLS, form)
+
+    assert (reading.content, reading.reasoning) == (content, reasoning)
+
+
+def test_reasoning_that_came_apart_is_not_ended_again() -> None:
+    reading = read(f"One. </think>{CALL}", thought=True)
+
+    assert (pairs(reading), reading.content) == ([(3, 4)], "One.")
 
 
 def test_reasoning_without_an_end_holds_no_call_in_its_middle() -> None:
@@ -272,8 +306,6 @@ HEAD = '<call-MARK tool="add">'
         ('<call-MARK tool="ad">{"a": 1, "b": 2}</call-MARK>', "unknown_tool", "add"),
         (f'{HEAD}{{"a": 1}}</call-MARK>', "arguments", "add"),
         (f'{HEAD}{{"a": 1, "b": "0x10"}}</call-MARK>', "arguments", "add"),
-        ('<call-00000000 tool="add">{"a": 1, "b": 2}</call-00000000>', "form", None),
-        ('<call tool="add">{"a": 1, "b": 2}</call>', "form", None),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_told(text: str, code: str, tool: str | None) -> None:

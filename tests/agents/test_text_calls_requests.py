@@ -135,7 +135,7 @@ def test_arguments_that_were_no_json_are_shown_as_they_were() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["<call-0badcafe", '<call-0badcafe tool="ad">', '{"name": "add", "arguments": {"a": 1}}'],
+    ["<call-0badcafe", '<call-0badcafe tool="ad">', '<call-0badcafe tool="add">{"a": 1}'],
 )
 def test_a_fault_is_told_with_a_right_example(text: str) -> None:
     reading = read_reply(text, [ADD], FORM)

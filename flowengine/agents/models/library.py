@@ -6,6 +6,7 @@ is asked, or a flow with agents says that one will be.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import threading
@@ -60,7 +61,7 @@ def load() -> Any:
     with _lock:
         if _loaded is None:
             try:
-                with _environment(_WHILE_IMPORTED):
+                with _environment(_WHILE_IMPORTED), _uncollected():
                     litellm = import_module("litellm")
             except ImportError as error:
                 raise ModelError(
@@ -110,6 +111,21 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no garbage for a while: among all that is imported there is none.
+
+    To look at it again and again is a third of the time that the import takes.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _forked() -> None:

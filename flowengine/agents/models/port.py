@@ -133,7 +133,8 @@ class ReplyPart:
     """What listeners are told while a reply arrives."""
 
     kind: Literal["start", "text", "reasoning", "call", "restart", "end"]
-    """`restart`: the reply broke off; forget what came so far. The next attempt starts anew."""
+    """`restart`: forget what came so far, the reply starts anew. It broke off, and another attempt
+    follows; or what came as text was reasoning, as its end has shown."""
     text: str = ""
     """Of `text`, `reasoning`: the next piece. Of `call`: the next piece of its arguments."""
     call: str | None = None

@@ -323,7 +323,7 @@ async def _unstreamed(litellm: Any, asked: _Asked) -> SentReply:
             parts[call.id] = dict(specific)
     reply = SentReply(
         message.content or "",
-        getattr(message, "reasoning_content", None) or "",
+        getattr(message, "reasoning_content", None),
         calls,
         _ENDED.get(choice.finish_reason, "stop"),
         provider_parts=_parts(
@@ -353,7 +353,7 @@ async def _streamed(litellm: Any, asked: _Asked) -> SentReply:
         raise ModelError(message, retryable=True, data={"unfinished": True})
     reply = SentReply(
         "".join(arriving.content),
-        "".join(arriving.reasoning),
+        "".join(arriving.reasoning) if arriving.reasoning else None,
         arriving.calls,
         _ENDED.get(ended, "stop"),
         provider_parts=_parts(
@@ -369,7 +369,9 @@ def _sent(litellm: Any, asked: _Asked, reply: SentReply, told: list[Any]) -> Sen
     """Complete a reply: its usage, its cost, and its provider's own parts."""
     usage = told_usage(one for one in told if one is not None)
     if usage is None:
-        said = "".join([reply.content, reply.reasoning, *(c.arguments or "" for c in reply.calls)])
+        said = "".join(
+            [reply.content, reply.reasoning or "", *(c.arguments or "" for c in reply.calls)]
+        )
         usage = estimated_usage(asked.sent["messages"], asked.sent.get("tools"), said)
     if usage.cost_usd is None:
         cost = cost_of(litellm, asked.request.model, asked.provider, usage)

@@ -18,17 +18,22 @@ from flowengine.agents.models.port import (
     ModelRequest,
     Usage,
 )
+from flowengine.agents.models.wire_names import wire_name
 from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.examples import example_arguments
 from flowengine.agents.text_calls.marked_form import MarkedForm, mark_of, marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, NOT_MADE, read_reply
-from flowengine.agents.text_calls.reasoning import CLOSINGS, OPENING
 from flowengine.agents.text_calls.records import Call, Ended, Fault, RawCall, Reading, Tool
 from flowengine.agents.text_calls.requests import MUST_CALL, faults_told
+from flowengine.agents.text_calls.unread import may_hold_call, unread_call
 from flowengine.sdk import Plain
 
 Finish = Literal["stop", "length", "filtered"]
 """Why a reply ended; that there are calls in it is seen from them."""
+UNREAD = (
+    "The call of {0} in the text of your reply was not made. Write calls {1}. If you only quoted "
+    "it, give your answer again, with a sentence around it and the call in a code fence."
+)
 _ID_DIGITS = 9
 """As many letters and digits as the strictest provider takes, and no other characters."""
 
@@ -49,7 +54,8 @@ class SentReply:
     """A reply as it was sent: nobody has looked yet whether its calls can be made."""
 
     content: str = ""
-    reasoning: str = ""
+    reasoning: str | None = None
+    """What came apart from the content; None: nothing came so, be it empty."""
     calls: list[SentCall] = field(default_factory=list)
     ended: Finish = "stop"
     usage: Usage = field(default_factory=Usage)
@@ -104,6 +110,7 @@ def read_sent(
         reader.read_text()
     else:
         reader.read_native()
+    reader.tell_unread(calling)
     return ModelReply(
         reader.message(),
         "calls" if reader.entries else sent.ended,
@@ -150,7 +157,7 @@ def _mended(sent: SentReply) -> SentReply:
     parts = sent.provider_parts
     return SentReply(
         as_unicode(sent.content),
-        as_unicode(sent.reasoning),
+        None if sent.reasoning is None else as_unicode(sent.reasoning),
         calls,
         sent.ended,
         sent.usage,
@@ -165,7 +172,7 @@ class _Reader:
         self.tools = tools_of(request)
         self.ended: Ended = "length" if sent.ended == "length" else "stop"
         self.content = sent.content
-        self.reasoning = sent.reasoning
+        self.reasoning = sent.reasoning or ""
         self.entries: list[Message] = []
         self.calls: list[ModelCall] = []
         self.faults: list[CallFault] = []
@@ -177,8 +184,8 @@ class _Reader:
 
     def message(self) -> Message:
         message: Message = {"role": "assistant", "content": self.content}
-        if self.reasoning:
-            message["reasoning"] = self.reasoning
+        if thought := self.reasoning.strip():
+            message["reasoning"] = thought
         if self.entries:
             message["tool_calls"] = self.entries
         if self.sent.provider_parts:
@@ -186,8 +193,9 @@ class _Reader:
         return message
 
     def read_native(self) -> None:
-        """Read the calls that were sent as such. The text is none, whatever it quotes."""
-        self._set_thoughts_apart()
+        """Read the calls that were sent as such. No text is one, whatever it looks like."""
+        if self.content:
+            self._take(self._read((), None))
         by_name = {tool.name: tool for tool in self.tools}
         repairs: list[str] = []
         for place, call in enumerate(self.sent.calls[:MAX_CALLS]):
@@ -205,20 +213,9 @@ class _Reader:
             self.faults.append(CallFault(None, None, NOT_MADE))
         self._tell_repairs(repairs)
 
-    def _set_thoughts_apart(self) -> None:
-        """Take reasoning from the beginning of the content, where a server has left it."""
-        opening = OPENING.match(self.content.lstrip())
-        if opening is None:
-            return
-        text = self.content.lstrip()[opening.end() :]
-        closing = CLOSINGS[opening[0]].search(text)
-        thought = text[: closing.start()] if closing else text
-        self.content = text[closing.end() :].strip() if closing else ""
-        self.reasoning = "\n".join(filter(None, [self.reasoning, thought.strip()]))
-
     def read_text(self) -> None:
         tools, form = text_tools_of(self.request), form_of(self.request)
-        reading = read_reply(self.content, tools, form, ended=self.ended)
+        reading = self._read(tools, form)
         self._take(reading)
         faults = reading.faults
         if must_call(self.request) and not (reading.calls or faults):
@@ -227,6 +224,28 @@ class _Reader:
             self.faults.append(CallFault(None, fault.tool, faults_told([fault], tools, form)))
         if reading.faults and not self.content:  # what some providers refuse in a history
             self.content = reading.faults[0].written
+
+    def _read(self, tools: Sequence[Tool], form: MarkedForm | None) -> Reading:
+        thought = None if self.sent.reasoning is None else bool(self.reasoning.strip())
+        return read_reply(self.content, tools, form, ended=self.ended, thought=thought)
+
+    def tell_unread(self, calling: FunctionCalling) -> None:
+        """Tell the model of a call in its text that was not made, and that it may have meant."""
+        if self.faults or not may_hold_call(self.content):
+            return
+        tools = {tool.name: tool for tool in text_tools_of(self.request)}
+        names = {name: name for name in tools} | {wire_name(name): name for name in tools}
+        bare = self.request.returns is None
+        unread = unread_call(self.content, names, bare=bare)
+        if unread is None or any(call.name == unread.tool for call in self.calls):
+            return
+        how = "exactly as shown" if calling == "text" else "by function calling only"
+        fault = Fault("form", UNREAD.format(unread.tool, how), unread.tool, unread.written)
+        if calling == "text":
+            told = faults_told([fault], [*tools.values()], form_of(self.request))
+        else:
+            told = _worded(fault, tools)
+        self.faults.append(CallFault(None, unread.tool, told))
 
     def _take(self, reading: Reading) -> None:
         self.content = reading.content

@@ -297,7 +297,7 @@ def _sent(entry: Scripted, name: str) -> SentReply:
     ]
     usage = Usage(**entry.usage.model_dump())
     parts = {**entry.provider_parts, "scripted": {"script": name}}
-    return SentReply(entry.text, entry.reasoning, calls, entry.finish, usage, parts)
+    return SentReply(entry.text, entry.reasoning or None, calls, entry.finish, usage, parts)
 
 
 def _tell(teller: Teller, sent: SentReply) -> None:

@@ -46,7 +46,7 @@ class ArrivingReply:
             if text := getattr(delta, "content", None):
                 self.content.append(text)
                 self._teller.text(text)
-            if thought := getattr(delta, "reasoning_content", None):
+            if (thought := getattr(delta, "reasoning_content", None)) is not None:
                 self.reasoning.append(thought)
                 self._teller.reasoning(thought)
             for block in getattr(delta, "thinking_blocks", None) or ():

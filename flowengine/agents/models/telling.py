@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from flowengine.agents.models.port import FunctionCalling, Listener, ModelRequest, ReplyPart
 from flowengine.agents.models.replies import as_unicode, form_of
-from flowengine.agents.text_calls.streaming import StreamFilter
+from flowengine.agents.text_calls.streaming import Shown, StreamFilter
 
 _log = logging.getLogger("flowengine.agents")
 
 
 class Teller:
-    """Passes on what arrives, without the syntax of calls where they come as text.
+    """Passes on what arrives, reasoning apart, without the syntax of calls that come as text.
 
     Args:
         listen: Who is told; None: nobody.
@@ -24,32 +25,29 @@ class Teller:
         self, listen: Listener | None, request: ModelRequest, calling: FunctionCalling
     ) -> None:
         self._listen = listen
-        self._filter: StreamFilter | None = None
-        if calling == "text":
-            self._filter = StreamFilter(form_of(request))
+        self._filter = StreamFilter(form_of(request) if calling == "text" else None)
+        self._calls: list[ReplyPart] = []
         self._told = False
         self._tell(ReplyPart("start"))
 
     def text(self, piece: str) -> None:
         """Take the next piece of the text."""
-        piece = as_unicode(piece)
-        shown = self._filter.feed(piece) if self._filter else piece
-        self._tell_piece(ReplyPart("text", shown))
+        self._tell_shown(self._filter.feed(as_unicode(piece)))
 
     def reasoning(self, piece: str) -> None:
         """Take the next piece of the reasoning."""
+        self._filter.reasoning(piece)
         self._tell_piece(ReplyPart("reasoning", as_unicode(piece)))
 
     def call(self, id: str, tool: str | None, piece: str) -> None:
         """Take the next piece of a call's arguments."""
         self._told = True
-        self._tell(ReplyPart("call", as_unicode(piece), id, tool))
+        self._calls.append(ReplyPart("call", as_unicode(piece), id, tool))
+        self._tell(self._calls[-1])
 
     def end(self, ended: str) -> None:
         """Take the end of the reply."""
-        if self._filter:
-            rest = self._filter.close("length" if ended == "length" else "stop")
-            self._tell_piece(ReplyPart("text", rest))
+        self._tell_shown(self._filter.close("length" if ended == "length" else "stop"))
         self._tell(ReplyPart("end"))
 
     def broke_off(self) -> bool:
@@ -61,6 +59,14 @@ class Teller:
         if self._told:
             self._tell(ReplyPart("restart"))
         return self._told
+
+    def _tell_shown(self, shown: Iterable[Shown]) -> None:
+        for kind, text in shown:
+            if kind == "restart":
+                for part in (ReplyPart("restart"), ReplyPart("start"), *self._calls):
+                    self._tell(part)
+            else:
+                self._tell_piece(ReplyPart(kind, text))
 
     def _tell_piece(self, part: ReplyPart) -> None:
         if part.text:

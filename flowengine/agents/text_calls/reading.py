@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from flowengine.agents.text_calls.arguments import bind
-from flowengine.agents.text_calls.marked_calls import SHOWN, Found, read_call
+from flowengine.agents.text_calls.marked_calls import Found, read_call
 from flowengine.agents.text_calls.marked_form import MarkedForm
-from flowengine.agents.text_calls.reasoning import CLOSINGS, OPENING, STRAY
+from flowengine.agents.text_calls.places import (
+    FENCE,
+    begins_line,
+    closing_of,
+    in_code,
+    says_nothing,
+    without_wrappers,
+)
+from flowengine.agents.text_calls.reasoning import CLOSINGS, OPENING, STRAY, TAG
 from flowengine.agents.text_calls.records import Call, Ended, Fault, RawCall, Reading, Tool
 from flowengine.agents.text_calls.source import Source
 
@@ -18,32 +26,20 @@ MAX_CALLS = 1_000
 NOT_MADE = f"The calls after the first {MAX_CALLS:,} were not made."
 MAX_FAULTS = 20
 """A reply that has so many calls, or so many faults, is not read any further."""
-FENCE = r"(?<![^\n])[ \t]*(?P<ticks>`{3,}|~{3,})"
-_LONGEST_FENCE = 100
-_INDENT = 1_000
 _MISPLACED = Fault(
     "misplaced",
     "Nothing was called: a call stands inside of a line, a quotation or a code fence. Write calls "
     "on lines of their own, outside of code fences. If you meant to call nothing, leave it out.",
 )
-_OTHER_FORM = Fault(
-    "form",
-    "Your reply looks like a call in another form, and was not made. Write calls exactly as shown. "
-    "If it is your answer, say it in a sentence.",
-)
-_LIKE_A_CALL = re.compile(
-    r"""\s*(?:```tool_code\n|\[?(?P<python>[\w.-]{1,128})\(|(?:```[\w -]{0,20}\n\s*)?(?:"""
-    r"""<[^\s>]{0,20}(?:call|function|invoke|tool|python_tag|channel|start)"""
-    r"""|\[TOOL_CALLS\]|(?:functools)?\[\s*\{\s*["'](?:name|tool|function)["']\s*:"""
-    r"""|\{\s*["'](?:name|tool|function|tool_calls?|function_call)["']\s*:"""
-    r"""|Action:))"""
-)
-"""How replies begin that are calls in the forms that models were trained on."""
-_LOOKED_AT = 500
 
 
 def read_reply(
-    text: str, tools: Iterable[Tool], form: MarkedForm, *, ended: Ended = "stop"
+    text: str,
+    tools: Iterable[Tool],
+    form: MarkedForm | None,
+    *,
+    ended: Ended = "stop",
+    thought: bool | None = None,
 ) -> Reading:
     """Read an assistant's reply.
 
@@ -52,56 +48,36 @@ def read_reply(
 
     Args:
         text: The reply.
-        tools: Those on offer.
-        form: With the mark of the conversation.
+        tools: Those that can be called so.
+        form: With the mark of the conversation; None: the model writes no calls as text.
         ended: Why the reply ended.
+        thought: Whether reasoning that came apart from it says anything; None: none came.
 
     Returns:
         What it says, and the calls that can be made. Nothing that stands in reasoning, and nothing
         that the limit of length cut off, is a call.
     """
-    by_name = {tool.name: tool for tool in tools}
-    scan = _Scan(Source(text, ended), form)
+    if form is None and not TAG.search(text):  # nearly always
+        text = text if thought is None else text.lstrip()
+        return Reading("" if says_nothing(text) else text)
+    scan = _Scan(Source(text, ended), form, thought=thought)
     scan.run()
-    items = scan.items()
-    content = scan.content()
-    if not items and _is_other_form(content, by_name):
-        items = [replace(_OTHER_FORM, written=content.strip()[:SHOWN])]
-    reading = _bound(items, by_name, ended)
-    reasoning = "\n".join(scan.reasoning).strip()
-    if reading.calls or reading.faults or reasoning:
-        content = content.strip()
+    reading = _bound(scan.items(), {tool.name: tool for tool in tools}, ended)
     return replace(
-        reading, content=content, reasoning=reasoning, repairs=(*scan.repairs, *reading.repairs)
+        reading,
+        content=scan.content(),
+        reasoning="\n".join(scan.reasoning).strip(),
+        repairs=(*scan.repairs, *reading.repairs),
     )
-
-
-def content_of(text: str, form: MarkedForm, ended: Ended) -> str:
-    """Return the content of a reply, with the blanks at its ends."""
-    scan = _Scan(Source(text, ended), form)
-    scan.run()
-    return scan.content()
 
 
 @lru_cache(maxsize=64)
-def events_of(form: MarkedForm) -> re.Pattern[str]:
+def events_of(form: MarkedForm | None) -> re.Pattern[str]:
     """Return what may begin or end something in a reply that is not content."""
+    calls = rf"(?P<call>{form.opening})|(?P<result>{form.result})|" if form else ""
     return re.compile(
-        f"(?P<opens>{OPENING.pattern})|(?P<closes>{STRAY.pattern})|(?P<call>{form.opening})"
-        f"|(?P<result>{form.result})|(?P<fence>{FENCE})"
+        f"(?P<opens>{OPENING.pattern})|(?P<closes>{STRAY.pattern})|{calls}(?P<fence>{FENCE})"
     )
-
-
-def closing_of(ticks: str, before: str = r"^[ \t]*") -> re.Pattern[str]:
-    """Return the line that closes a code fence.
-
-    Args:
-        ticks: Those that opened it.
-        before: What stands before the ticks that close it.
-    """
-    length = min(len(ticks), _LONGEST_FENCE)
-    closing = rf"{re.escape(ticks[0])}{{{length},}}[ \t]*(?:\n|\Z)"
-    return re.compile(before + closing, re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -117,7 +93,7 @@ class _Cut:
 class _Scan:
     """Goes through a reply once, from left to right."""
 
-    def __init__(self, source: Source, form: MarkedForm) -> None:
+    def __init__(self, source: Source, form: MarkedForm | None, *, thought: bool | None) -> None:
         self.source = source
         self.form = form
         self.cuts: list[_Cut] = []
@@ -128,7 +104,11 @@ class _Scan:
         """Whether a call stands where none can: then the model shows calls, and means none."""
         self.begin = 0
         """Where the content begins: behind reasoning that a chat template opened."""
-        self.opened = False
+        self.apart = thought is not None
+        self.opened = bool(thought)
+        """Whether reasoning has come; what ends it now is only a tag too many."""
+        self.named = 0
+        """How many tags that open reasoning were named in a sentence: so are their ends."""
         self.said = False
         """Whether there is content in front of the last cut."""
 
@@ -152,19 +132,24 @@ class _Scan:
         return [call.item for call in calls]
 
     def content(self) -> str:
-        """Return what is left, with the blanks at its ends."""
+        """Return what is left; blanks at its ends go with what was cut out beside them."""
         text, at, before = self.source.text, self.begin, False
         content: list[str] = []
         for cut in self.cuts:
-            gap = text[at : cut.start]
+            gap = without_wrappers(text[at : cut.start], before=before, after=bool(cut.calls))
             if gap.strip() or not (before and cut.calls):
                 content.append(gap)
             at, before = cut.end, bool(cut.calls)
-        content.append(text[at:])
-        return "".join(content)
+        content.append(without_wrappers(text[at:], before=before, after=False))
+        left = "".join(content)
+        if says_nothing(left):
+            return ""
+        if self.apart or self.begin or (self.cuts and not text[: self.cuts[0].start].strip()):
+            left = left.lstrip()
+        return left.rstrip() if self.cuts and not content[-1].strip() else left
 
     def _cut(self, start: int, end: int, *calls: Found, fenced: bool = False) -> int:
-        self.said = self._has_said(start)
+        self._has_said(start)
         self.cuts.append(_Cut(start, end, list(calls), fenced))
         self.calls += len(calls)
         self.faults += sum(isinstance(call.item, Fault) for call in calls)
@@ -172,7 +157,8 @@ class _Scan:
 
     def _has_said(self, at: int) -> bool:
         """Say whether anything but calls and reasoning stands before a place."""
-        return self.said or bool(self.source.text[self._last : at].strip())
+        self.said = self.said or bool(self.source.text[self._last : at].strip())
+        return self.said
 
     @property
     def _last(self) -> int:
@@ -181,19 +167,18 @@ class _Scan:
 
     def _take(self, match: re.Match[str]) -> int:
         """Take what begins at a match, and return where to go on."""
-        start, text = match.start(), self.source.text
         if match["fence"]:
             return self._fence(match)
-        if start and text[start - 1] == "`":  # inline code
-            whole = match["call"] and self.form.head.match(text, start)
-            self.misplaced = self.misplaced or bool(whole)
-            return match.end()
+        start, text = match.start(), self.source.text
+        is_code = in_code(text, start, match.end(), self._last)
         if match["opens"]:
-            return self._think(match)
+            return match.end() if is_code else self._think(match)
         if match["closes"]:
-            return self._stop_thinking(match)
-        if not self._begins_line(start):
-            self.misplaced = self.misplaced or bool(match["call"])
+            return match.end() if is_code else self._stop_thinking(match)
+        assert self.form is not None
+        if is_code or not begins_line(text, start, self._last):
+            shown = not is_code or self.form.head.match(text, start)
+            self.misplaced = self.misplaced or bool(match["call"] and shown)
             return match.end()
         if match["call"]:
             call = read_call(self.source, start, self.form)
@@ -203,53 +188,61 @@ class _Scan:
         self.repairs.append("a result that the model made up was left out")
         return self._cut(start, len(text))
 
-    def _begins_line(self, at: int) -> bool:
-        """Nothing but blanks stands before it in its line, or between it and what was cut out."""
-        first = max(self._last, at - _INDENT)
-        first = max(first, self.source.text.rfind("\n", first, at) + 1)
-        begins = first == self._last or self.source.text[first - 1] == "\n"
-        return begins and not self.source.text[first:at].strip()
-
     def _fence(self, match: re.Match[str]) -> int:
         source = self.source
         line = source.text.find("\n", match.end())
         inside = len(source.text) if line < 0 else line + 1
-        if not self._has_said(match.start()):
-            end, calls = self._calls_at(inside)
+        if self.form and not self._has_said(match.start()):
+            end, calls = self._calls_at(inside, self.form)
             closed = closing_of(match["ticks"], "").match(source.text, source.skip(end))
             if calls and (closed or source.is_over(end)):
                 end = closed.end() if closed else len(source.text)
                 return self._cut(match.start(), end, *calls, fenced=True)
         self.said = True
         close = source.search(closing_of(match["ticks"]), inside)
-        end = close.end() if close else len(source.text)
-        call = source.search(self.form.opens, inside)
+        end = close.end() if close else self._end_of_thought(inside)
+        call = source.search(self.form.opens, inside) if self.form else None
         self.misplaced = self.misplaced or bool(call and call.start() < end)
         return end
 
-    def _calls_at(self, at: int) -> tuple[int, list[Found]]:
+    def _end_of_thought(self, at: int) -> int:
+        """Return where reasoning ends that a fence was begun in, and never ended."""
+        source = self.source
+        stray = None if self.opened else source.search(STRAY, at)
+        opening = source.search(OPENING, at) if stray else None
+        is_own = stray and not (opening and opening.start() < stray.start())
+        return stray.start() if stray and is_own else len(source.text)
+
+    def _calls_at(self, at: int, form: MarkedForm) -> tuple[int, list[Found]]:
         """Read calls, one below the other."""
         calls: list[Found] = []
-        while len(calls) <= MAX_CALLS and self.form.opens.match(
-            self.source.text, self.source.skip(at)
-        ):
-            calls.append(read_call(self.source, self.source.skip(at), self.form))
+        while len(calls) <= MAX_CALLS and form.opens.match(self.source.text, self.source.skip(at)):
+            calls.append(read_call(self.source, self.source.skip(at), form))
             at = calls[-1].end
         return at, calls
 
     def _think(self, match: re.Match[str]) -> int:
-        self.opened = True
-        source = self.source
+        source, start = self.source, match.start()
+        if self.form is None and not begins_line(source.text, start, self._last):
+            self.named += 1
+            return match.end()
         close = source.search(CLOSINGS[match[0]], match.end())
         if close:
-            self.reasoning.append(source.text[match.end() : close.start()])
-            return self._cut(match.start(), close.end())
-        start, calls = self._last_calls(match.end())
-        self.reasoning.append(source.text[match.end() : start])
+            return self._set_apart(match.end(), close.start(), start, close.end())
+        if self.form is None and self._has_said(start):
+            return match.end()
+        begin, calls = self._last_calls(match.end())
+        self._set_apart(match.end(), begin, start, begin)
         if calls:
             self.repairs.append("reasoning without an end was closed before the calls")
-        self._cut(match.start(), start)
-        return self._cut(start, len(source.text), *calls)
+        return self._cut(begin, len(source.text), *calls)
+
+    def _set_apart(self, begin: int, end: int, start: int, over: int) -> int:
+        """Cut out reasoning, with the tags around it."""
+        thought = self.source.text[begin:end]
+        self.opened = self.opened or bool(thought.strip())
+        self.reasoning.append(thought)
+        return self._cut(start, over)
 
     def _last_calls(self, at: int) -> tuple[int, list[Found]]:
         """Return the calls with which reasoning that has no end stops, and where they begin.
@@ -258,16 +251,20 @@ class _Scan:
         What stands in front of it is thought only.
         """
         source, over = self.source, len(self.source.text)
-        while source.complete and (opens := source.search(self.form.opens, at)):
-            end, calls = self._calls_at(opens.start())
+        while self.form and source.complete and (opens := source.search(self.form.opens, at)):
+            end, calls = self._calls_at(opens.start(), self.form)
             whole = not any(isinstance(call.item, Fault) for call in calls)
-            if whole and source.is_over(end) and self._begins_line(opens.start()):
+            begins = begins_line(source.text, opens.start(), self._last)
+            if whole and source.is_over(end) and begins:
                 return opens.start(), calls
             at = end
         return over, []
 
     def _stop_thinking(self, match: re.Match[str]) -> int:
         """Take the end of reasoning; all before it is reasoning, if nothing else opened it."""
+        if self.named:
+            self.named -= 1
+            return match.end()
         if self.opened:
             return self._cut(match.start(), match.end())
         self.opened = True
@@ -275,18 +272,9 @@ class _Scan:
         self.repairs.clear()
         self.calls = self.faults = 0
         self.misplaced = self.said = False
-        self.reasoning = [self.source.text[: match.start()]]
+        self.reasoning = [TAG.sub("", self.source.text[: match.start()])]
         self.begin = match.end()
         return self.begin
-
-
-def _is_other_form(content: str, tools: Mapping[str, Tool]) -> bool:
-    """Say whether a reply begins as a call of a tool does, in another form than was shown."""
-    match = _LIKE_A_CALL.match(content)
-    if match is None or match["python"]:
-        return match is not None and match["python"] in tools
-    beginning = content.lstrip()[:_LOOKED_AT]
-    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", beginning) for name in tools)
 
 
 def _bound(items: list[RawCall | Fault], tools: dict[str, Tool], ended: Ended) -> Reading:

@@ -1,4 +1,4 @@
-"""A reply as it arrives: what of it may be shown, without the syntax of calls."""
+"""A reply as it arrives: what of it may be shown, without reasoning and the syntax of calls."""
 
 from __future__ import annotations
 
@@ -7,45 +7,77 @@ from functools import lru_cache
 from typing import Literal
 
 from flowengine.agents.text_calls.marked_form import MarkedForm
-from flowengine.agents.text_calls.reading import closing_of, content_of, events_of
-from flowengine.agents.text_calls.reasoning import CLOSINGS, PAIRS
+from flowengine.agents.text_calls.places import (
+    INDENT,
+    WRAPPERS,
+    begins_line,
+    closing_of,
+    in_code,
+    says_nothing,
+    unwrapped,
+)
+from flowengine.agents.text_calls.reading import events_of, read_reply
+from flowengine.agents.text_calls.reasoning import CLOSINGS, PAIRS, TAG
 from flowengine.agents.text_calls.records import Ended
 
 _LONGEST = 1_000
 """Characters that are held back because they may become the beginning of something."""
+_TAIL = 20
+"""As many characters as the end of reasoning has at most."""
+
+Shown = tuple[Literal["text", "reasoning", "restart"], str]
+"""A piece of the content or the reasoning; `restart`: what was shown so far is to be forgotten."""
 
 
 class StreamFilter:
-    """Takes the pieces of a reply, and gives out what is content.
+    """Takes the pieces of a reply, and gives out its content and its reasoning.
 
-    What may still become the beginning of a call is held back until that is known: a single `<` of
-    prose until the next piece. From the first call on, all is held back until the reply ends; what
-    of it is content comes then. Reasoning does not come.
+    All pieces of text together, after the last `restart`, are the content that `read_reply` finds.
+    What may still become the beginning of a call or of reasoning is held back until that is known:
+    a single `<` of prose until the next piece, blanks until the next word. From the first call on,
+    all is held back until the reply ends; what of it is content comes then.
 
-    Reasoning whose beginning a chat template wrote cannot be told from content before it ends.
+    Reasoning whose beginning a chat template wrote cannot be told from content before it ends; then
+    it is taken back.
 
     Args:
-        form: With the mark of the conversation.
+        form: With the mark of the conversation; None: the model writes no calls as text.
     """
 
-    def __init__(self, form: MarkedForm) -> None:
+    def __init__(self, form: MarkedForm | None) -> None:
+        self._apart: bool | None = None
+        """Whether reasoning that came apart from the reply says anything."""
+        self._thought = False
         self._form = form
         self._events = events_of(form)
         self._begun = _begun(form)
         self._state: Literal["text", "reasoning", "fence", "held"] = "text"
         self._reply: list[str] = []
-        self._shown: list[str] = []
-        self._said = False
-        """Whether anything but blanks was shown."""
-        self._opened = False
-        """Whether reasoning has begun, or ended."""
-        self._before = ""
-        """The character before what is pending."""
-        self._pending = ""
+        self._found: list[Shown] = []
+        self._text = ""
+        """The end of the reply, from before what is pending."""
+        self._at = 0
+        """Where in it what is pending begins."""
+        self._first = 0
+        """Where in it what was cut out last ended."""
+        self._named = 0
+        """How many tags that open reasoning were named in a sentence."""
         self._closing = re.compile("")
         """What ends the reasoning or the fence."""
+        self._begin()
 
-    def feed(self, piece: str) -> str:
+    def _begin(self) -> None:
+        self._shown: list[str] = []
+        self._said = False
+        """Whether there is content that stays, whatever comes."""
+        self._lead = ""
+        """What came before that."""
+        self._blanks: list[str] = []
+        """Blanks at the end of what was shown, and what may be around a call."""
+        self._cut: bool | None = None
+        """Whether reasoning was cut out, and with it the blanks before the content."""
+
+    def feed(self, piece: str) -> list[Shown]:
         """Take the next piece, and return what can be shown now.
 
         Args:
@@ -53,95 +85,155 @@ class StreamFilter:
         """
         self._reply.append(piece)
         if self._state == "held":
-            return ""
-        before = len(self._shown)
-        self._pending += piece
-        steps = {"text": self._text, "reasoning": self._reasoning, "fence": self._fence}
+            return []
+        self._found = []
+        self._text += piece
+        steps = {"text": self._take, "reasoning": self._reasoning, "fence": self._fence}
         while (step := steps.get(self._state)) and step():
             pass
-        return "".join(self._shown[before:])
+        if (old := self._at - INDENT - 1) > INDENT:
+            self._text, self._at = self._text[old:], self._at - old
+            self._first = max(self._first - old, 0)
+        return self._found
 
-    def close(self, ended: Ended = "stop") -> str:
+    def reasoning(self, piece: str) -> None:
+        """Note a piece of reasoning that came apart from the reply.
+
+        Args:
+            piece: As it arrived.
+        """
+        self._apart = self._apart or bool(piece.strip())
+        self._cut_out()
+
+    def close(self, ended: Ended = "stop") -> list[Shown]:
         """Take the end of the reply, and return what is left to be shown.
 
         Args:
             ended: Why it ended.
         """
         shown = "".join(self._shown)
-        return content_of("".join(self._reply), self._form, ended).removeprefix(shown)
+        text = "".join(self._reply)
+        reading = read_reply(text, (), self._form, ended=ended, thought=self._apart)
+        if reading.content.startswith(shown):
+            rest = reading.content[len(shown) :]
+            return [("text", rest)] if rest else []
+        found: list[Shown] = [("restart", ""), ("reasoning", reading.reasoning)]
+        return [*found, ("text", reading.content)]
 
     def _show(self, end: int) -> None:
-        """Show what is pending, up to a place."""
-        text, self._pending = self._pending[:end], self._pending[end:]
-        if text:
-            self._shown.append(text)
-            self._said = self._said or bool(text.strip())
-            self._before = text[-1]
+        """Take what is pending as content, up to a place; show it if it stays, whatever comes."""
+        text, self._at = self._text[self._at : end], end
+        if not self._said:
+            self._lead += text
+            if len(self._lead) <= _LONGEST and says_nothing(self._lead, more=True):
+                return
+            text, self._said = self._lead.lstrip() if self._cut else self._lead, True
+        stays = unwrapped(text, len(text))
+        if stays:
+            piece = "".join([*self._blanks, text[:stays]])
+            self._shown.append(piece)
+            self._found.append(("text", piece))
+            self._blanks.clear()
+        if stays < len(text):
+            self._blanks.append(text[stays:])
 
-    def _text(self) -> bool:
+    def _think(self, end: int, over: int) -> None:
+        """Take what is pending as reasoning, up to a place."""
+        thought, self._at = self._text[self._at : end], over
+        if thought:
+            self._found.append(("reasoning", thought))
+            self._thought = self._thought or bool(thought.strip())
+
+    def _take(self) -> bool:
         """Show what cannot be the beginning of anything else; say whether to go on."""
-        text, begin = self._before + self._pending, len(self._before)
-        match = self._events.search(text, begin)
-        while match and not match["fence"] and text[match.start() - 1 : match.start()] == "`":
+        text, match = self._text, self._events.search(self._text, self._at)
+        while match and not match["fence"]:
+            is_code = in_code(text, match.start(), match.end(), self._first, more=True)
+            if is_code is None:
+                self._show(match.start())
+                return False
+            if not is_code:
+                break
             match = self._events.search(text, match.end())
         if match is None:
-            begun = self._begun.search(text, begin)
-            end = begun.start() if begun and len(text) - begun.start() < _LONGEST else len(text)
-            self._show(end - begin)
+            begun = self._begun.search(text, self._at)
+            waits = begun and len(text) - begun.start() < _LONGEST
+            self._show(begun.start() if begun and waits else len(text))
             return False
-        self._show(match.start() - begin)
-        return self._enter(match)
+        self._show(match.start())
+        return self._open_fence(match) if match["fence"] else self._enter(match)
 
     def _enter(self, match: re.Match[str]) -> bool:
-        length = len(match[0])
-        if match["fence"]:
-            return self._open_fence(match["ticks"], length)
+        """Go on after a tag; say whether that can be done now."""
         if match["opens"]:
-            self._opened = True
+            if self._form is None and not begins_line(self._text, match.start(), self._first):
+                self._named += 1
+                self._show(match.end())
+                return True
             self._state, self._closing = "reasoning", CLOSINGS[match[0]]
-        elif match["closes"]:
-            if not self._opened:
-                self._shown, self._said = [], False
-            self._opened = True
-        else:
-            self._state, self._pending = "held", ""
+        elif not match["closes"]:
+            self._state = "held"
             return False
-        self._before, self._pending = match[0][-1], self._pending[length:]
+        elif self._named:
+            self._named -= 1
+            self._show(match.end())
+            return True
+        elif not (self._thought or self._apart):
+            self._take_back(match)
+        self._cut_out()
+        self._at = self._first = match.end()
         return True
 
-    def _open_fence(self, ticks: str, length: int) -> bool:
+    def _cut_out(self) -> None:
+        if self._cut is None:
+            self._cut = not self._lead.strip()
+
+    def _take_back(self, match: re.Match[str]) -> None:
+        """Take all that has come so far for reasoning, whose beginning nobody has seen."""
+        if self._shown:
+            self._found.append(("restart", ""))
+        reply = "".join(self._reply)
+        thought = reply[: len(reply) - (len(self._text) - match.start())]
+        if thought.strip():
+            self._found.append(("reasoning", TAG.sub("", thought)))
+        self._thought = True
+        self._begin()
+        self._cut = True
+
+    def _open_fence(self, match: re.Match[str]) -> bool:
         """Enter a code fence; one at the beginning of the reply may be around calls."""
-        line = self._pending.find("\n", length)
+        line = self._text.find("\n", match.end())
         if line < 0:
             return False
-        inside = self._pending[line:].lstrip()
-        if not self._said:
+        if self._form and not self._said:
+            inside = self._text[line:].lstrip()
             if inside.startswith(self._form.opening):
-                self._state, self._pending = "held", ""
+                self._state = "held"
                 return False
             if self._form.opening.startswith(inside):
                 return False
-        self._state, self._closing = "fence", closing_of(ticks)
+        self._state, self._closing = "fence", closing_of(match["ticks"])
         self._show(line + 1)
         return True
 
     def _reasoning(self) -> bool:
-        """Drop reasoning; say whether it has ended."""
-        close = self._closing.search(self._pending)
+        """Tell reasoning; say whether it has ended."""
+        close = self._closing.search(self._text, self._at)
         if close is None:
-            self._pending = self._pending[-20:]  # its end may have begun
+            end = max(self._at, len(self._text) - _TAIL)
+            self._think(end, end)
             return False
-        self._state, self._before = "text", close[0][-1]
-        self._pending = self._pending[close.end() :]
+        self._think(close.start(), close.end())
+        self._state = "text"
+        self._first = close.end()
         return True
 
     def _fence(self) -> bool:
         """Show whole lines up to the closing one; say whether it has come."""
-        *_, rest = self._pending.rpartition("\n")
-        lines = self._pending[: len(self._pending) - len(rest)]
-        close = self._closing.search(lines)
+        end = self._text.rfind("\n", self._at) + 1
+        close = self._closing.search(self._text, self._at, max(end, self._at))
         if close is None:
-            self._show(len(lines))
+            self._show(max(end, self._at) if len(self._text) - end < _LONGEST else len(self._text))
             return False
         self._state = "text"
         self._show(close.end())
@@ -149,9 +241,9 @@ class StreamFilter:
 
 
 @lru_cache(maxsize=64)
-def _begun(form: MarkedForm) -> re.Pattern[str]:
+def _begun(form: MarkedForm | None) -> re.Pattern[str]:
     """Return what matches the beginning of an event, at the end of a text."""
-    tags = [*PAIRS, *PAIRS.values(), form.opening, form.result]
+    tags = [*PAIRS, *PAIRS.values(), *WRAPPERS, *((form.opening, form.result) if form else ())]
     begun = "|".join(map(_beginning, tags))
     return re.compile(rf"(?:{begun}|(?<![^\n])[ \t]*(?:`{{1,2}}|~{{1,2}})?)\Z")
 

@@ -135,7 +135,7 @@ class Talk(Progress):
 
     def _broke_off(self) -> None:
         self.shown = []
-        self.line(paint("  the reply broke off, and starts again", "yellow"))
+        self.line(paint("  this is taken back, and the reply starts again", "yellow"))
 
     def _wait(self, execution: str, wait: WaitInfo) -> None:
         """Say nothing: it is asked."""

@@ -268,7 +268,7 @@ class Progress:
         if part["part"] in ("end", "restart") and any(self._said.pop(place)):
             self._says(part["address"], said)
         if part["part"] == "restart":
-            self._line(part["address"], "says", "(the reply broke off, and starts again)")
+            self._line(part["address"], "says", "(this is taken back, and the reply starts again)")
 
     def _says(self, address: str, line: list[str]) -> None:
         self._line(address, "says", clean("".join(line).rstrip("\r")))

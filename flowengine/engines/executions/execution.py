@@ -497,6 +497,18 @@ class Execution:
         """Whether it is over."""
         return self.state["status"] in ENDED
 
+    def look_ahead(self) -> None:
+        """Load what steps need of the flows that it is in; of others they may be past.
+
+        While somebody is asked for an approval, what follows it is not loaded: this process may end
+        before.
+        """
+        asked = any(record["kind"] == "approval" for record in self.waits.values())
+        if not asked and not self.ended:
+            bodies = {scope["body"] for scope in self.state["scopes"].values()}
+            labels = self.state["execution"].get("labels", {})
+            self.linked.look_ahead(labels, bodies if self.seq else None)
+
     def _note(self, command: Command) -> None:
         """Keep the index of waits and timers, and the rest for when the event is on disk."""
         if isinstance(command, SetTimer):
@@ -516,6 +528,8 @@ class Execution:
             record = self.waits.pop(command.wait, None)
             if self.told is not None and record is not None:
                 self.told.waits.append((record, command.how))
+            if record is not None and record["kind"] == "approval":
+                self.look_ahead()
             result = pack(command.result)
             self._closed.append(ClosedWait(command.wait, command.how, self.state["now"], result))
         elif isinstance(command, Stop):

@@ -98,7 +98,7 @@ class Driving:
             self._bring(found, resources)
             self._answer_open(found)
             recover(found, host.store.inbox(id), host.clock.now())
-            _look_ahead(found)
+            found.look_ahead()
         except BaseException:
             host.keeper.release([(id, epoch)])
             raise
@@ -269,14 +269,6 @@ class Driving:
             drive_alone(self._host, execution, [command for _, command in driver.left])
         if execution.error is not None:
             raise execution.error
-
-
-def _look_ahead(execution: Execution) -> None:
-    """Load what steps need of the flows that an execution is in; of others they may be past."""
-    state = execution.state
-    bodies = {scope["body"] for scope in state["scopes"].values()}
-    labels = state["execution"].get("labels", {})
-    execution.linked.look_ahead(labels, bodies if execution.seq else None)
 
 
 def _refuse_while_imported() -> None:

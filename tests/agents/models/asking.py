@@ -44,6 +44,12 @@ class Heard:
         return "".join(part.text for part in self.parts if part.kind == "text")
 
     @property
+    def last(self) -> str:
+        """The text since the reply began, or began anew."""
+        begun = max(at for at, part in enumerate(self.parts) if part.kind == "start")
+        return "".join(part.text for part in self.parts[begun:] if part.kind == "text")
+
+    @property
     def kinds(self) -> list[str]:
         """The kinds in order, each run of one kind once."""
         kinds = [part.kind for part in self.parts]

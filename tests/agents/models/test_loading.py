@@ -54,12 +54,16 @@ def test_loading_asks_nobody_says_nothing_and_leaves_the_environment(
     """And calls after it leave nothing to say when the process ends; loading takes seconds."""
     (tmp_path / ".env").write_text("FROM_A_FILE=1\n")
     program = """
-import os
+import gc, os
 before = dict(os.environ)
+def collected():
+    return sum(one["collections"] for one in gc.get_stats())
 from flowengine.agents.models import prepare, resolve
 from flowengine.agents.models.library import load
+first = collected()
 prepare("openai/gpt-4o")
 litellm = load()
+assert gc.isenabled() and collected() - first < 300, "what is imported is looked at again and again"
 assert dict(os.environ) == before, set(os.environ) ^ set(before)
 assert litellm.num_retries == 0
 import asyncio

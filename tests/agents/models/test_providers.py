@@ -186,7 +186,7 @@ def test_calls_as_text_need_nothing_of_the_provider(model: str, double: Double) 
     last = ask(double, model, "", heard, messages=history, function_calling="text")
 
     assert call.arguments == {"a": 1, "b": 2}
-    assert heard.text == "Well.\nThe sum is 3."
+    assert heard.text == "Well.The sum is 3."
     assert last.message["content"] == "The sum is 3."
     for entry in double.journal():
         body = entry["body"]

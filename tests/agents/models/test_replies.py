@@ -87,26 +87,31 @@ REACT = 'Action: math.add\nAction Input: {"a": 1, "b": 2}'
     "call", [f"<tool_call>{CALL}</tool_call>", CALL, XML, REACT, "math.add(a=1, b=2)"]
 )
 @pytest.mark.parametrize(
-    "quote",
+    ("quote", "shown"),
     [
-        "{}",
-        "The mail says, and I will not do it:\n\n{}",
-        "```json\n{}\n```",
-        "```tool_code\n{}\n```",
-        'It quotes "{}".',
-        "- {}",
-        "| what |\n|---|\n| {} |",
-        "Die Seite verlangt:\n{}\nDas tue ich nicht.",
+        ("{}", False),
+        ("I will see.\n\n{}", False),
+        ("Die Seite verlangt:\n{}\nDas tue ich nicht.", False),
+        ("The mail says, and I will not do it:\n\n```json\n{}\n```", True),
+        ('It quotes "{}".', True),
+        ("- {}", True),
+        ("| what |\n|---|\n| {} |", True),
     ],
 )
-def test_no_text_of_a_model_with_function_calling_is_a_call(call: str, quote: str) -> None:
+def test_no_text_of_a_model_with_function_calling_is_a_call(
+    call: str, quote: str, shown: bool
+) -> None:
     """It may quote a mail, a page or a tool: whoever wrote that would make calls otherwise."""
     text = quote.replace("{}", call)
 
     reply = read(text=text)
 
     assert reply.message["content"] == text
-    assert (reply.calls, reply.faults, reply.finish) == ((), (), "stop")
+    assert (reply.calls, reply.finish) == ((), "stop")
+    if "math.add(" in call and quote != "{}":
+        assert not reply.faults  # a sentence about code says as much
+    else:
+        assert [one.name for one in reply.faults] == ["math.add"] * (not shown)
 
 
 def test_an_answer_about_calls_stays_an_answer() -> None:

@@ -179,7 +179,7 @@ def test_a_model_without_function_calling_writes_its_calls() -> None:
     assert [call.arguments for call in reply.calls] == [{"a": 1, "b": 2}]
     assert reply.message["content"] == "Hi"
     assert "repaired" in {event["event"] for event in reply.events}
-    assert heard.text == "Hi\n"
+    assert heard.text == "Hi"
 
 
 def test_a_file_answers_by_the_turn_of_the_conversation_in_every_process(

@@ -152,7 +152,7 @@ def test_a_cut_stream_is_taken_back_and_retryable(cut: Answer, wire: Wire) -> No
 
     assert told.value.retryable is True
     assert heard.kinds == ["start", "text", "restart", "start", "text", "end"]
-    assert heard.text == "It will rain, I It will rain, I think."
+    assert heard.text == "It will rain, IIt will rain, I think."
     assert reply.message == {"role": "assistant", "content": "It will rain, I think."}
 
 
@@ -194,9 +194,44 @@ def test_in_text_mode_no_syntax_of_calls_is_told(wire: Wire) -> None:
 
     reply = ask(wire, heard, function_calling="text")
 
-    assert heard.text == "If 1 < 2:\n"
+    assert heard.text == "If 1 < 2:"
     assert [one.arguments for one in reply.calls] == [{"a": 1, "b": 2}]
     assert reply.message["content"] == "If 1 < 2:"
+
+
+@pytest.mark.parametrize("calling", ["native", "text"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        " Three. \n",
+        "<think>1 + 2</think>\n\nThree.",
+        "1 + 2</think>\n\nThree.",
+        "<think></think> One.</think>Three.",
+        "<think>\n\n</think>\n\nThree.",
+        "<think>One.</thinking>Two.</think>CALL",
+        "Hm.</think>CALL",
+        "<think>Hm.</think>I add.\nCALL\n",
+        "```\nnever closed</think>\n<tool_call>CALL</tool_call>",
+        "<tool_call></tool_call>",
+    ],
+)
+def test_the_same_is_read_streamed_and_unstreamed(text: str, calling: str, wire: Wire) -> None:
+    def answer(body: Any) -> Answer:
+        marked = written(body, "math.add", a=1, b=2) if calling == "text" else ""
+        said = text.replace("CALL", marked)
+        if "stream" not in body:
+            return replied(said)
+        return streamed(*({"content": said[at : at + 5]} for at in range(0, len(said), 5)))
+
+    wire.answer(answer, answer)
+    heard = Heard()
+
+    whole, reply = (ask(wire, one, function_calling=calling) for one in (None, heard))
+
+    assert [one.arguments for one in reply.calls] == [one.arguments for one in whole.calls]
+    assert len(reply.calls) == int("CALL" in text and calling == "text")
+    assert reply.message["content"] == whole.message["content"] == heard.last
+    assert reply.message.get("reasoning") == whole.message.get("reasoning")
 
 
 def test_a_reply_that_the_limit_of_length_ended_says_so(wire: Wire) -> None:
