@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -27,6 +27,18 @@ MODULES = {
     "text": "text",
 }
 """Format → the module here whose function `convert` takes the bytes and a writer."""
+_LIBRARIES = {
+    "pdf": ["pypdf"],
+    "docx": ["docx"],
+    "pptx": ["pptx"],
+    "xlsx": ["openpyxl"],
+    "html": ["lxml.etree"],
+    "epub": ["lxml.etree"],
+    "eml": ["flowengine_envs.documents.html", "lxml.etree"],
+    "image": ["PIL.PngImagePlugin", "PIL.JpegImagePlugin", "PIL.ImageOps"],
+    "text": ["charset_normalizer"],
+}
+"""Format → what its converter imports when it is called."""
 Converter = Callable[[bytes, str], str | None]
 """Gets the bytes of a file and its name; returns Markdown, or None if the file is not its own."""
 _DECLARED = {"html", "csv", "text"}
@@ -139,6 +151,13 @@ def _by_added(
             out.finish()
             return document
     return None
+
+
+def modules(formats: Iterable[str]) -> list[str]:
+    """Return the modules that conversions of some formats import; others have none."""
+    known = [each for each in formats if each in MODULES]
+    own = (f"flowengine_envs.documents.{MODULES[each]}" for each in known)
+    return [*own, *(library for each in known for library in _LIBRARIES.get(each, ()))]
 
 
 def _converter(format: str) -> Callable[..., None]:
