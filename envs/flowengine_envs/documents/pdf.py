@@ -6,8 +6,9 @@ import io
 import logging
 import re
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Collection, Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.documents.comments import Remarks
@@ -19,7 +20,8 @@ from flowengine_envs.documents.document import (
 )
 from flowengine_envs.documents.markdown import Writer
 from flowengine_envs.documents.pdf_annotations import Annotations
-from flowengine_envs.documents.pdf_grids import Part, read_parts
+from flowengine_envs.documents.pdf_grids import read_lines
+from flowengine_envs.documents.pdf_order import Line, count_sizes, ordered, with_headings
 from flowengine_envs.documents.pdf_tables import Row, find_rows, find_tables, key_of
 from flowengine_envs.documents.pdf_tags import Marks, Structure, Tags
 
@@ -95,6 +97,8 @@ class _Pages:
         self._out = out
         self._headings = _headings(reader)
         self._tags = Tags(reader)
+        self._sizes: Counter[float] = Counter()
+        """Characters of each size of font, on the pages that were read."""
         self._remarks = Remarks(out, comments)
         self._empty: list[int] = []
         self._images = 0
@@ -123,8 +127,8 @@ class _Pages:
         self._out.part("page", at + 1)
         try:
             page = self._reader.pages[at]
-            parts, known = self._read(page)
-            text = "\n".join(map(_plain, parts))
+            lines, known = self._read(page)
+            text = "\n".join(map(_plain, lines))
             laid_on = Annotations(page)
             added = [
                 *laid_on.texts,
@@ -140,17 +144,7 @@ class _Pages:
         except Exception as error:  # of the library: it has errors of many types
             self._out.note(f"page {at + 1} cannot be read: {str(error) or type(error).__name__}")
             return
-        headings = {_comparable(told): level for told, level in known.headings}
-        headings |= self._headings.get(at, {})
-        tables, rows = known.tables, {}
-        if not tables:
-            layout = _layout(page, text)
-            tables, rows = find_tables(layout), find_rows(layout)
-        for part in parts:
-            if isinstance(part, str):
-                self._text(part.translate(_LIGATURES), headings, tables, rows)
-            else:
-                self._out.table([[cell.translate(_LIGATURES) for cell in row] for row in part])
+        self._write(page, at, lines, known)
         for one in added:
             self._out.paragraph(one.translate(_LIGATURES))
         for author, said in notes:
@@ -159,14 +153,42 @@ class _Pages:
         if fresh:
             self._out.paragraph("Links: " + " ".join(f"<{link}>" for link in fresh))
 
-    def _read(self, page: PageObject) -> tuple[list[Part], Structure]:
-        """Return the text of a page with its drawn tables, or what its tags say of it."""
+    def _write(self, page: PageObject, at: int, lines: list[Line], known: Structure) -> None:
+        """Write the lines of a page, with headings and tables."""
+        headings = {_comparable(told): level for told, level in known.headings}
+        headings |= self._headings.get(at, {})
+        tables, rows = known.tables, {}
+        if not tables:
+            layout = _layout(page, "".join(map(_plain, lines)))
+            tables, rows = find_tables(layout), find_rows(layout)
         if not self._tags:
-            return read_parts(page), Structure([], [])
+            lines = self._ordered(lines, {row.key for table in tables for row in table})
+        for is_text, group in groupby(lines, lambda line: not line.rows and not line.level):
+            if is_text:
+                text = "\n".join(line.text for line in group)
+                self._text(text.translate(_LIGATURES), headings, tables, rows)
+                continue
+            for line in group:
+                if line.rows:
+                    cells = [[cell.translate(_LIGATURES) for cell in row] for row in line.rows]
+                    self._out.table(cells)
+                else:
+                    self._out.heading(line.level, line.text.translate(_LIGATURES))
+
+    def _read(self, page: PageObject) -> tuple[list[Line], Structure]:
+        """Return the lines of a page with its drawn tables, or what its tags say of it."""
+        if not self._tags:
+            return read_lines(page), Structure([], [])
         marks = Marks()
         text = page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
         marks.texts = {mark: one.translate(_LIGATURES) for mark, one in marks.texts.items()}
-        return [text], self._tags.structure(page, marks)
+        return [Line(line) for line in text.splitlines()], self._tags.structure(page, marks)
+
+    def _ordered(self, lines: list[Line], rows: Collection[str]) -> list[Line]:
+        """Return lines as they are read; where no outline names headings, those that are large."""
+        count_sizes(lines, self._sizes)
+        read = ordered(lines, rows)
+        return read if self._headings else with_headings(read, self._sizes)
 
     def _check(self, page: PageObject) -> None:
         """Find out whether there is no text, or more than the library dares to unpack."""
@@ -243,8 +265,8 @@ def _entries(outline: Any, level: int) -> Iterator[tuple[Any, int]]:
             yield from _entries(entry, level + 1)
 
 
-def _plain(part: Part) -> str:
-    return part if isinstance(part, str) else "\n".join(cell for row in part for cell in row)
+def _plain(line: Line) -> str:
+    return "\n".join(cell for row in line.rows for cell in row) if line.rows else line.text
 
 
 def _comparable(line: str) -> str:

@@ -38,6 +38,11 @@ def key_of(line: str) -> str:
     return "".join(line.split())
 
 
+def looks_like_number(text: str) -> bool:
+    """Return whether a text begins as a number, an amount or a date does."""
+    return _NUMBER.match(text) is not None
+
+
 def find_tables(layout: str) -> list[list[Row]]:
     """Return the tables of a page.
 
