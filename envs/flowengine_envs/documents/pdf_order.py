@@ -9,6 +9,7 @@ its right are one line, whenever they were drawn.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
@@ -20,8 +21,9 @@ from flowengine_envs.documents.pdf_tables import key_of, looks_like_number
 _MOST_LINES = 1_000
 """Of a page: one with more is read as it was drawn."""
 _DEEPEST = 40
-_WIDTH = 0.5
+_WIDTH, _NARROW = 0.5, 0.26
 """How wide a character is, as a part of its height: about that of most fonts."""
+_NARROW_ONES = re.compile(r"[\s.,:;'|!ijl]")
 _LINE_STEP = 2.5
 """From line to line of a block at most, in sizes of the font."""
 _PROSE = 20
@@ -91,7 +93,8 @@ def _is_prose(texts: Sequence[str]) -> bool:
 
 def width_of(text: str, size: float) -> float:
     """Return about how wide a text is."""
-    return len(text.rstrip()) * size * _WIDTH
+    narrow = len(_NARROW_ONES.findall(text.rstrip()))
+    return size * (narrow * _NARROW + (len(text.rstrip()) - narrow) * _WIDTH)
 
 
 def ordered(lines: Sequence[Line], rows: Collection[str] = ()) -> list[Line]:
@@ -106,7 +109,8 @@ def ordered(lines: Sequence[Line], rows: Collection[str] = ()) -> list[Line]:
     """
     if not 1 < len(lines) <= _MOST_LINES or any(not line.size for line in lines):
         return [*lines]
-    joined = _joined(lines, rows)
+    is_ordered = len(_chains(_blocks(lines))) < 2
+    joined = _joined(lines, () if is_ordered else rows)
     chains = _chains(_blocks(joined))
     if len(chains) < 2:
         return joined
@@ -215,11 +219,9 @@ def _follows(block: _Block, chain: Sequence[_Block]) -> bool:
         )
     if block.is_right_of(last) and block.is_beside(last):
         return True
-    beside = [other for other in chain if other.is_beside(block)]
-    return (
-        block.is_prose
-        and any(other.is_prose for other in beside)
-        and all(block.is_right_of(other) for other in beside)
+    lower = [other for other in chain if other.bottom < block.top]
+    return any(other.is_beside(block) for other in lower) and all(
+        block.is_right_of(other) for other in lower
     )
 
 
