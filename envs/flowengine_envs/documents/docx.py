@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
-from flowengine_envs.documents import charts
+from flowengine_envs.documents import charts, diagrams
 from flowengine_envs.documents.archives import parse_xml, transitional
 from flowengine_envs.documents.comments import Comments, leave_out
 from flowengine_envs.documents.document import Damaged
@@ -19,10 +20,21 @@ W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
 _CHART = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
+_VML = "{urn:schemas-microsoft-com:vml}"
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _NOTES = {"footnotes": ("footnote", ""), "endnotes": ("endnote", "e")}
-_TRANSPARENT = {f"{W}{name}" for name in ("ins", "moveTo", "smartTag", "customXml", "sdtContent")}
-_SIGNS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "\u2011"}
+_TRANSPARENT = {
+    *(f"{W}{name}" for name in ("ins", "moveTo", "smartTag", "customXml", "sdtContent")),
+    *(f"{W}{name}" for name in ("dir", "bdo", "fldSimple")),
+    *(f"{_COMPATIBLE}{name}" for name in ("AlternateContent", "Choice")),
+}
+_SIGNS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "\u2011"}
+_SYMBOLS = {
+    **{"F0FC": "\u2713", "F0FB": "\u2717", "F0FE": "\u2612", "F0FD": "\u2612"},
+    **{"F0A8": "\u2610", "F06F": "\u2610", "F0B7": "\u2022", "F0A7": "\u25aa", "F0E0": "\u2192"},
+}
+"""Characters of the fonts Wingdings and Symbol that stand in texts; others are left out."""
+_TICKED, _OPEN = "\u2612", "\u2610"
 _MARKDOWN_NUMBER = re.compile(r"\d+[.)]")
 _OFF = {"0", "false", "off", "none"}
 
@@ -71,6 +83,8 @@ class Word:
         """Text boxes anchored in the paragraph that is being read."""
         self._charts: list[Any] = []
         """Charts anchored there."""
+        self._diagrams: list[str] = []
+        """Texts of diagrams anchored there."""
         root = self._xml("comments")
         found = [] if root is None else [*root.iterchildren(f"{W}comment")]
         self._remarks = {one.get(f"{W}id", ""): one for one in found}
@@ -130,6 +144,9 @@ class Word:
         found, self._charts = self._charts, []
         for chart in found:
             charts.write(chart, self._out)
+        texts, self._diagrams = self._diagrams, []
+        for text in texts:
+            self._out.item(0, text)
 
     def _spans(self, parent: Any, link: str = "") -> Iterator[Span]:
         for child in parent:
@@ -137,7 +154,7 @@ class Word:
                 yield from self._run(child, link)
             elif child.tag == f"{W}hyperlink":
                 yield from self._spans(child, self._address(child) or link)
-            elif child.tag in _TRANSPARENT or child.tag == f"{W}fldSimple":
+            elif child.tag in _TRANSPARENT:
                 yield from self._spans(child, link)
             elif child.tag == f"{W}sdt":
                 for content in child.iterchildren(f"{W}sdtContent"):
@@ -166,8 +183,10 @@ class Word:
             if name == "t" and child.text:
                 self._comments.take(child.text)
                 yield Span(child.text, bold, italic, code, strike, link, script=script)
-            elif name in _SIGNS:
-                yield Span(_SIGNS[name], link=link)
+            elif sign := _sign(child, name):
+                yield Span(sign, link=link)
+            elif name == "ruby":
+                yield from self._ruby(child, link)
             elif name in {"footnoteReference", "endnoteReference"}:
                 mark = "e" if name == "endnoteReference" else ""
                 yield Span(f"[^{mark}{child.get(f'{W}id')}]", raw=True)
@@ -179,9 +198,19 @@ class Word:
                 for choice in child.iterchildren(f"{_COMPATIBLE}Choice"):
                     yield from self._drawing(choice)
 
+    def _ruby(self, ruby: Any, link: str) -> Iterator[Span]:
+        """Yield a text, and behind it how it is read."""
+        for base in ruby.iterchildren(f"{W}rubyBase"):
+            yield from self._spans(base, link)
+        for reading in ruby.iterchildren(f"{W}rt"):
+            yield from [Span("("), *self._spans(reading, link), Span(")")]
+
     def _drawing(self, drawing: Any) -> Iterator[Span]:
-        boxes = [*drawing.iter(f"{W}txbxContent")]
+        boxes = [box for box in drawing.iter(f"{W}txbxContent") if _is_outermost(box, drawing)]
         self._boxes += boxes
+        for path in drawing.iter(f"{_VML}textpath"):
+            yield Span(path.get("string", ""))
+        self._diagrams += diagrams.texts(drawing, self._part)
         for chart in drawing.iter(f"{_CHART}chart"):
             relation = self._part.rels.get(chart.get(f"{_RELATION}id", ""))
             if relation is not None and not relation.is_external:
@@ -274,6 +303,29 @@ def _within(row: Any, name: str) -> Iterator[Any]:
             yield child
         elif child.tag in {f"{W}sdt", *_TRANSPARENT}:
             yield from _within(child, name)
+
+
+def _is_outermost(box: Any, drawing: Any) -> bool:
+    """Return whether a text box of a drawing is in no other one of it."""
+    around = takewhile(lambda one: one is not drawing, box.iterancestors())
+    return all(one.tag != box.tag for one in around)
+
+
+def _sign(element: Any, name: str) -> str:
+    """Return the text of an element of a run that has none of its own; empty: it is no such."""
+    if name == "sym":
+        return _SYMBOLS.get(element.get(f"{W}char", "").upper(), "")
+    if name != "fldChar":
+        return _SIGNS.get(name, "")
+    if (box := element.find(f"{W}ffData/{W}checkBox")) is not None:
+        state = "checked" if box.find(f"{W}checked") is not None else "default"
+        return _TICKED if _on(box, state) else _OPEN
+    if (choice := element.find(f"{W}ffData/{W}ddList")) is not None:
+        entries = [each.get(f"{W}val", "") for each in choice.iterchildren(f"{W}listEntry")]
+        chosen = choice.find(f"{W}result")
+        at = "0" if chosen is None else chosen.get(f"{W}val", "")
+        return entries[int(at)] if at.isdecimal() and int(at) < len(entries) else ""
+    return ""
 
 
 def _on(look: Any, name: str) -> bool:
