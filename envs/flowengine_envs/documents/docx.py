@@ -232,15 +232,16 @@ class Word:
 
     def _rows(self, table: Any) -> Iterator[list[str]]:
         for row in table.iter(f"{W}tr"):
-            if next(row.iterancestors(f"{W}tbl")) is table:
-                yield [text for cell in _within(row, "tc") for text in self._cell(cell)]
+            if next(row.iterancestors(f"{W}tbl")) is table and row.find(f"{W}trPr/{W}del") is None:
+                before = _span(row.find(f"{W}trPr/{W}gridBefore"), 0)
+                texts = (text for cell in _within(row, "tc") for text in self._cell(cell))
+                yield [*[""] * before, *texts]
 
     def _cell(self, cell: Any) -> list[str]:
         """Return the text of a cell, and an empty one for each further column it spans."""
         properties = cell.find(f"{W}tcPr")
         merged = None if properties is None else properties.find(f"{W}vMerge")
-        span = None if properties is None else properties.find(f"{W}gridSpan")
-        columns = min(int(span.get(f"{W}val", "1")), 1_000) if span is not None else 1
+        columns = 1 if properties is None else _span(properties.find(f"{W}gridSpan"), 1)
         continues = merged is not None and merged.get(f"{W}val", "continue") == "continue"
         text = "" if continues else "\n".join(filter(None, self._cell_lines(cell)))
         return [text, *[""] * (columns - 1)]
@@ -294,6 +295,12 @@ class Word:
             text = " ".join(filter(None, self._cell_lines(comment)))
             author = comment.get(f"{W}author", "")
             self._out.paragraph(self._comments.told(id, author, text))
+
+
+def _span(element: Any, otherwise: int) -> int:
+    """Return of how many columns an element tells."""
+    told = "" if element is None else element.get(f"{W}val", "")
+    return min(int(told), 1_000) if told.isascii() and told.isdigit() else otherwise
 
 
 def _within(row: Any, name: str) -> Iterator[Any]:

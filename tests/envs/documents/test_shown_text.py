@@ -10,6 +10,7 @@ import pptx
 import pytest
 from docx.opc.packuri import PackURI
 from docx.opc.part import Part
+from docx.oxml import parse_xml
 from pptx.opc.package import Part as SlidePart
 from pptx.opc.packuri import PackURI as SlideURI
 from pptx.oxml import parse_xml as parse_slide
@@ -17,7 +18,7 @@ from pptx.util import Inches
 
 from flowengine_envs.documents.converters import convert
 from tests.envs.documents.test_html import read as read_page
-from tests.envs.documents.test_office_files import add, read
+from tests.envs.documents.test_office_files import W, add, read
 
 RELATED = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 DIAGRAM = "http://schemas.openxmlformats.org/drawingml/2006/diagram"
@@ -100,6 +101,20 @@ def test_the_texts_of_diagrams_in_word() -> None:
     )
 
     assert read(document).markdown == "How\n\n- Plan it\n- Do it"
+
+
+def test_rows_that_begin_later_and_rows_that_were_deleted() -> None:
+    document = docx.Document()
+    table = document.add_table(3, 2)
+    for at, row in enumerate(table.rows):
+        for cell in row.cells:
+            cell.text = str(at)
+    for row, told in ((table.rows[1], "<w:gridBefore w:val='1'/>"), (table.rows[2], "<w:del/>")):
+        properties = parse_xml(f"<w:trPr {W}>{told}</w:trPr>")
+        row._tr.insert(0, properties)
+    table.rows[1]._tr.remove(table.rows[1]._tr.tc_lst[0])
+
+    assert read(document).tables == [[["0", "0"], ["", "1"]]]
 
 
 def shape(inner: str) -> str:
