@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -182,6 +183,7 @@ class Conversion(Supervised):
             seconds = self.call_limits.seconds(timeout) or TIMEOUT
             raise self._exceeded(name, self.call_limits.too_long(timeout), "time", seconds)
         document = self._document(name, result, told)
+        document.pictures = dict(islice(document.pictures.items(), limits.pictures))
         self._formats.add(document.format)
         return document
 

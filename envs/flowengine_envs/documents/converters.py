@@ -67,7 +67,8 @@ def convert(
         limits: What it may take.
         password: Of an encrypted PDF.
         base: The address of a page, against which its links are resolved.
-        picture: Whether of an image a copy is made that may be sent to a model.
+        picture: Whether of an image, and of scanned pages, copies are made that may be sent to a
+            model.
         added: Converters that are tried before the built-in ones, by name.
         comments: Whether comments of people in office documents and PDFs are read, too.
         first: The page of a PDF to begin with.
@@ -99,7 +100,7 @@ def convert(
         "image": {"picture": picture},
         "pdf": {
             **{"password": password, "comments": comments},
-            **{"first": first, "seconds": seconds},
+            **{"first": first, "seconds": seconds, "picture": picture},
         },
     }
     options = own.get(found.format, {})

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import (
+    MIB,
     Damaged,
     LimitReached,
     PasswordRequired,
     WrongPassword,
 )
-from flowengine_envs.documents.markdown import Writer
+from flowengine_envs.documents.markdown import Writer, line_of_part
 from flowengine_envs.documents.pdf_annotations import Annotations
 from flowengine_envs.documents.pdf_grids import read_lines
 from flowengine_envs.documents.pdf_order import Line, count_sizes, ordered, with_headings
 from flowengine_envs.documents.pdf_tables import Row, find_rows, find_tables, key_of
 from flowengine_envs.documents.pdf_tags import Marks, Structure, Tags
+from flowengine_envs.documents.picture import copy_of_scan
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
@@ -37,6 +39,8 @@ _LIGATURES = {
 _NO_HEADING = re.compile(r"^(#{1,6}(?:\s|$)|---|===|```|~~~)")
 """What a line must not begin with; lists and quotes may well be some."""
 _MOST_HEADINGS = 10_000
+_MOST_PICTURES = 8 * MIB
+"""Characters of all pictures together: they are a part of the answer."""
 _DEEPEST = 6
 
 
@@ -47,6 +51,7 @@ def convert(
     comments: bool = False,
     first: int = 1,
     seconds: float = 0.0,
+    picture: bool = False,
 ) -> None:
     """Convert a PDF.
 
@@ -57,6 +62,7 @@ def convert(
         comments: Whether what people noted on its pages is read, too.
         first: The page to begin with.
         seconds: Processor time after which it stops behind a page; 0: it goes on to the end.
+        picture: Whether of scanned pages copies are made that may be sent to a model.
 
     Raises:
         Damaged: It cannot be opened.
@@ -87,11 +93,13 @@ def convert(
     ) as error:
         raise Damaged(f"the PDF cannot be opened: {str(error) or type(error).__name__}") from None
     out.document.title = _title(reader)
-    _Pages(reader, pages, out, comments).convert(first, seconds)
+    _Pages(reader, pages, out, comments, picture).convert(first, seconds)
 
 
 class _Pages:
-    def __init__(self, reader: PdfReader, count: int, out: Writer, comments: bool) -> None:
+    def __init__(
+        self, reader: PdfReader, count: int, out: Writer, comments: bool, picture: bool
+    ) -> None:
         self._reader = reader
         self._count = count
         self._out = out
@@ -102,6 +110,7 @@ class _Pages:
         self._remarks = Remarks(out, comments)
         self._empty: list[int] = []
         self._images = 0
+        self._wants_pictures = picture
 
     def convert(self, first: int, seconds: float) -> None:
         """Convert page after page; a broken one does not keep the others from being read."""
@@ -121,7 +130,8 @@ class _Pages:
 
     def _is_enough(self, is_late: bool) -> bool:
         """Return whether a stretch ends: its time is over, or it is half as long as it may be."""
-        return is_late or self._out.length * 2 > self._out.limits.characters
+        is_long = self._out.length * 2 > self._out.limits.characters
+        return is_late or is_long or self._has_all_pictures()
 
     def _page(self, at: int) -> None:
         self._out.part("page", at + 1)
@@ -138,6 +148,7 @@ class _Pages:
                 self._check(page)
                 self._empty.append(at + 1)
                 self._images += _count_images(page)
+                self._scan(page, at + 1)
             links, notes = laid_on.links, [*laid_on.comments]
         except (LimitReached, MemoryError):
             raise
@@ -174,6 +185,30 @@ class _Pages:
                     self._out.table(cells)
                 else:
                     self._out.heading(line.level, line.text.translate(_LIGATURES))
+
+    def _has_all_pictures(self) -> bool:
+        pictures = self._out.document.pictures
+        size = sum(map(len, pictures.values()))
+        return len(pictures) >= self._out.limits.pictures or size > _MOST_PICTURES
+
+    def _scan(self, page: PageObject, number: int) -> None:
+        """Make a picture of a page without text, if it is a scan."""
+        if not self._wants_pictures:
+            return
+        if self._has_all_pictures():
+            count = len(self._out.document.pictures)
+            self._out.cut(f"scanned pages described: {count:,} (limit 'pictures'); others are not")
+            return
+        try:
+            picture = copy_of_scan(page, self._out.limits.pixels)
+        except MemoryError:
+            raise
+        except Exception as error:  # of the libraries: they have errors of many types
+            told = str(error) or type(error).__name__
+            self._out.note(f"page {number} is not described: its image cannot be read: {told}")
+            return
+        if picture:
+            self._out.document.pictures[line_of_part("page", number)] = picture
 
     def _read(self, page: PageObject) -> tuple[list[Line], Structure]:
         """Return the lines of a page with its drawn tables, or what its tags say of it."""

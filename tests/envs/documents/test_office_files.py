@@ -280,7 +280,8 @@ def test_slides_with_charts_groups_and_hidden_ones() -> None:
 
     assert read(deck).markdown == (
         "<!-- slide 1 -->\n\n## Sales\n\nleft\n\nright\n\n### By quarter\n\n"
-        "Values: Tons\n\n| Quarter | 2025 |\n| --- | --- |\n| Q1 | 1.5 |\n| Q2 | 2 |\n\n<!-- slide 2 (hidden) -->"
+        "Values: Tons\n\n| Quarter | 2025 |\n| --- | --- |\n| Q1 | 1.5 |\n| Q2 | 2 |\n\n"
+        "<!-- slide 2 (hidden) -->"
     )
 
 
