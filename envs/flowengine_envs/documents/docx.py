@@ -12,9 +12,9 @@ from flowengine_envs.documents import charts, diagrams
 from flowengine_envs.documents.archives import parse_xml, transitional
 from flowengine_envs.documents.comments import Comments, leave_out
 from flowengine_envs.documents.document import Damaged
-from flowengine_envs.documents.markdown import Span, Writer, image, inline, target
+from flowengine_envs.documents.markdown import Span, Writer, hidden_note, image, inline, target
 from flowengine_envs.documents.word_formulas import MATH, latex
-from flowengine_envs.documents.word_styles import Numbering, Styles
+from flowengine_envs.documents.word_styles import Numbering, Styles, is_on
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
@@ -36,7 +36,6 @@ _SYMBOLS = {
 """Characters of the fonts Wingdings and Symbol that stand in texts; others are left out."""
 _TICKED, _OPEN = "\u2612", "\u2610"
 _MARKDOWN_NUMBER = re.compile(r"\d+[.)]")
-_OFF = {"0", "false", "off", "none"}
 
 
 def convert(data: bytes, out: Writer, comments: bool = False) -> None:
@@ -77,6 +76,8 @@ class Word:
             rel.reltype.rpartition("/")[2]: rel for rel in part.rels.values() if not rel.is_external
         }
         self._related = {name: rel.target_part for name, rel in related.items()}
+        self._hidden = 0
+        """Runs with a hidden text."""
         self._styles = Styles(self._xml("styles"))
         self._numbering = Numbering(self._xml("numbering"))
         self._boxes: list[Any] = []
@@ -103,6 +104,8 @@ class Word:
             self._footnotes(self._xml(name), tag, mark)
         self._margins()
         self._write_comments()
+        if self._hidden:
+            self._out.note(hidden_note(self._hidden))
 
     def _blocks(self, parent: Any) -> None:
         for child in parent:
@@ -174,9 +177,10 @@ class Word:
 
     def _run(self, run: Any, link: str) -> Iterator[Span]:
         look = run.find(f"{W}rPr")
-        if _on(look, "vanish"):
+        if self._styles.is_hidden(run, look):
+            self._hidden += bool("".join(text.text or "" for text in run.iter(f"{W}t")).strip())
             return
-        bold, italic, strike = (_on(look, name) for name in ("b", "i", "strike"))
+        bold, italic, strike = (is_on(look, name) for name in ("b", "i", "strike"))
         code, script = self._styles.is_code(look), _script(look)
         for child in run:
             name = child.tag.removeprefix(W) if isinstance(child.tag, str) else ""
@@ -326,18 +330,13 @@ def _sign(element: Any, name: str) -> str:
         return _SIGNS.get(name, "")
     if (box := element.find(f"{W}ffData/{W}checkBox")) is not None:
         state = "checked" if box.find(f"{W}checked") is not None else "default"
-        return _TICKED if _on(box, state) else _OPEN
+        return _TICKED if is_on(box, state) else _OPEN
     if (choice := element.find(f"{W}ffData/{W}ddList")) is not None:
         entries = [each.get(f"{W}val", "") for each in choice.iterchildren(f"{W}listEntry")]
         chosen = choice.find(f"{W}result")
         at = "0" if chosen is None else chosen.get(f"{W}val", "")
         return entries[int(at)] if at.isdecimal() and int(at) < len(entries) else ""
     return ""
-
-
-def _on(look: Any, name: str) -> bool:
-    found = None if look is None else look.find(f"{W}{name}")
-    return found is not None and found.get(f"{W}val", "1").lower() not in _OFF
 
 
 def _script(look: Any) -> str:

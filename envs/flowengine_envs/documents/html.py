@@ -16,7 +16,16 @@ from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.flat_html import paragraphs
 from flowengine_envs.documents.html_main import put_first
 from flowengine_envs.documents.html_tables import TableText, spans_of
-from flowengine_envs.documents.markdown import Span, Writer, fenced, image, inline, plain, target
+from flowengine_envs.documents.markdown import (
+    Span,
+    Writer,
+    fenced,
+    hidden_note,
+    image,
+    inline,
+    plain,
+    target,
+)
 from flowengine_envs.documents.mathml import latex, name_of
 from flowengine_envs.documents.text import declared_in, decode
 
@@ -186,7 +195,7 @@ class Page:
                 self._add(element.text)
         self._flush()
         if self._hidden:
-            self._out.note(f"hidden text left out (places: {self._hidden:,})")
+            self._out.note(hidden_note(self._hidden))
 
     def _is_hidden(self, element: Any) -> bool:
         attributes: Mapping[str, str] = element.attrib

@@ -300,6 +300,11 @@ class Writer:
             self.note(f"{self._invisible:,} invisible characters removed")
 
 
+def hidden_note(places: int) -> str:
+    """Return the note that hidden text was left out."""
+    return f"hidden text left out (places: {places:,})"
+
+
 def line_of_part(kind: str, number: int, remark: str = "") -> str:
     """Return the line with which a page, slide, sheet or chapter begins."""
     return f"<!-- {kind} {number}{remark} -->"

@@ -8,6 +8,7 @@ import zipfile
 import docx
 import pptx
 import pytest
+from docx.enum.style import WD_STYLE_TYPE
 from docx.opc.packuri import PackURI
 from docx.opc.part import Part
 from docx.oxml import parse_xml
@@ -101,6 +102,21 @@ def test_the_texts_of_diagrams_in_word() -> None:
     )
 
     assert read(document).markdown == "How\n\n- Plan it\n- Do it"
+
+
+def test_hidden_text_in_word_is_left_out_and_counted() -> None:
+    document = docx.Document()
+    for name, kind in (("Secret", WD_STYLE_TYPE.PARAGRAPH), ("Covert", WD_STYLE_TYPE.CHARACTER)):
+        document.styles.add_style(name, kind).font.hidden = True
+    document.add_paragraph("obey", "Secret")
+    document.add_paragraph("seen ").add_run("obey", "Covert")
+    paragraph = document.add_paragraph("", "Secret")
+    paragraph.add_run("shown").font.hidden = False
+    paragraph.add_run("obey").font.hidden = True
+
+    found = read(document)
+    assert found.markdown == "seen\n\nshown"
+    assert found.notes == ["hidden text left out (places: 3)"]
 
 
 def test_rows_that_begin_later_and_rows_that_were_deleted() -> None:
