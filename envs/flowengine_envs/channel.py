@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -213,15 +213,15 @@ class Channel:
             raise self._fault(fault, exchange.about)
         return {**header, "payload": payload}
 
-    async def feed(self, exchange: Exchange, data: bytes | Path) -> None:
+    async def feed(self, exchange: Exchange, *parts: bytes | Path) -> None:
         """Send what a request reads after it was begun, as fast as it is taken.
 
         Args:
             exchange: The request; when it ends before, the rest is not sent.
-            data: Bytes, or a file of this machine.
+            parts: Bytes, and files of this machine, one behind the other.
         """
         try:
-            for piece, last in _pieces(data):
+            for piece, last in _pieces(parts):
                 if exchange.done.done():
                     break
                 self.tell("write", piece, to=exchange.id, last=last)
@@ -359,19 +359,24 @@ class Channel:
         return f"; it said: {self.log}" if self.log else ""
 
 
-def _pieces(data: bytes | Path) -> Iterator[tuple[bytes, bool]]:
-    """Yield the pieces of bytes or of a file, and with each whether it is the last."""
-    if isinstance(data, Path):
-        with data.open("rb") as file:
-            piece = file.read(frames.PIECE)
-            while following := file.read(frames.PIECE):
-                yield piece, False
-                piece = following
-            yield piece, True
+def _pieces(parts: Iterable[bytes | Path]) -> Iterator[tuple[bytes, bool]]:
+    """Yield the pieces of bytes and of files, and with each whether it is the last."""
+    pieces = (piece for part in parts for piece in _pieces_of(part))
+    piece = next(pieces, b"")
+    for following in pieces:
+        yield piece, False
+        piece = following
+    yield piece, True
+
+
+def _pieces_of(part: bytes | Path) -> Iterator[bytes]:
+    if isinstance(part, Path):
+        with part.open("rb") as file:
+            while piece := file.read(frames.PIECE):
+                yield piece
     else:
-        for start in range(0, max(len(data), 1), frames.PIECE):
-            end = start + frames.PIECE
-            yield data[start:end], end >= len(data)
+        for start in range(0, len(part), frames.PIECE):
+            yield part[start : start + frames.PIECE]
 
 
 async def _uncut(work: Any) -> None:

@@ -170,12 +170,26 @@ class Supervised(InWorkspace):
         cwd: str | None,
         timeout: float | None,
         env: Mapping[str, str] | None,
-        stdin: bytes | Path | None,
+        stdin: bytes | None,
         on_output: OnOutput | None,
         *,
         result: bool = False,
+        file: bytes | Path = b"",
+        preload: Sequence[str] | None = None,
     ) -> tuple[CommandResult, bytes]:
-        """Run a program; return its result and what it wrote to descriptor 3."""
+        """Run a program; return its result and what it wrote to descriptor 3.
+
+        Args:
+            argv: Program and arguments.
+            cwd: Working directory inside.
+            timeout: Seconds.
+            env: Variables beside the declared ones.
+            stdin: What it reads.
+            on_output: Called with output as it comes.
+            result: Whether it writes to descriptor 3.
+            file: What it reads behind that.
+            preload: If the program is a fork server: modules that it imports before it forks.
+        """
         self.call_limits.check_words(argv, env or {})
         streams = Streams(on_output)
         seconds = self.call_limits.seconds(timeout)
@@ -193,10 +207,11 @@ class Supervised(InWorkspace):
             timeout=seconds,
             grace=GRACE,
             result=result,
+            preload=None if preload is None else [*preload],
             kept=self.call_limits.kept,
             file=self.call_limits.file,
         )
-        await self._channel.feed(exchange, stdin or b"")
+        await self._channel.feed(exchange, stdin or b"", file)
         answer = await self._channel.end(exchange)
         duration = time.monotonic() - began
         self.call_limits.spend(duration)

@@ -57,16 +57,16 @@ async def _read_document(
     source = url or await _bytes(context, path)
     if page is None and not find and not url:
         document = await resource.async_read(source, posixpath.basename(path))
-        await _describe(context, resource, document, question)
+        await _describe_all(context, resource, document, question)
         return {**_data(document), **_whole(path, "")}
     if page is None and not find:
         visit = await resource.async_visit(url)
         _judge(context, visit)
-        await _describe(context, resource, visit.document, question)
+        await _describe_all(context, resource, visit.document, question)
         return {**_data(visit.document), **_whole(visit.address, visit.status)}
     found = await resource.async_page(source, page or 1, find, posixpath.basename(path))
     _judge(context, found.visit)
-    text = await _describe(context, resource, found.visit.document, question) or found.text
+    text = await _described(context, resource, found, question)
     return {
         **_data(found.visit.document),
         **_whole(found.visit.address if url else path, found.visit.status),
@@ -97,23 +97,32 @@ def _judge(context: StepContext, visit: Any) -> None:
 
 def _data(document: Any) -> dict[str, Plain]:
     data = document.as_data()
-    return {name: value for name, value in data.items() if name not in {"picture", "following"}}
+    return {name: value for name, value in data.items() if name not in {"pictures", "following"}}
 
 
-async def _describe(context: StepContext, resource: Any, document: Any, question: str) -> str:
-    """Have an image described, if a model is named for that; why it is not is a note.
+async def _describe_all(context: StepContext, resource: Any, document: Any, question: str) -> None:
+    """Have the pictures of a document described, if a model is named for that."""
+    if document.pictures:
+        from flowengine.agents.models.images import describe_document
 
-    Returns:
-        The Markdown with the description; empty where there is none.
-    """
-    if not document.picture:
-        return ""
-    from flowengine.agents.models.images import describe_document
+        await describe_document(_eyes(context, resource), document, question)
+
+
+async def _described(context: StepContext, resource: Any, found: Any, question: str) -> str:
+    """Return the text of a page of a document with what the pictures on it show."""
+    document = found.visit.document
+    if not document.pictures:
+        return str(found.text)
+    from flowengine.agents.models.images import described
+
+    text, _ = await described(_eyes(context, resource), document, found.text, question)
+    return text
+
+
+def _eyes(context: StepContext, resource: Any) -> str:
     from flowengine.agents.turns import in_folder
 
-    model = in_folder(resource.vision_model, context.execution.workdir)
-    described = await describe_document(model, document, question)
-    return str(document.markdown) if described else ""
+    return in_folder(resource.vision_model, context.execution.workdir)
 
 
 async def _visit_page(
@@ -133,8 +142,7 @@ async def _visit_page(
             elif not resource.is_host(address):
                 raise error
     found = await resource.async_page(source, page, find, posixpath.basename(address), address)
-    text = await _describe(context, resource, found.visit.document, question)
-    return (found._replace(text=text) if text else found).told()
+    return found._replace(text=await _described(context, resource, found, question)).told()
 
 
 def _listing(folder: Any, path: str) -> bytes | None:

@@ -107,6 +107,7 @@ class Raw:
             "kept": 65536,
             "file": 1 << 20,
             "result": False,
+            "preload": None,
         }
         return self.send("run", argv=argv, **{**asked, **fields})
 

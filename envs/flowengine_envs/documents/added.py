@@ -13,7 +13,7 @@ from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Spec
 
 _LARGEST = 64 * 1024
-"""Bytes of all sources together: they are passed as an argument."""
+"""Bytes of all sources together: they are passed with each file."""
 
 
 def sources(spec: Spec) -> list[dict[str, str]]:

@@ -29,13 +29,25 @@ def write(space: Any, out: Writer) -> None:
         out.note("the data of a chart cannot be read")
         return
     names = next(filter(None, (_points(one, "cat", "xVal") for one in series)), {})
+    if values := _axis(space, "valAx"):
+        out.paragraph(f"Values: {values}")
     head = [_name(one) or f"series {at}" for at, one in enumerate(series, 1)]
     places = sorted({place for column in (names, *columns) for place in column})
     rows = (
         [names.get(place, str(place + 1)), *(column.get(place, "") for column in columns)]
         for place in places
     )
-    out.table([["Category", *head], *rows])
+    out.table([[_axis(space, "catAx", "dateAx") or "Category", *head], *rows])
+
+
+def _axis(space: Any, *kinds: str) -> str:
+    """Return the title of an axis; of two value axes, of the second one: the first is level."""
+    titles = [
+        "".join(one.text or "" for one in title.iter(_TEXT))
+        for kind in kinds
+        for title in space.iterfind(f".//{_CHART}{kind}/{_CHART}title")
+    ]
+    return " ".join(titles[-1].split()) if titles else ""
 
 
 def _points(series: Any, *kinds: str) -> dict[int, str]:

@@ -30,6 +30,8 @@ class DocumentsConfig(OwnPrograms):
     """Length of the Markdown; the rest is left out."""
     pixels: Annotated[int, Field(gt=0)] = 200_000_000
     """Width times height of an image."""
+    pictures: Annotated[int, Field(gt=0)] = 20
+    """Pages of a scan that `vision_model` is shown; of further ones there is only a note."""
     converters: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")], ...] = ()
     """Functions that are tried before the built-in converters, in order: `module:function`."""
     comments: bool = False

@@ -1,4 +1,9 @@
-"""Files become Markdown, each in a process of its own, in a sandbox without a network."""
+"""Files become Markdown, each in a process of its own, in a sandbox without a network.
+
+The processes are forked by a server that has imported the converters. After anything that a file
+did wrong there is a new server, although none of its processes can reach it: a crash, a limit, an
+answer that is none.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +12,26 @@ import posixpath
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import cache
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.sdk import LimitExceeded, StepError, ValidationError
-from flowengine.sdk.environments import awaitable, blocking
+from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
 from flowengine_envs.call_limits import TIMEOUT
+from flowengine_envs.channel import Channel
 from flowengine_envs.documents import document as documents
 from flowengine_envs.documents import libraries
+from flowengine_envs.documents.converters import modules
 from flowengine_envs.documents.document import MIB, Document, LimitReached, Limits
-from flowengine_envs.documents.worker import START
+from flowengine_envs.documents.formats import SUFFIXES
+from flowengine_envs.documents.worker import START, head
 from flowengine_envs.results import CommandResult, last_line
 from flowengine_envs.supervised import Supervised
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 MEMORY = 1024 * MIB
 """Bytes that a conversion may take, where the spec says nothing."""
@@ -55,10 +68,28 @@ class Unreadable(StepError):
 
 
 class Conversion(Supervised):
-    """Converts files of its workspace, bytes, and files of the host."""
+    """Converts files of its workspace, bytes, and files of the host.
 
-    added: Sequence[Mapping[str, str]] = ()
-    """Sources of converters that are tried first."""
+    Args:
+        request: What was asked for.
+        sandbox: The open sandbox; it has no network.
+        channel: The connection to its supervisor.
+        added: Sources of converters that are tried first.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        sandbox: Sandbox,
+        channel: Channel,
+        added: Sequence[Mapping[str, str]] = (),
+    ) -> None:
+        super().__init__(request, sandbox, channel)
+        self._added = added
+        self._formats: set[str] = set()
+        """Formats that were converted: there will be more of them."""
+        self._server = 0
+        """Number of the fork server; with another number, a new one is started."""
 
     @property
     def vision_model(self) -> str:
@@ -117,7 +148,6 @@ class Conversion(Supervised):
             reached = LimitReached("bytes", limits.bytes, f"the file has {len(data):,} bytes")
             raise exceeded(name, str(reached), reached.limit, reached.allowed)
         options = {
-            "search_path": libraries.search_path(),
             "limits": asdict(limits),
             "memory": self._memory,
             "path": None if path is None else posixpath.join(self.workdir, path),
@@ -127,20 +157,35 @@ class Conversion(Supervised):
             "password": password,
             "base": base,
             "picture": bool(self.vision_model),
-            "added": self.added,
+            "added": self._added,
             "comments": bool(self.request.config.comments),
             "first": stretch.first,
             "seconds": stretch.seconds,
         }
         kills = self.sandbox.memory_kills()
-        argv = [self.interpreter or sys.executable, "-I", "-c", START, json.dumps(options)]
-        result, told = await self._program(argv, None, timeout, None, data, None, result=True)
+        python, known = self.interpreter or sys.executable, json.dumps(libraries.search_path())
+        try:
+            result, told = await self._program(
+                [python, "-I", "-c", START, known, f"{self._server}"],
+                *(None, timeout, None, head(options), None),
+                result=True,
+                file=data,
+                preload=modules({*self._formats, SUFFIXES.get(PurePath(name).suffix.lower(), "")}),
+            )
+        except BaseException:
+            self._server += 1
+            raise
+        if result.exit_code:  # whatever it has answered
+            self._server += 1
         if self.sandbox.memory_kills() > kills:
             raise self._out_of_memory(name)
         if result.timed_out:
             seconds = self.call_limits.seconds(timeout) or TIMEOUT
-            raise exceeded(name, self.call_limits.too_long(timeout), "time", seconds)
-        return self._document(name, result, told)
+            raise self._exceeded(name, self.call_limits.too_long(timeout), "time", seconds)
+        document = self._document(name, result, told)
+        document.pictures = dict(islice(document.pictures.items(), limits.pictures))
+        self._formats.add(document.format)
+        return document
 
     @property
     def _memory(self) -> int:
@@ -153,7 +198,11 @@ class Conversion(Supervised):
 
     def _out_of_memory(self, name: str) -> LimitExceeded:
         told = "reading it takes more memory than it may: limits.memory"
-        return exceeded(name, f"{told} is {self._memory:,} bytes", "memory", self._memory)
+        return self._exceeded(name, f"{told} is {self._memory:,} bytes", "memory", self._memory)
+
+    def _exceeded(self, name: str, message: str, limit: str, allowed: Any) -> LimitExceeded:
+        self._server += 1
+        return exceeded(name, message, limit, allowed)
 
     def _document(self, name: str, result: CommandResult, told: bytes) -> Document:
         """Return what the process answered; nothing in it is believed without a look."""
@@ -161,6 +210,7 @@ class Conversion(Supervised):
             answer = checked(told)
         except ValueError:
             said = f": {last_line(result)}" if result.stderr.strip() else ""
+            self._server += 1
             how = f"the process that read it ended with {result.exit_code}{said}"
             raise Unreadable(_about(name, how), type="Damaged", retryable=False) from None
         if isinstance(answer, Document):
@@ -169,7 +219,7 @@ class Conversion(Supervised):
         if kind == "MemoryError":
             raise self._out_of_memory(name)
         if kind == "LimitReached":
-            raise exceeded(name, message, str(answer.get("limit")), answer.get("allowed"))
+            raise self._exceeded(name, message, str(answer.get("limit")), answer.get("allowed"))
         raise Unreadable(
             _about(name, message), type=kind if kind in FAULTS else "Damaged", retryable=False
         )
@@ -177,14 +227,18 @@ class Conversion(Supervised):
 
 def checked(told: bytes) -> Document | Mapping[str, Any]:
     """Return a document, or what is told of an error; `ValueError` for anything else."""
-    from pydantic import TypeAdapter
-
     answer = json.loads(told)
     if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
         return dict(answer["error"])
     document = answer.get("document") if isinstance(answer, dict) else None
-    found: Document = TypeAdapter(Document).validate_python(document, strict=None)
-    return found
+    return _documents().validate_python(document, strict=None)
+
+
+@cache
+def _documents() -> TypeAdapter[Document]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Document)
 
 
 def _about(name: str, message: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -27,6 +27,18 @@ MODULES = {
     "text": "text",
 }
 """Format → the module here whose function `convert` takes the bytes and a writer."""
+_LIBRARIES = {
+    "pdf": ["pypdf"],
+    "docx": ["docx"],
+    "pptx": ["pptx"],
+    "xlsx": ["openpyxl"],
+    "html": ["lxml.etree"],
+    "epub": ["lxml.etree"],
+    "eml": ["flowengine_envs.documents.html", "lxml.etree"],
+    "image": ["PIL.PngImagePlugin", "PIL.JpegImagePlugin", "PIL.ImageOps"],
+    "text": ["charset_normalizer"],
+}
+"""Format → what its converter imports when it is called."""
 Converter = Callable[[bytes, str], str | None]
 """Gets the bytes of a file and its name; returns Markdown, or None if the file is not its own."""
 _DECLARED = {"html", "csv", "text"}
@@ -55,7 +67,8 @@ def convert(
         limits: What it may take.
         password: Of an encrypted PDF.
         base: The address of a page, against which its links are resolved.
-        picture: Whether of an image a copy is made that may be sent to a model.
+        picture: Whether of an image, and of scanned pages, copies are made that may be sent to a
+            model.
         added: Converters that are tried before the built-in ones, by name.
         comments: Whether comments of people in office documents and PDFs are read, too.
         first: The page of a PDF to begin with.
@@ -87,7 +100,7 @@ def convert(
         "image": {"picture": picture},
         "pdf": {
             **{"password": password, "comments": comments},
-            **{"first": first, "seconds": seconds},
+            **{"first": first, "seconds": seconds, "picture": picture},
         },
     }
     options = own.get(found.format, {})
@@ -139,6 +152,13 @@ def _by_added(
             out.finish()
             return document
     return None
+
+
+def modules(formats: Iterable[str]) -> list[str]:
+    """Return the modules that conversions of some formats import; others have none."""
+    known = [each for each in formats if each in MODULES]
+    own = (f"flowengine_envs.documents.{MODULES[each]}" for each in known)
+    return [*own, *(library for each in known for library in _LIBRARIES.get(each, ()))]
 
 
 def _converter(format: str) -> Callable[..., None]:

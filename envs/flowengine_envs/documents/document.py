@@ -13,7 +13,8 @@ Table = list[list[str]]
 class Limits:
     """What one file may take.
 
-    What exceeds `pages`, `cells` or `characters` is cut off, and noted; all else is an error.
+    What exceeds `pages`, `cells`, `characters` or `pictures` is cut off, and noted; all else is an
+    error.
     """
 
     bytes: int = 64 * MIB
@@ -30,6 +31,8 @@ class Limits:
     """Length of the Markdown."""
     pixels: int = 200_000_000
     """Width times height of an image."""
+    pictures: int = 20
+    """Pages of a scan of which a picture is made."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,10 @@ class Document:
     """What a reader should know: parts left out, doubts about the format."""
     truncated: bool = False
     """Whether a limit cut something off; a note names the limit."""
-    picture: str = ""
-    """Of an image, if that was asked for: a small copy that may be sent to a model, as the address
-    of its data. It says nothing of where it was taken."""
+    pictures: dict[str, str] = field(default_factory=dict)
+    """If that was asked for, small copies of an image or of scanned pages that may be sent to a
+    model, as addresses of their data; they say nothing of where they were taken. The key is the
+    line of the Markdown behind which a description belongs; empty: at the end."""
     following: int = 0
     """The page of the file with which the next stretch begins; 0: there is none."""
     size: int = 0

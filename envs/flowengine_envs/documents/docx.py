@@ -5,26 +5,37 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
-from flowengine_envs.documents import charts
+from flowengine_envs.documents import charts, diagrams
 from flowengine_envs.documents.archives import parse_xml, transitional
 from flowengine_envs.documents.comments import Comments, leave_out
 from flowengine_envs.documents.document import Damaged
-from flowengine_envs.documents.markdown import Span, Writer, image, inline, target
+from flowengine_envs.documents.markdown import Span, Writer, hidden_note, image, inline, target
 from flowengine_envs.documents.word_formulas import MATH, latex
-from flowengine_envs.documents.word_styles import Numbering, Styles
+from flowengine_envs.documents.word_styles import Numbering, Styles, is_on
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
 _CHART = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
+_VML = "{urn:schemas-microsoft-com:vml}"
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _NOTES = {"footnotes": ("footnote", ""), "endnotes": ("endnote", "e")}
-_TRANSPARENT = {f"{W}{name}" for name in ("ins", "moveTo", "smartTag", "customXml", "sdtContent")}
-_SIGNS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "\u2011"}
+_TRANSPARENT = {
+    *(f"{W}{name}" for name in ("ins", "moveTo", "smartTag", "customXml", "sdtContent")),
+    *(f"{W}{name}" for name in ("dir", "bdo", "fldSimple")),
+    *(f"{_COMPATIBLE}{name}" for name in ("AlternateContent", "Choice")),
+}
+_SIGNS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "\u2011"}
+_SYMBOLS = {
+    **{"F0FC": "\u2713", "F0FB": "\u2717", "F0FE": "\u2612", "F0FD": "\u2612"},
+    **{"F0A8": "\u2610", "F06F": "\u2610", "F0B7": "\u2022", "F0A7": "\u25aa", "F0E0": "\u2192"},
+}
+"""Characters of the fonts Wingdings and Symbol that stand in texts; others are left out."""
+_TICKED, _OPEN = "\u2612", "\u2610"
 _MARKDOWN_NUMBER = re.compile(r"\d+[.)]")
-_OFF = {"0", "false", "off", "none"}
 
 
 def convert(data: bytes, out: Writer, comments: bool = False) -> None:
@@ -65,12 +76,16 @@ class Word:
             rel.reltype.rpartition("/")[2]: rel for rel in part.rels.values() if not rel.is_external
         }
         self._related = {name: rel.target_part for name, rel in related.items()}
+        self._hidden = 0
+        """Runs with a hidden text."""
         self._styles = Styles(self._xml("styles"))
         self._numbering = Numbering(self._xml("numbering"))
         self._boxes: list[Any] = []
         """Text boxes anchored in the paragraph that is being read."""
         self._charts: list[Any] = []
         """Charts anchored there."""
+        self._diagrams: list[str] = []
+        """Texts of diagrams anchored there."""
         root = self._xml("comments")
         found = [] if root is None else [*root.iterchildren(f"{W}comment")]
         self._remarks = {one.get(f"{W}id", ""): one for one in found}
@@ -89,6 +104,8 @@ class Word:
             self._footnotes(self._xml(name), tag, mark)
         self._margins()
         self._write_comments()
+        if self._hidden:
+            self._out.note(hidden_note(self._hidden))
 
     def _blocks(self, parent: Any) -> None:
         for child in parent:
@@ -130,6 +147,9 @@ class Word:
         found, self._charts = self._charts, []
         for chart in found:
             charts.write(chart, self._out)
+        texts, self._diagrams = self._diagrams, []
+        for text in texts:
+            self._out.item(0, text)
 
     def _spans(self, parent: Any, link: str = "") -> Iterator[Span]:
         for child in parent:
@@ -137,7 +157,7 @@ class Word:
                 yield from self._run(child, link)
             elif child.tag == f"{W}hyperlink":
                 yield from self._spans(child, self._address(child) or link)
-            elif child.tag in _TRANSPARENT or child.tag == f"{W}fldSimple":
+            elif child.tag in _TRANSPARENT:
                 yield from self._spans(child, link)
             elif child.tag == f"{W}sdt":
                 for content in child.iterchildren(f"{W}sdtContent"):
@@ -157,17 +177,20 @@ class Word:
 
     def _run(self, run: Any, link: str) -> Iterator[Span]:
         look = run.find(f"{W}rPr")
-        if _on(look, "vanish"):
+        if self._styles.is_hidden(run, look):
+            self._hidden += bool("".join(text.text or "" for text in run.iter(f"{W}t")).strip())
             return
-        bold, italic, strike = (_on(look, name) for name in ("b", "i", "strike"))
+        bold, italic, strike = (is_on(look, name) for name in ("b", "i", "strike"))
         code, script = self._styles.is_code(look), _script(look)
         for child in run:
             name = child.tag.removeprefix(W) if isinstance(child.tag, str) else ""
             if name == "t" and child.text:
                 self._comments.take(child.text)
                 yield Span(child.text, bold, italic, code, strike, link, script=script)
-            elif name in _SIGNS:
-                yield Span(_SIGNS[name], link=link)
+            elif sign := _sign(child, name):
+                yield Span(sign, link=link)
+            elif name == "ruby":
+                yield from self._ruby(child, link)
             elif name in {"footnoteReference", "endnoteReference"}:
                 mark = "e" if name == "endnoteReference" else ""
                 yield Span(f"[^{mark}{child.get(f'{W}id')}]", raw=True)
@@ -179,9 +202,19 @@ class Word:
                 for choice in child.iterchildren(f"{_COMPATIBLE}Choice"):
                     yield from self._drawing(choice)
 
+    def _ruby(self, ruby: Any, link: str) -> Iterator[Span]:
+        """Yield a text, and behind it how it is read."""
+        for base in ruby.iterchildren(f"{W}rubyBase"):
+            yield from self._spans(base, link)
+        for reading in ruby.iterchildren(f"{W}rt"):
+            yield from [Span("("), *self._spans(reading, link), Span(")")]
+
     def _drawing(self, drawing: Any) -> Iterator[Span]:
-        boxes = [*drawing.iter(f"{W}txbxContent")]
+        boxes = [box for box in drawing.iter(f"{W}txbxContent") if _is_outermost(box, drawing)]
         self._boxes += boxes
+        for path in drawing.iter(f"{_VML}textpath"):
+            yield Span(path.get("string", ""))
+        self._diagrams += diagrams.texts(drawing, self._part)
         for chart in drawing.iter(f"{_CHART}chart"):
             relation = self._part.rels.get(chart.get(f"{_RELATION}id", ""))
             if relation is not None and not relation.is_external:
@@ -203,15 +236,16 @@ class Word:
 
     def _rows(self, table: Any) -> Iterator[list[str]]:
         for row in table.iter(f"{W}tr"):
-            if next(row.iterancestors(f"{W}tbl")) is table:
-                yield [text for cell in _within(row, "tc") for text in self._cell(cell)]
+            if next(row.iterancestors(f"{W}tbl")) is table and row.find(f"{W}trPr/{W}del") is None:
+                before = _span(row.find(f"{W}trPr/{W}gridBefore"), 0)
+                texts = (text for cell in _within(row, "tc") for text in self._cell(cell))
+                yield [*[""] * before, *texts]
 
     def _cell(self, cell: Any) -> list[str]:
         """Return the text of a cell, and an empty one for each further column it spans."""
         properties = cell.find(f"{W}tcPr")
         merged = None if properties is None else properties.find(f"{W}vMerge")
-        span = None if properties is None else properties.find(f"{W}gridSpan")
-        columns = min(int(span.get(f"{W}val", "1")), 1_000) if span is not None else 1
+        columns = 1 if properties is None else _span(properties.find(f"{W}gridSpan"), 1)
         continues = merged is not None and merged.get(f"{W}val", "continue") == "continue"
         text = "" if continues else "\n".join(filter(None, self._cell_lines(cell)))
         return [text, *[""] * (columns - 1)]
@@ -267,6 +301,12 @@ class Word:
             self._out.paragraph(self._comments.told(id, author, text))
 
 
+def _span(element: Any, otherwise: int) -> int:
+    """Return of how many columns an element tells."""
+    told = "" if element is None else element.get(f"{W}val", "")
+    return min(int(told), 1_000) if told.isascii() and told.isdigit() else otherwise
+
+
 def _within(row: Any, name: str) -> Iterator[Any]:
     """Yield the cells of a row, also those that controls and revisions wrap."""
     for child in row:
@@ -276,9 +316,27 @@ def _within(row: Any, name: str) -> Iterator[Any]:
             yield from _within(child, name)
 
 
-def _on(look: Any, name: str) -> bool:
-    found = None if look is None else look.find(f"{W}{name}")
-    return found is not None and found.get(f"{W}val", "1").lower() not in _OFF
+def _is_outermost(box: Any, drawing: Any) -> bool:
+    """Return whether a text box of a drawing is in no other one of it."""
+    around = takewhile(lambda one: one is not drawing, box.iterancestors())
+    return all(one.tag != box.tag for one in around)
+
+
+def _sign(element: Any, name: str) -> str:
+    """Return the text of an element of a run that has none of its own; empty: it is no such."""
+    if name == "sym":
+        return _SYMBOLS.get(element.get(f"{W}char", "").upper(), "")
+    if name != "fldChar":
+        return _SIGNS.get(name, "")
+    if (box := element.find(f"{W}ffData/{W}checkBox")) is not None:
+        state = "checked" if box.find(f"{W}checked") is not None else "default"
+        return _TICKED if is_on(box, state) else _OPEN
+    if (choice := element.find(f"{W}ffData/{W}ddList")) is not None:
+        entries = [each.get(f"{W}val", "") for each in choice.iterchildren(f"{W}listEntry")]
+        chosen = choice.find(f"{W}result")
+        at = "0" if chosen is None else chosen.get(f"{W}val", "")
+        return entries[int(at)] if at.isdecimal() and int(at) < len(entries) else ""
+    return ""
 
 
 def _script(look: Any) -> str:

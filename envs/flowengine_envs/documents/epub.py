@@ -13,7 +13,10 @@ from flowengine_envs.documents.markdown import Writer, target
 from flowengine_envs.documents.text import declared_in, decode
 
 _CONTAINER = "META-INF/container.xml"
-_PAGES = {"application/xhtml+xml", "text/html"}
+_PAGES = {"application/xhtml+xml", "text/html", "text/x-oeb1-document", "image/svg+xml"}
+_SUFFIXES = (".xhtml", ".html", ".htm")
+_ABOUT = {"creator": "Author", "publisher": "Publisher", "date": "Date", "description": "About"}
+"""What a book says of itself → what stands before that."""
 
 
 def convert(data: bytes, out: Writer) -> None:
@@ -31,8 +34,10 @@ def convert(data: bytes, out: Writer) -> None:
         package = next((root.get("full-path", "") for root in roots), "")
         book = parse_xml(read_entry(archive, package))
         out.document.title = (book.findtext("{*}metadata/{*}title") or "").strip()
-        if author := (book.findtext("{*}metadata/{*}creator") or "").strip():
-            out.paragraph(f"Author: {author}")
+        for name, label in _ABOUT.items():
+            said = ("".join(one.itertext()) for one in book.iterfind(f"{{*}}metadata/{{*}}{name}"))
+            if text := ", ".join(filter(None, (" ".join(one.split()) for one in said))):
+                out.paragraph(f"{label}: {text}")
         for number, path in enumerate(_chapters(book, posixpath.dirname(package)), 1):
             out.part("chapter", number)
             try:
@@ -49,7 +54,7 @@ def _chapters(book: Any, folder: str) -> list[str]:
     files = {
         item.get("id"): posixpath.normpath(posixpath.join(folder, unquote(item.get("href", ""))))
         for item in book.iterfind("{*}manifest/{*}item")
-        if item.get("media-type") in _PAGES
+        if item.get("media-type") in _PAGES or item.get("href", "").lower().endswith(_SUFFIXES)
     }
     spine = (item.get("idref") for item in book.iterfind("{*}spine/{*}itemref"))
     return [files[id] for id in spine if id in files]

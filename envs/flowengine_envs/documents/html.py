@@ -16,14 +16,23 @@ from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.flat_html import paragraphs
 from flowengine_envs.documents.html_main import put_first
 from flowengine_envs.documents.html_tables import TableText, spans_of
-from flowengine_envs.documents.markdown import Span, Writer, fenced, image, inline, plain, target
+from flowengine_envs.documents.markdown import (
+    Span,
+    Writer,
+    fenced,
+    hidden_note,
+    image,
+    inline,
+    plain,
+    target,
+)
 from flowengine_envs.documents.mathml import latex, name_of
 from flowengine_envs.documents.text import declared_in, decode
 
 _DROPPED = frozenset(
     {
         *("script", "style", "template", "noscript", "head", "object", "embed", "canvas", "audio"),
-        *("video", "iframe"),
+        *("video", "iframe", "rp"),
     }
 )
 _BLOCKS = frozenset(
@@ -33,6 +42,7 @@ _BLOCKS = frozenset(
         *("header", "hgroup", "html", "legend", "li", "main", "nav", "ol", "p", "pre", "search"),
         *("section", "summary", "ul", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "option"),
         *("table", "caption", "thead", "tbody", "tfoot", "tr", "td", "th"),
+        *("dir", "menu", "optgroup", "marquee", "xmp", "listing", "plaintext"),
     }
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -50,6 +60,11 @@ _LOOKS = {
     "s": "strike",
     "strike": "strike",
 }
+_LISTS = frozenset({"ul", "ol", "dl", "menu", "dir"})
+_AROUND = {"q": '""', "rt": "()"}
+"""What browsers show around a text, or above another one."""
+_UNSHOWN = frozenset({"hidden", "password", "image", "file"})
+_TICKS = frozenset({"checkbox", "radio"})
 _SCRIPTS = {"sup": "^", "sub": "_"}
 _HIDDEN = re.compile(
     r"display\s*:\s*none|visibility\s*:\s*hidden|opacity\s*:\s*0(?:\.0+)?(?![.\d])"
@@ -160,7 +175,7 @@ class Page:
 
         around = {next(table.iterancestors("table"), None) for table in root.iter("table")}
         headed = {next(head.iterancestors("table"), None) for head in root.iter("th")}
-        self._layouts = around - headed
+        self._layouts = {table for table in around - headed if not _has_data(table)}
         walker = etree.iterwalk(root, events=("start", "end"))
         for event, element in walker:
             tag = element.tag if isinstance(element.tag, str) else ""
@@ -180,7 +195,7 @@ class Page:
                 self._add(element.text)
         self._flush()
         if self._hidden:
-            self._out.note(f"hidden text left out (places: {self._hidden:,})")
+            self._out.note(hidden_note(self._hidden))
 
     def _is_hidden(self, element: Any) -> bool:
         attributes: Mapping[str, str] = element.attrib
@@ -243,11 +258,13 @@ class Page:
             self._text.append(Span("\n"))
         elif tag == "img":
             self._image(element)
-        elif tag == "input" and element.get("type", "text").lower() not in {"hidden", "password"}:
-            self._add(f" {element.get('value') or element.get('placeholder') or ''} ")
+        elif tag == "input":
+            self._add(_shown_of(element))
+        elif tag in {"q", "rt"}:
+            self._add(_AROUND[tag][0])
 
     def _begin_block(self, tag: str, element: Any) -> None:
-        if tag in {"ul", "ol", "dl"}:
+        if tag in _LISTS:
             self._lists.append(_first(element) if tag == "ol" else None)
         elif tag == "li":
             self._marks.append(self._item())
@@ -260,6 +277,8 @@ class Page:
             self._language = _language(element)
         elif tag == "hr":
             self._write("---")
+        elif tag == "optgroup":
+            self._add(element.get("label"))
         elif tag == "table":
             layout = element in self._layouts and self._outer is None
             self._tables.append(None if layout else TableText())
@@ -280,9 +299,11 @@ class Page:
             self._scripts.pop()
         elif tag == "a" and self._links:
             self._links.pop()
+        elif tag in {"q", "rt"}:
+            self._add(_AROUND[tag][1])
 
     def _end_block(self, tag: str) -> None:
-        if tag in {"ul", "ol", "dl"}:
+        if tag in _LISTS:
             self._lists.pop()
             self._tight = self._tight and bool(self._lists)
         elif tag in {"li", "blockquote"}:
@@ -377,6 +398,24 @@ class Page:
         self._mark_what_is_beside()
         self._out.table(table.rows)
         self._tight = False
+
+
+def _has_data(table: Any) -> bool:
+    """Tell a table with another one in some cell from one that arranges what is in it."""
+    if table is None or table.get("role") in {"presentation", "none"}:
+        return False
+    cells = [one for one in table.iter("td") if next(one.iterancestors("table")) is table]
+    rows = {next(cell.iterancestors("tr", "table")) for cell in cells}
+    with_tables = sum(cell.find(".//table") is not None for cell in cells)
+    return len(rows) > 1 and len(cells) >= 2 * len(rows) and with_tables * 4 <= len(cells)
+
+
+def _shown_of(field: Any) -> str:
+    """Return what a field of a form shows."""
+    kind = field.get("type", "text").lower()
+    if kind in _TICKS:
+        return " [x] " if "checked" in field.attrib else " [ ] "
+    return "" if kind in _UNSHOWN else f" {field.get('value') or field.get('placeholder') or ''} "
 
 
 def _language(element: Any) -> str:

@@ -281,7 +281,7 @@ class Writer:
         self._in_list = False
         start = self._length + (2 if self._blocks else 0)
         self.document.parts.append(Part(kind, number, name, start))
-        self.block(f"<!-- {kind} {number}{remark} -->")
+        self.block(line_of_part(kind, number, remark))
 
     def note(self, text: str) -> None:
         """Tell the reader something about the document."""
@@ -298,6 +298,16 @@ class Writer:
         self.document.markdown = "".join(self._blocks)
         if self._invisible:
             self.note(f"{self._invisible:,} invisible characters removed")
+
+
+def hidden_note(places: int) -> str:
+    """Return the note that hidden text was left out."""
+    return f"hidden text left out (places: {places:,})"
+
+
+def line_of_part(kind: str, number: int, remark: str = "") -> str:
+    """Return the line with which a page, slide, sheet or chapter begins."""
+    return f"<!-- {kind} {number}{remark} -->"
 
 
 def fenced(text: str, language: str = "") -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from flowengine.sdk import Plain, ValidationError
@@ -203,7 +204,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         opened = await resource._call(
             lambda: resource._opened(address, "", "", self.viewport_size, 0)
         )
-        if opened.visit.document.picture:
+        if self._vision_model:
             await self._describe(opened)
         await self._reach(opened, page)
         opened.pages.current = min(page, len(opened.pages))
@@ -216,9 +217,12 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
     async def _describe(self, opened: Opened) -> None:
         from flowengine.agents.models.images import describe_document
 
+        opened.describe = partial(describe_document, self._vision_model or "")
         document = opened.visit.document
-        await describe_document(self._vision_model or "", document)
-        opened.pages = Pages(document.markdown, self.viewport_size, LONGEST_PAGE)
+        if document.pictures:
+            await opened.describe(document)
+            pages = Pages(document.markdown, self.viewport_size, LONGEST_PAGE)
+            pages.more, opened.pages = opened.pages.more, pages
 
     async def _visit(self, address: str) -> Seen:
         if not isinstance(address, str):

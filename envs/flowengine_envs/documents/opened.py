@@ -30,6 +30,8 @@ class Opened:
         self.pages = pages
         self._convert = convert
         self._turn = asyncio.Lock()
+        self.describe: Callable[[Document], Awaitable[object]] | None = None
+        """Adds to the text of what is converted from now on what its pictures show."""
         pages.more = bool(visit.document.following)
 
     async def reach(self, page: int) -> None:
@@ -67,6 +69,9 @@ class Opened:
             if found.sha256 != known.sha256:
                 told = f"{self.visit.address}: it has changed since it was opened: open it again"
                 raise Unreadable(told, type="Damaged", retryable=False)
+            if self.describe is not None:
+                await self.describe(found)
+            known.pictures |= found.pictures
             self.pages.extend(found.markdown)
             known.notes += [note for note in found.notes if note not in known.notes]
             known.truncated = known.truncated or found.truncated

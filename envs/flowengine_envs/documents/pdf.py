@@ -6,22 +6,26 @@ import io
 import logging
 import re
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Collection, Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import (
+    MIB,
     Damaged,
     LimitReached,
     PasswordRequired,
     WrongPassword,
 )
-from flowengine_envs.documents.markdown import Writer
+from flowengine_envs.documents.markdown import Writer, line_of_part
 from flowengine_envs.documents.pdf_annotations import Annotations
-from flowengine_envs.documents.pdf_grids import Part, read_parts
+from flowengine_envs.documents.pdf_grids import read_lines
+from flowengine_envs.documents.pdf_order import Line, count_sizes, ordered, with_headings
 from flowengine_envs.documents.pdf_tables import Row, find_rows, find_tables, key_of
 from flowengine_envs.documents.pdf_tags import Marks, Structure, Tags
+from flowengine_envs.documents.picture import copy_of_scan
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
@@ -35,6 +39,8 @@ _LIGATURES = {
 _NO_HEADING = re.compile(r"^(#{1,6}(?:\s|$)|---|===|```|~~~)")
 """What a line must not begin with; lists and quotes may well be some."""
 _MOST_HEADINGS = 10_000
+_MOST_PICTURES = 8 * MIB
+"""Characters of all pictures together: they are a part of the answer."""
 _DEEPEST = 6
 
 
@@ -45,6 +51,7 @@ def convert(
     comments: bool = False,
     first: int = 1,
     seconds: float = 0.0,
+    picture: bool = False,
 ) -> None:
     """Convert a PDF.
 
@@ -55,6 +62,7 @@ def convert(
         comments: Whether what people noted on its pages is read, too.
         first: The page to begin with.
         seconds: Processor time after which it stops behind a page; 0: it goes on to the end.
+        picture: Whether of scanned pages copies are made that may be sent to a model.
 
     Raises:
         Damaged: It cannot be opened.
@@ -85,19 +93,24 @@ def convert(
     ) as error:
         raise Damaged(f"the PDF cannot be opened: {str(error) or type(error).__name__}") from None
     out.document.title = _title(reader)
-    _Pages(reader, pages, out, comments).convert(first, seconds)
+    _Pages(reader, pages, out, comments, picture).convert(first, seconds)
 
 
 class _Pages:
-    def __init__(self, reader: PdfReader, count: int, out: Writer, comments: bool) -> None:
+    def __init__(
+        self, reader: PdfReader, count: int, out: Writer, comments: bool, picture: bool
+    ) -> None:
         self._reader = reader
         self._count = count
         self._out = out
         self._headings = _headings(reader)
         self._tags = Tags(reader)
+        self._sizes: Counter[float] = Counter()
+        """Characters of each size of font, on the pages that were read."""
         self._remarks = Remarks(out, comments)
         self._empty: list[int] = []
         self._images = 0
+        self._wants_pictures = picture
 
     def convert(self, first: int, seconds: float) -> None:
         """Convert page after page; a broken one does not keep the others from being read."""
@@ -117,14 +130,15 @@ class _Pages:
 
     def _is_enough(self, is_late: bool) -> bool:
         """Return whether a stretch ends: its time is over, or it is half as long as it may be."""
-        return is_late or self._out.length * 2 > self._out.limits.characters
+        is_long = self._out.length * 2 > self._out.limits.characters
+        return is_late or is_long or self._has_all_pictures()
 
     def _page(self, at: int) -> None:
         self._out.part("page", at + 1)
         try:
             page = self._reader.pages[at]
-            parts, known = self._read(page)
-            text = "\n".join(map(_plain, parts))
+            lines, known = self._read(page)
+            text = "\n".join(map(_plain, lines))
             laid_on = Annotations(page)
             added = [
                 *laid_on.texts,
@@ -134,23 +148,14 @@ class _Pages:
                 self._check(page)
                 self._empty.append(at + 1)
                 self._images += _count_images(page)
+                self._scan(page, at + 1)
             links, notes = laid_on.links, [*laid_on.comments]
         except (LimitReached, MemoryError):
             raise
         except Exception as error:  # of the library: it has errors of many types
             self._out.note(f"page {at + 1} cannot be read: {str(error) or type(error).__name__}")
             return
-        headings = {_comparable(told): level for told, level in known.headings}
-        headings |= self._headings.get(at, {})
-        tables, rows = known.tables, {}
-        if not tables:
-            layout = _layout(page, text)
-            tables, rows = find_tables(layout), find_rows(layout)
-        for part in parts:
-            if isinstance(part, str):
-                self._text(part.translate(_LIGATURES), headings, tables, rows)
-            else:
-                self._out.table([[cell.translate(_LIGATURES) for cell in row] for row in part])
+        self._write(page, at, lines, known)
         for one in added:
             self._out.paragraph(one.translate(_LIGATURES))
         for author, said in notes:
@@ -159,14 +164,66 @@ class _Pages:
         if fresh:
             self._out.paragraph("Links: " + " ".join(f"<{link}>" for link in fresh))
 
-    def _read(self, page: PageObject) -> tuple[list[Part], Structure]:
-        """Return the text of a page with its drawn tables, or what its tags say of it."""
+    def _write(self, page: PageObject, at: int, lines: list[Line], known: Structure) -> None:
+        """Write the lines of a page, with headings and tables."""
+        headings = {_comparable(told): level for told, level in known.headings}
+        headings |= self._headings.get(at, {})
+        tables, rows = known.tables, {}
+        if not tables:
+            layout = _layout(page, "".join(map(_plain, lines)))
+            tables, rows = find_tables(layout), find_rows(layout)
         if not self._tags:
-            return read_parts(page), Structure([], [])
+            lines = self._ordered(lines, {row.key for table in tables for row in table})
+        for is_text, group in groupby(lines, lambda line: not line.rows and not line.level):
+            if is_text:
+                text = "\n".join(line.text for line in group)
+                self._text(text.translate(_LIGATURES), headings, tables, rows)
+                continue
+            for line in group:
+                if line.rows:
+                    cells = [[cell.translate(_LIGATURES) for cell in row] for row in line.rows]
+                    self._out.table(cells)
+                else:
+                    self._out.heading(line.level, line.text.translate(_LIGATURES))
+
+    def _has_all_pictures(self) -> bool:
+        pictures = self._out.document.pictures
+        size = sum(map(len, pictures.values()))
+        return len(pictures) >= self._out.limits.pictures or size > _MOST_PICTURES
+
+    def _scan(self, page: PageObject, number: int) -> None:
+        """Make a picture of a page without text, if it is a scan."""
+        if not self._wants_pictures:
+            return
+        if self._has_all_pictures():
+            count = len(self._out.document.pictures)
+            self._out.cut(f"scanned pages described: {count:,} (limit 'pictures'); others are not")
+            return
+        try:
+            picture = copy_of_scan(page, self._out.limits.pixels)
+        except MemoryError:
+            raise
+        except Exception as error:  # of the libraries: they have errors of many types
+            told = str(error) or type(error).__name__
+            self._out.note(f"page {number} is not described: its image cannot be read: {told}")
+            return
+        if picture:
+            self._out.document.pictures[line_of_part("page", number)] = picture
+
+    def _read(self, page: PageObject) -> tuple[list[Line], Structure]:
+        """Return the lines of a page with its drawn tables, or what its tags say of it."""
+        if not self._tags:
+            return read_lines(page), Structure([], [])
         marks = Marks()
         text = page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
         marks.texts = {mark: one.translate(_LIGATURES) for mark, one in marks.texts.items()}
-        return [text], self._tags.structure(page, marks)
+        return [Line(line) for line in text.splitlines()], self._tags.structure(page, marks)
+
+    def _ordered(self, lines: list[Line], rows: Collection[str]) -> list[Line]:
+        """Return lines as they are read; where no outline names headings, those that are large."""
+        count_sizes(lines, self._sizes)
+        read = ordered(lines, rows)
+        return read if self._headings else with_headings(read, self._sizes)
 
     def _check(self, page: PageObject) -> None:
         """Find out whether there is no text, or more than the library dares to unpack."""
@@ -243,8 +300,8 @@ def _entries(outline: Any, level: int) -> Iterator[tuple[Any, int]]:
             yield from _entries(entry, level + 1)
 
 
-def _plain(part: Part) -> str:
-    return part if isinstance(part, str) else "\n".join(cell for row in part for cell in row)
+def _plain(line: Line) -> str:
+    return "\n".join(cell for row in line.rows for cell in row) if line.rows else line.text
 
 
 def _comparable(line: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine_envs.documents.pdf_order import Line, width_of
 from flowengine_envs.documents.pdf_spacing import apart, spaced
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ _PAINTS = _STROKES | _FILLS | {b"n"}
 _Point = tuple[float, float]
 _Matrix = tuple[float, float, float, float, float, float]
 _Cell = tuple[int, int]
-Part = str | list[list[str]]
-"""A stretch of text, or the rows of a table."""
 
 
 class _Line(NamedTuple):
@@ -46,18 +45,19 @@ class _Line(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A text and where it begins."""
+    """A text, where it begins, and how large it is; 0: it is not level."""
 
     text: str
     x: float
     y: float
+    size: float = 0.0
 
 
-def read_parts(page: PageObject) -> list[Part]:
-    """Return the text of a page in its order, with the tables that are drawn with lines.
+def read_lines(page: PageObject) -> list[Line]:
+    """Return the lines of a page as they are drawn, with the tables that are drawn with lines.
 
     Args:
-        page: The page. All of its text is in one part, and only once.
+        page: The page. All of its text is in one line, and only once.
     """
     from pypdf.generic import NameObject
 
@@ -68,21 +68,25 @@ def read_parts(page: PageObject) -> list[Part]:
     except Exception:  # of the library, or of what is no number: then it is only text
         prepared = None
     if prepared is None:
-        return [page.extract_text()]
+        return [Line(line) for line in page.extract_text().splitlines()]
     stream, grids = prepared
     pieces: list[_Piece] = []
 
-    def piece(text: str, around: Sequence[float], own: Sequence[float], *_: object) -> None:
+    def piece(
+        text: str, around: Sequence[float], own: Sequence[float], _font: object, size: float
+    ) -> None:
         if text:
-            pieces.append(_Piece(text, *_moved((own[4], own[5]), _matrix(around))))
+            a, b, c, d, x, y = _product(_matrix(own), _matrix(around))
+            is_level = abs(b) + abs(c) < 0.01 * (abs(a) + abs(d)) and a > 0 and not page.rotation
+            pieces.append(_Piece(text, x, y, abs(size * d) if is_level else 0.0))
 
     name, before = NameObject("/Contents"), page.raw_get("/Contents")
     page[name] = stream  # so it is parsed only once
     try:
-        text = page.extract_text(visitor_text=piece)
+        page.extract_text(visitor_text=piece)
     finally:
         page[name] = before
-    return _parts(pieces, grids) if grids else [text]
+    return _lines(pieces, grids)
 
 
 def _prepared(page: PageObject) -> tuple[ContentStream, list[_Grid]] | None:
@@ -144,6 +148,14 @@ class _Grid:
         cells = {cell: " ".join(text.split()) for cell, text in texts.items()}
         return (self._filled(cells), taken) if self._is_filled(cells) else ([], set())
 
+    def line(self, rows: list[list[str]]) -> Line:
+        """Return its rows as a line."""
+        left, right, top, low = (
+            *(self._across[0], self._across[-1]),
+            *(self._down[0], self._down[-1]),
+        )
+        return Line("", left, low, 1.0, right, rows, high=top - low)
+
     def _cell(self, piece: _Piece) -> _Cell | None:
         """Return the cell in which a text begins."""
         column = sum(at <= piece.x + 1 for at in self._across) - 1
@@ -182,25 +194,50 @@ class _Grid:
         return [[cells.get((row, column), "") for column in columns] for row in rows]
 
 
-def _parts(pieces: Sequence[_Piece], grids: Iterable[_Grid]) -> list[Part]:
-    """Return texts with the tables among them, each where its first text was."""
+def _lines(pieces: Sequence[_Piece], grids: Iterable[_Grid]) -> list[Line]:
+    """Return the lines of texts, with the tables among them, each where its first text was."""
     table: dict[int, int] = {}
     """Number of a text → the first text of its table."""
-    tables: dict[int, list[list[str]]] = {}
+    tables: dict[int, Line] = {}
     for grid in grids:
         rows, taken = grid.rows((at, one) for at, one in enumerate(pieces) if at not in table)
         if rows:
-            tables[min(taken)] = rows
+            tables[min(taken)] = grid.line(rows)
             table |= dict.fromkeys(taken, min(taken))
-    parts: list[Part] = []
-    text = ""
+    lines: list[Line] = []
+    open_line: list[_Piece] = []
+
+    def end() -> None:
+        if open_line:
+            lines.append(_line(open_line))
+            open_line.clear()
+
     for at, piece in enumerate(pieces):
         if at in tables:
-            parts += [text, tables[at]]
-            text = ""
+            end()
+            lines.append(tables[at])
         elif at not in table:
-            text += ("\n" if at - 1 in table and text else "") + piece.text
-    return [*parts, text]
+            if at - 1 in table:
+                end()
+            first, *more = piece.text.split("\n")
+            open_line.append(piece._replace(text=first))
+            for text in more:
+                end()
+                open_line.append(piece._replace(text=text))
+    end()
+    return [line for line in lines if line.text.strip() or line.rows]
+
+
+def _line(pieces: Sequence[_Piece]) -> Line:
+    """Return a line of texts that were drawn one after the other."""
+    shown = [piece for piece in pieces if piece.text.strip()] or [*pieces]
+    first, last = shown[0], shown[-1]
+    size = max(shown, key=lambda piece: len(piece.text)).size
+    if any(not piece.size for piece in shown):
+        size = 0.0
+    text = "".join(piece.text for piece in pieces)
+    end = max(last.x + width_of(last.text, last.size), first.x)
+    return Line(text, first.x, first.y, size, end)
 
 
 def _grids(operations: Iterable[tuple[Any, bytes]]) -> list[_Grid]:

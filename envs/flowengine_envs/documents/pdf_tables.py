@@ -38,6 +38,16 @@ def key_of(line: str) -> str:
     return "".join(line.split())
 
 
+def looks_like_number(text: str) -> bool:
+    """Return whether a text begins as a number, an amount or a date does."""
+    return _NUMBER.match(text) is not None
+
+
+def looks_like_mark(text: str) -> bool:
+    """Return whether a text is what stands before an item of a list."""
+    return _MARKS.fullmatch(text) is not None
+
+
 def find_tables(layout: str) -> list[list[Row]]:
     """Return the tables of a page.
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import warnings
 from base64 import b64encode
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.documents.document import Damaged, LimitReached
 from flowengine_envs.documents.markdown import Writer
+
+if TYPE_CHECKING:
+    from pypdf import PageObject
 
 _TAGS = {271: "camera", 272: "model", 306: "date", 270: "description", 315: "artist"}
 """Numbers of EXIF fields. Where a picture was taken is left out on purpose."""
@@ -21,6 +24,10 @@ NO_DESCRIPTION = (
 _LONGEST_SIDE = 1_568
 """Pixels; models see no more of a larger one."""
 _LARGEST_PNG = 1_500_000
+_SMALLEST_SIDE = 200
+"""Pixels; what is smaller is no scan of a page."""
+_ALMOST = 0.5
+"""A scan has one image; others have less of its pixels."""
 _QUALITY = 85
 
 
@@ -61,14 +68,14 @@ def convert(data: bytes, out: Writer, picture: bool = False) -> None:
                 out.item(0, f"{name}: {value.strip(chr(0) + ' ')[:_LONGEST]}")
         if picture:
             try:
-                out.document.picture = _copy(image)
+                out.document.pictures[""] = copy_of(image)
             except (OSError, ValueError, SyntaxError) as error:
                 out.note(f"there is no description of the image: it cannot be read: {error}")
         else:
             out.note(NO_DESCRIPTION)
 
 
-def _copy(image: Any) -> str:
+def copy_of(image: Any) -> str:
     """Return the first frame, upright and scaled, without anything but its pixels."""
     from PIL import Image, ImageOps
 
@@ -86,3 +93,31 @@ def _copy(image: Any) -> str:
         made, kind = io.BytesIO(), "jpeg"
         flat.save(made, "JPEG", quality=_QUALITY)
     return f"data:image/{kind};base64,{b64encode(made.getvalue()).decode()}"
+
+
+def copy_of_scan(page: PageObject, most_pixels: int) -> str:
+    """Return a copy of the image that a page of a scan consists of; empty: it is none.
+
+    Args:
+        page: A page without text.
+        most_pixels: Width times height that the image may have.
+
+    Raises:
+        Exception: The image cannot be read: the libraries have errors of many types.
+    """
+    sizes: dict[str, int] = {}
+    for name, each in page["/Resources"]["/XObject"].items():  # type: ignore[index]
+        image = each.get_object()
+        if image.get("/Subtype") == "/Image":
+            wide, high = int(image["/Width"]), int(image["/Height"])
+            sizes[name] = wide * high if min(wide, high) >= _SMALLEST_SIDE else 0
+    largest = max(sizes, key=lambda name: sizes[name], default="")
+    others = [size for name, size in sizes.items() if name != largest]
+    if not sizes.get(largest) or max(others, default=0) > _ALMOST * sizes[largest]:
+        return ""
+    if sizes[largest] > most_pixels:
+        raise ValueError(f"it has {sizes[largest]:,} pixels; the limit 'pixels' is {most_pixels:,}")
+    scan = page.images[largest].image
+    if scan is None:
+        return ""
+    return copy_of(scan.rotate(-page.rotation, expand=True) if page.rotation else scan)

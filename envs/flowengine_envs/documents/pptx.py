@@ -6,15 +6,17 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from flowengine_envs.documents import charts
+from flowengine_envs.documents import charts, diagrams
 from flowengine_envs.documents.archives import parse_xml, transitional
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Span, Writer, image, inline, target
+from flowengine_envs.documents.word_formulas import MATH, latex
 
 _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _BODY = {"BODY", "OBJECT", "VERTICAL_BODY", "VERTICAL_OBJECT"}
 _MARGIN = {"DATE", "FOOTER", "SLIDE_NUMBER", "HEADER"}
+_COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _DEEPEST = 20
 
 
@@ -39,15 +41,28 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
         raise Damaged(f"the presentation cannot be opened: {error}") from None
     out.document.title = presentation.core_properties.title or ""
     authors, remarks = _authors(presentation.part), Remarks(out, comments)
+    margins: dict[str, None] = {}
     for number, slide in enumerate(slides, 1):
         hidden = " (hidden)" if slide.element.get("show") in {"0", "false"} else ""
         title = slide.shapes.title
         name = title.text_frame.text.strip() if title is not None else ""
         out.part("slide", number, " ".join(name.split()), hidden)
         _slide(slide, out)
+        margins |= dict.fromkeys(_margins(slide))
         for author, text in _comments(slide.part):
             remarks.write(authors.get(author, ""), text)
+    for text in margins:
+        out.paragraph(f"Slide footer: {text}")
     remarks.finish()
+
+
+def _margins(slide: Any) -> Iterator[str]:
+    """Yield what stands in the margins of a slide, but for its number."""
+    for shape in slide.placeholders:
+        if shape.placeholder_format.type.name in _MARGIN - {"SLIDE_NUMBER"}:
+            text = " ".join(shape.text_frame.text.split()) if shape.has_text_frame else ""
+            if text:
+                yield text
 
 
 def _slide(slide: Any, out: Writer) -> None:
@@ -96,7 +111,16 @@ def _title(frame: Any) -> Iterator[Span]:
 
 def _in_order(shapes: Any) -> list[Any]:
     """Return shapes as they are read: from the top, and in a row from the left."""
-    return sorted(shapes, key=lambda shape: (shape.top or 0, shape.left or 0))
+    found = [*shapes, *_newer(shapes)]
+    return sorted(found, key=lambda shape: (shape.top or 0, shape.left or 0))
+
+
+def _newer(shapes: Any) -> Iterator[Any]:
+    """Yield shapes that stand beside another one for older programs, as those with formulas do."""
+    for alternatives in shapes._element.iterchildren(f"{_COMPATIBLE}AlternateContent"):
+        for choice in alternatives.iterchildren(f"{_COMPATIBLE}Choice"):
+            yield from (shapes._shape_factory(one) for one in choice)
+            break
 
 
 def _shape(shape: Any, out: Writer, depth: int = 0) -> None:
@@ -111,12 +135,20 @@ def _shape(shape: Any, out: Writer, depth: int = 0) -> None:
         out.table(_rows(shape.table))
     elif getattr(shape, "has_chart", False) and shape.has_chart:
         charts.write(shape.chart._chartSpace, out)
-    elif shape.has_text_frame and shape.text_frame.text.strip():
+    elif shape.has_text_frame and any(_spans_of(shape)):
         _text(shape, out)
+    elif texts := [*diagrams.texts(shape._element, shape.part)]:
+        for text in texts:
+            out.item(0, text)
     else:
         alt = _alt(shape)
         if alt or shape.shape_type == MSO_SHAPE_TYPE.PICTURE:
             out.block(image(alt or "image", "").text)
+
+
+def _spans_of(shape: Any) -> Iterator[str]:
+    for paragraph in shape.text_frame.paragraphs:
+        yield from (span.text.strip() for span in _spans(paragraph))
 
 
 def _text(shape: Any, out: Writer) -> None:
@@ -152,6 +184,9 @@ def _spans(paragraph: Any) -> Iterator[Span]:
             yield Span("\n")
         elif child.tag == f"{_DRAWING}fld":
             yield Span(child.findtext(f"{_DRAWING}t") or "")
+        else:
+            for formula in child.iter(f"{MATH}oMath"):
+                yield Span(f"${latex(formula)}$", raw=True)
 
 
 def _script(look: Any) -> str:

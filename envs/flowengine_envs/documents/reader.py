@@ -68,8 +68,7 @@ class Documents(Conversion):
         rules: Rules,
         added: Sequence[Mapping[str, str]] = (),
     ) -> None:
-        super().__init__(request, sandbox, channel)
-        self.added = added
+        super().__init__(request, sandbox, channel, added)
         self._rules = rules
         self._client = Client(Network(rules))
         self._downloads = str(request.config.downloads)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _LONGEST_CHAIN = 20
 _CODE = {"code", "source code", "verbatim char", "html preformatted", "html code", "macro text"}
+_OFF = {"0", "false", "off", "none"}
 _BULLETS = {"bullet", "none"}
 _NUMBER = re.compile("%([1-9])")
 _ROMAN = (
@@ -28,6 +29,7 @@ class Style(NamedTuple):
     list: str = ""
     """The list that the style belongs to."""
     level: int = 0
+    is_hidden: bool = False
 
 
 class Place(NamedTuple):
@@ -65,12 +67,23 @@ class Styles:
         named = "" if look is None else _value(look, "rStyle")
         return bool(named) and self._known_style(named).is_code
 
+    def is_hidden(self, run: Any, look: Any) -> bool:
+        """Return whether a run is hidden: by itself, by its style or by that of its paragraph."""
+        own = _hides(look)
+        if own is not None:
+            return own
+        if look is not None and self._known_style(_value(look, "rStyle")).is_hidden:
+            return True
+        paragraph = next(run.iterancestors(f"{W}p"), None)
+        return paragraph is not None and self.of(paragraph).is_hidden
+
     def _known_style(self, id: str) -> Style:
         return self._known.get(id) or self._known.setdefault(id, self._read(id))
 
     def _read(self, id: str) -> Style:
         """Return what a style says; what it leaves open is said by those it is based on."""
         heading, is_quote, is_code, list_, level = 0, False, False, "", 0
+        hides: bool | None = None
         for _ in range(_LONGEST_CHAIN):
             style = self._styles.get(id)
             if style is None:
@@ -79,11 +92,12 @@ class Styles:
             heading = heading or _heading(name, style.find(f"{W}pPr"))
             is_quote = is_quote or name in {"quote", "intense quote", "block text"}
             is_code = is_code or name in _CODE
+            hides = _hides(style.find(f"{W}rPr")) if hides is None else hides
             numbered = style.find(f"{W}pPr/{W}numPr")
             if numbered is not None and not list_:
                 list_, level = _value(numbered, "numId"), _number(_value(numbered, "ilvl"))
             id = _value(style, "basedOn")
-        return Style(heading, is_quote, is_code, list_, level)
+        return Style(heading, is_quote, is_code, list_, level, bool(hides))
 
 
 class Level(NamedTuple):
@@ -206,6 +220,17 @@ def _heading(name: str, properties: Any) -> int:
         return int(number)
     outline = "" if properties is None else _value(properties, "outlineLvl")
     return int(outline) + 1 if outline.isdigit() and int(outline) < 9 else 0
+
+
+def is_on(look: Any, name: str) -> bool:
+    """Return whether a look has a property that is there or not."""
+    found = None if look is None else look.find(f"{W}{name}")
+    return found is not None and found.get(f"{W}val", "1").lower() not in _OFF
+
+
+def _hides(look: Any) -> bool | None:
+    """Return whether a look hides a text; None: it says nothing of that."""
+    return None if look is None or look.find(f"{W}vanish") is None else is_on(look, "vanish")
 
 
 def _value(element: Any, name: str) -> str:

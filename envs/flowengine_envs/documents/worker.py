@@ -1,8 +1,10 @@
 """The process in which one file is converted. It knows nothing else of this project.
 
-    python -I -c START OPTIONS < FILE      the answer goes to descriptor 3, as JSON
+    python -I -c START SEARCH_PATH NUMBER      a fork server, which forks such processes
 
-It holds itself to its limit of memory, so that running out of it is an answer, too.
+A process reads the length of its options in four bytes, its options as JSON, and the file from
+standard input; the answer goes to descriptor 3, as JSON. It holds itself to its limit of memory, so
+that running out of it is an answer, too.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 import os
 import resource
 import stat
+import struct
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -25,24 +28,39 @@ from flowengine_envs.documents.document import (
     NoSuchFile,
     Unreadable,
 )
+from flowengine_envs.supervisor import fork_servers
 
 START = (
-    "import sys, json; options = json.loads(sys.argv[1]); sys.path[:0] = options['search_path']; "
-    "from flowengine_envs.documents.worker import main; main(options)"
+    "import sys, json; sys.path[:0] = json.loads(sys.argv[1]); "
+    "from flowengine_envs.documents.worker import serve; serve()"
 )
 ANSWER = 3
+_LENGTH = struct.Struct(">I")
 _OUT_OF_MEMORY = ("emory alloc", "unknown error (<string>, line 0)")
 """What the parser of XML says when there is no more memory, and where there is none to say it."""
 LARGEST = 15 * 1024 * 1024
 """Bytes of an answer."""
 
 
-def main(options: Mapping[str, Any]) -> None:
+def head(options: Mapping[str, Any]) -> bytes:
+    """Return what a process reads before the file: its options, as of `main`."""
+    data = json.dumps(options).encode()
+    return _LENGTH.pack(len(data)) + data
+
+
+def serve() -> None:
+    """Be a fork server whose processes convert a file each."""
+    fork_servers.serve(main)
+
+
+def main() -> None:
     """Convert what stands on standard input, or at a path, and tell what it became.
 
-    Args:
-        options: `limits`, `memory`, `path`, `roots`, and arguments of `convert`.
+    The options are `limits`, `memory`, `path`, `roots`, `added` and arguments of `convert`.
     """
+    source = sys.stdin.buffer
+    (length,) = _LENGTH.unpack(source.read(_LENGTH.size))
+    options = json.loads(source.read(length))
     memory = options["memory"]
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     soft = memory if hard == resource.RLIM_INFINITY else min(memory, hard)

@@ -13,6 +13,7 @@ output; nothing listens anywhere.
 | `loop` | waiting for many descriptors and times with one thread |
 | `programs` | starting a program so that all it starts can be ended |
 | `keepers` | the processes below which programs run; `children` what becomes of those that end |
+| `fork_servers` | programs that stay loaded and fork a process for each run |
 | `system` | the calls of Linux that Python does not have |
 | `output` | capturing output: the beginning, the end, the count, and all of it in a file |
 | `commands` | one program run to its end |

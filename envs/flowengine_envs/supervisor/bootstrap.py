@@ -104,6 +104,7 @@ def supervisor() -> bytes:
         "disk_usage",
         "file_requests",
         "files",
+        "fork_servers",
         "forwarding",
         "frames",
         "inotify",

@@ -35,6 +35,8 @@ class Task(NamedTuple):
     """Seconds between being told to end and being killed."""
     result: bool
     """Whether the program gives a result on descriptor 3."""
+    preload: Sequence[str] | None
+    """If a fork server forks for this: modules that it imports before, see `keepers.Task`."""
 
 
 class Command:
@@ -75,7 +77,9 @@ class Command:
             os.set_blocking(self._reader, False)
             loop.reading(self._reader, self._read_result)
         self._program = programs.start(
-            keepers.Task(task.argv, task.env, task.cwd, task.limits), sinks, self._has_ended
+            keepers.Task(task.argv, task.env, task.cwd, task.limits, task.preload),
+            sinks,
+            self._has_ended,
         )
         for fd in sinks.values():
             os.close(fd)

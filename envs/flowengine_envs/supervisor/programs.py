@@ -45,6 +45,12 @@ class Programs:
         """All that there are, by process."""
         self._free: list[Keeper] = []
 
+    @property
+    def own(self) -> set[int]:
+        """The processes that belong to no program."""
+        servers = {keeper.server for keeper in self.keepers.values() if keeper.server}
+        return {*self.keepers, *servers}
+
     def start(self, task: Task, fds: Mapping[int, int], ended: Callable[[Ended], None]) -> Program:
         """Start a program.
 
@@ -154,10 +160,17 @@ class Program:
         elif kind == keepers.STARTED:
             self.pid = value
         elif kind == keepers.FAILED:
+            self._free_keeper()
             self._end(Ended(None, None, value))
         elif kind == keepers.ENDED:
+            if extra:
+                self._free_keeper()
             self._end(_decode(value), alone=bool(extra))
-        elif self._keeper is not None:
+        elif kind == keepers.FREE:
+            self._free_keeper()
+
+    def _free_keeper(self) -> None:
+        if self._keeper is not None:
             self._programs.give_back(self._keeper)
             self._keeper = None
 

@@ -274,6 +274,7 @@ class Server:
             header["timeout"],
             header["grace"],
             header["result"],
+            header["preload"],
         )
         output = Limits(header["kept"], header["file"], self._output)
         self._quota.begins()
@@ -334,7 +335,7 @@ class Server:
     def _own(self) -> set[int]:
         """Return the processes that no call has started."""
         worker = set() if self._worker is None else self._worker.idle
-        return {*self._programs.keepers, *worker, *self._terminals.own}
+        return {*self._programs.own, *worker, *self._terminals.own}
 
     def _its_worker(self) -> PythonWorker:
         if self._worker is None:

@@ -32,6 +32,11 @@ def become_unreadable() -> None:
     _prctl(_SET_DUMPABLE, 0)
 
 
+def become_readable() -> None:
+    """Undo `become_unreadable`, which a forked process has inherited."""
+    _prctl(_SET_DUMPABLE, 1)
+
+
 def adopt_orphans() -> None:
     """Become the parent of descendants whose parents end."""
     _prctl(_SET_CHILD_SUBREAPER, 1)

@@ -180,6 +180,79 @@ def test_a_reader_says_why_an_image_is_not_described(folder: Path) -> None:
     assert "there is no description of the image: " in told
 
 
+def scan(path: Path, *modes: str, size: tuple[int, int] = (600, 800)) -> None:
+    """Write a PDF whose pages are images, as scanners do."""
+    first, *more = (Image.linear_gradient("L").resize(size).convert(mode) for mode in modes)
+    first.save(path, "PDF", save_all=True, append_images=more)
+
+
+def test_scanned_pages_are_described_at_their_places(eyes: ScriptedModel, folder: Path) -> None:
+    scan(folder / "letter.pdf", "1", "RGB")
+    document = read({"path": "letter.pdf", "question": "Whose is it?"}, vision_model=EYES)
+
+    told = "Description of the scanned page:"
+    assert document["markdown"] == (
+        f"<!-- page 1 -->\n\n{told}\n\n# A harbour\n\nThree ships.\n\n"
+        f"<!-- page 2 -->\n\n{told}\n\nThree."
+    )
+    for part in document["parts"]:
+        assert document["markdown"][part["start"] :].startswith(f"<!-- page {part['number']} -->")
+    assert "pictures" not in document
+    for number in range(2):
+        text, _, data = sent(eyes, number)
+        assert text.endswith("In particular: Whose is it?")
+        assert Image.open(io.BytesIO(data)).size == (600, 800)
+
+
+def test_one_page_of_a_scan_is_described_where_it_is_read(eyes: ScriptedModel) -> None:
+    scan(Path("letter.pdf"), "L")
+    told = read({"address": "letter.pdf"}, "visit_page", vision_model=EYES)
+
+    assert "<!-- page 1 -->\n\nDescription of the scanned page:\n\n# A harbour" in told
+    assert len(eyes.requests) == 1
+
+
+def test_only_so_many_pages_of_a_scan_are_described(eyes: ScriptedModel) -> None:
+    scan(Path("letter.pdf"), "L", "L", "L")
+    document = read({"path": "letter.pdf"}, vision_model=EYES, pictures=2)
+
+    assert len(eyes.requests) == 2
+    assert document["truncated"]
+    assert "scanned pages described: 2 (limit 'pictures'); others are not" in document["notes"]
+
+
+def test_who_reads_on_is_told_of_further_pages(eyes: ScriptedModel) -> None:
+    scan(Path("letter.pdf"), "L", "L")
+    document = read({"path": "letter.pdf", "page": 1}, vision_model=EYES, pictures=1)
+
+    assert len(eyes.requests) == 2
+    assert document["markdown"].endswith("Description of the scanned page:\n\nThree.")
+    assert not document["truncated"]
+
+
+def test_a_reader_without_a_flow_has_scans_described(eyes: ScriptedModel, folder: Path) -> None:
+    (folder / "workspace").mkdir()
+    scan(folder / "workspace" / "letter.pdf", "L", "L")
+
+    with RequestsMarkdownBrowser(vision_model=EYES) as browser:
+        seen = browser.visit_page("letter.pdf")
+
+    assert seen.index("# A harbour") < seen.index("<!-- page 2 -->") < seen.rindex("Three.")
+
+
+def test_what_is_no_scan_is_not_described(eyes: ScriptedModel, folder: Path) -> None:
+    scan(folder / "logo.pdf", "L", size=(90, 90))
+    read({"path": "logo.pdf"}, vision_model=EYES)
+    scan(folder / "bomb.pdf", "L")
+    data = (folder / "bomb.pdf").read_bytes()
+    (folder / "bomb.pdf").write_bytes(data.replace(b"/Width 600", b"/Width 999999999"))
+    document = read({"path": "bomb.pdf"}, vision_model=EYES)
+
+    assert eyes.requests == []
+    assert any("page 1 is not described: its image cannot be read: it has" in note
+               for note in document["notes"])  # fmt: skip
+
+
 def test_no_model_is_asked_unless_one_is_named(eyes: ScriptedModel) -> None:
     assert read({"path": "harbour.jpg"})["notes"] == [NO_DESCRIPTION]
     assert eyes.requests == []
@@ -196,5 +269,5 @@ def test_a_damaged_image_is_told_by_what_is_known(eyes: ScriptedModel, folder: P
 def test_a_drawing_in_svg_is_text_and_fetches_nothing() -> None:
     svg = b'<svg xmlns="http://www.w3.org/2000/svg"><image href="http://127.0.0.1:1/"/></svg>'
     document = convert(svg, "a.svg", picture=True)
-    assert (document.format, document.picture) == ("text", "")
+    assert (document.format, document.pictures) == ("text", {})
     assert "<image" in document.markdown

@@ -269,6 +269,8 @@ def test_slides_with_charts_groups_and_hidden_ones() -> None:
     box = Inches(1), Inches(4), Inches(4), Inches(3)
     chart = slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *box, data).chart
     chart.chart_title.text_frame.text = "By quarter"
+    chart.value_axis.axis_title.text_frame.text = "Tons"
+    chart.category_axis.axis_title.text_frame.text = "Quarter"
     group = slide.shapes.add_group_shape()
     for left, text in ((5, "right"), (1, "left")):
         shape = group.shapes.add_textbox(Inches(left), Inches(2), Inches(1), Inches(1))
@@ -278,7 +280,8 @@ def test_slides_with_charts_groups_and_hidden_ones() -> None:
 
     assert read(deck).markdown == (
         "<!-- slide 1 -->\n\n## Sales\n\nleft\n\nright\n\n### By quarter\n\n"
-        "| Category | 2025 |\n| --- | --- |\n| Q1 | 1.5 |\n| Q2 | 2 |\n\n<!-- slide 2 (hidden) -->"
+        "Values: Tons\n\n| Quarter | 2025 |\n| --- | --- |\n| Q1 | 1.5 |\n| Q2 | 2 |\n\n"
+        "<!-- slide 2 (hidden) -->"
     )
 
 

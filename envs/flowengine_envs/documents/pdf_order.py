@@ -1,0 +1,367 @@
+"""The order in which the lines of a PDF page are read, which need not be the order of drawing.
+
+Most programs draw a page as it is read, and then nothing is changed. Those that fill in forms draw
+the form first and what is in it later, or company, title and total last. Lines that flow from one
+to the next are a block; blocks that were drawn out of order are read from the top to the bottom,
+and beside each other from left to right. Columns of prose stay columns. A label and the value on
+its right are one line, whenever they were drawn, and so are an item of a list and its mark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from flowengine_envs.documents.document import Table
+from flowengine_envs.documents.pdf_tables import key_of, looks_like_mark, looks_like_number
+
+_MOST_LINES = 600
+"""Of a page: one with more is read as it was drawn."""
+_DEEPEST = 40
+_WIDTH, _NARROW = 0.5, 0.26
+"""How wide a character is, as a part of its height: about that of most fonts."""
+_NARROW_ONES = re.compile(r"[\s.,:;'|!ijl]")
+_LINE_STEP = 2.5
+"""From line to line of a block at most, in sizes of the font."""
+_MARK_STEP = 4.0
+"""From the mark of a list to its item at most, in sizes of the font."""
+_PROSE = 20
+"""Characters of a line, on average, from which a block of lines is prose."""
+_LONGEST_LABEL = 40
+_LONGEST_HEADING = 160
+_HEADING_STEP = 1.5
+"""From line to line of a heading at most, in sizes of its font."""
+_NEAR_HEADING = 4.0
+"""From a small heading to the text below it at most, in sizes of its font."""
+_LEVELS = ((1.6, 1), (1.3, 2), (1.12, 3))
+"""How much larger than the text a heading is, and its level."""
+
+
+class Line(NamedTuple):
+    """A line of text, or a table."""
+
+    text: str
+    x: float = 0.0
+    y: float = 0.0
+    """Of its baseline; of a table, of its last row."""
+    size: float = 0.0
+    """Of its font; 0: it is not known where the line is."""
+    end: float = 0.0
+    """Where it ends on the right, about."""
+    rows: Table | None = None
+    high: float = 0.0
+    """Of a table, its height."""
+    level: int = 0
+    """Of a heading; 0: it is none."""
+
+
+class _Block:
+    """Lines that flow from one to the next."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.lines = [*lines]
+        self.left = min(line.x for line in lines)
+        self.right = max(line.end for line in lines)
+        self.top = max(line.y + max(line.high, line.size * 0.7) for line in lines)
+        self.bottom = min(line.y for line in lines)
+
+        self.is_prose = _is_prose([line.text.strip() for line in lines])
+
+    def continues(self, before: _Block) -> bool:
+        """Return whether it is read on without a pause: on the same lines, or just below."""
+        size = max(line.size for line in (before.lines[-1], self.lines[0]))
+        return self.is_beside(before) or 0 <= before.bottom - self.top <= size
+
+    def is_beside(self, other: _Block) -> bool:
+        """Return whether they share a part of their height."""
+        return self.bottom < other.top and other.bottom < self.top
+
+    def is_below(self, other: _Block) -> bool:
+        return self.top <= other.bottom
+
+    def is_right_of(self, other: _Block) -> bool:
+        return self.left >= min(other.right, other.left + 1 + (other.right - other.left) * 0.9)
+
+
+def _is_prose(texts: Sequence[str]) -> bool:
+    """Tell prose from labels, values and cells."""
+    labels = sum(text.endswith(":") for text in texts)
+    length = sum(map(len, texts))
+    return len(texts) > 2 and labels * 2 < len(texts) and length >= _PROSE * len(texts)
+
+
+def width_of(text: str, size: float) -> float:
+    """Return about how wide a text is."""
+    narrow = len(_NARROW_ONES.findall(text.rstrip()))
+    return size * (narrow * _NARROW + (len(text.rstrip()) - narrow) * _WIDTH)
+
+
+def ordered(lines: Sequence[Line], rows: Collection[str] = ()) -> list[Line]:
+    """Return the lines of a page in the order in which they are read.
+
+    Args:
+        lines: As they were drawn.
+        rows: Keys of the rows of its tables, see `key_of`.
+
+    Returns:
+        The same ones, if they were drawn in that order; a line without a text parts blocks.
+    """
+    if not 1 < len(lines) <= _MOST_LINES or any(not line.size for line in lines):
+        return [*lines]
+    lines = _marked(lines)
+    is_ordered = len(_chains(_blocks(lines))) < 2
+    joined = _joined(lines, () if is_ordered else rows)
+    chains = _chains(_blocks(joined))
+    if len(chains) < 2:
+        return joined
+    found: list[Line] = []
+    before: _Block | None = None
+    for block in _cut([block for chain in chains for block in chain]):
+        if before is not None and not block.continues(before):
+            found.append(Line(""))
+        found += block.lines
+        before = block
+    return found
+
+
+def with_headings(lines: Sequence[Line], sizes: Counter[float]) -> list[Line]:
+    """Return lines with the levels of those that are headings by their size.
+
+    Args:
+        lines: In the order in which they are read.
+        sizes: Size of a font → how many characters have it, as far as is known.
+    """
+    (body, _), *_rest = sizes.most_common(1) or [(0.0, 0)]
+    found: list[Line] = []
+    for at, line in enumerate(lines):
+        level = _level(line, body)
+        if level == _LEVELS[-1][1] and not _is_above(line, lines[at + 1 : at + 3]):
+            level = 0
+        before = found[-1] if found else None
+        if (
+            level
+            and before is not None
+            and level == before.level
+            and _flows(before, line, _HEADING_STEP)
+        ):
+            found[-1] = line._replace(text=f"{before.text.rstrip()} {line.text}", level=level)
+        else:
+            found.append(line._replace(level=level))
+    large = sum(len(line.text) for line in found if line.level)
+    is_odd = large * 3 > sum(len(line.text) for line in found)
+    too_long = any(line.level and len(line.text) > _LONGEST_HEADING for line in found)
+    return [*lines] if is_odd or too_long else found
+
+
+def count_sizes(lines: Sequence[Line], sizes: Counter[float]) -> None:
+    """Count the characters of each size of font."""
+    for line in lines:
+        if line.rows is None and line.size:
+            sizes[round(line.size, 1)] += len(line.text.strip())
+
+
+def _level(line: Line, body: float) -> int:
+    letters = sum(map(str.isalpha, line.text))
+    if line.rows is not None or not body or letters < 3 or letters * 2 < len(line.text.strip()):
+        return 0
+    return next((level for ratio, level in _LEVELS if line.size >= ratio * body), 0)
+
+
+def _is_above(line: Line, following: Sequence[Line]) -> bool:
+    """Tell a small heading from a line in a margin: text begins close below it."""
+    below = next((one for one in following if one.text.strip() or one.rows), None)
+    if below is None:
+        return False
+    step = line.y - below.y - below.high
+    return 0 < step <= _NEAR_HEADING * line.size and below.x < line.end and line.x < below.end
+
+
+def _flows(line: Line, following: Line, step: float = _LINE_STEP) -> bool:
+    """Return whether a line continues the one before it."""
+    if line.rows is not None or following.rows is not None:
+        return False
+    size = max(line.size, following.size)
+    return (
+        0 < line.y - following.y <= step * size
+        and following.x < line.end
+        and line.x < following.end
+        and size <= 1.15 * min(line.size, following.size)
+    )
+
+
+def _blocks(lines: Sequence[Line]) -> list[_Block]:
+    groups: list[list[Line]] = []
+    for line in lines:
+        if groups and _flows(groups[-1][-1], line):
+            groups[-1].append(line)
+        else:
+            groups.append([line])
+    return [_Block(group) for group in groups]
+
+
+def _chains(blocks: Sequence[_Block]) -> list[list[_Block]]:
+    """Return blocks that were drawn one after the other as they are read."""
+    chains: list[list[_Block]] = []
+    for block in blocks:
+        if chains and _follows(block, chains[-1]):
+            chains[-1].append(block)
+        else:
+            chains.append([block])
+    return chains
+
+
+def _follows(block: _Block, chain: Sequence[_Block]) -> bool:
+    last = chain[-1]
+    if block.is_below(last):
+        return not any(
+            other.is_below(block) and not other.is_right_of(block) and not block.is_right_of(other)
+            for other in chain
+        )
+    if block.is_right_of(last) and block.is_beside(last):
+        return True
+    lower = [other for other in chain if other.bottom < block.top]
+    return any(other.is_beside(block) for other in lower) and all(
+        block.is_right_of(other) for other in lower
+    )
+
+
+def _cut(blocks: Sequence[_Block], depth: int = 0) -> Iterator[_Block]:
+    """Yield blocks from the top to the bottom, those beside each other from left to right.
+
+    Columns of prose come before rows, and reach as far down as nothing crosses them.
+    """
+    groups = _columns(blocks) or _bands(blocks)
+    if len(groups) < 2:
+        groups = _parted(blocks, by_height=False)
+    if len(groups) < 2 or depth == _DEEPEST:
+        yield from sorted(blocks, key=lambda block: (-block.top, block.left))
+        return
+    for group in groups:
+        yield from _cut(group, depth + 1)
+
+
+def _bands(blocks: Sequence[_Block]) -> list[list[_Block]]:
+    """Return blocks in groups below each other; what has columns together is one group."""
+    bands = _parted(blocks, by_height=True)
+    if sum(block.is_prose for block in blocks) < 2:
+        return bands
+    merged: list[list[_Block]] = []
+    for band in bands:
+        if merged and not _is_apart(band, merged[-1]) and _columns([*merged[-1], *band]):
+            merged[-1] = [*merged[-1], *band]
+        else:
+            merged.append(band)
+    return merged
+
+
+def _is_apart(band: Sequence[_Block], above: Sequence[_Block]) -> bool:
+    """Return whether a band is a footer: no prose, and at a distance."""
+    gap = min(block.bottom for block in above) - max(block.top for block in band)
+    size = max(block.lines[0].size for block in band)
+    return gap > 2 * size and not any(block.is_prose for block in band)
+
+
+def _columns(blocks: Sequence[_Block]) -> list[list[_Block]]:
+    """Return columns of prose that are beside each other; nothing if there are none."""
+    columns = _parted(blocks, by_height=False)
+    prose = [[block for block in column if block.is_prose] for column in columns]
+    is_beside = any(
+        left.is_beside(right)
+        for one, other in pairwise(filter(None, prose))
+        for left in one
+        for right in other
+    )
+    return columns if is_beside else []
+
+
+def _parted(blocks: Sequence[_Block], *, by_height: bool) -> list[list[_Block]]:
+    """Return blocks in groups that an empty stretch across the page parts."""
+    spans = sorted(
+        ((-one.top, -one.bottom, at) if by_height else (one.left, one.right, at))
+        for at, one in enumerate(blocks)
+    )
+    groups: list[list[_Block]] = []
+    end = float("-inf")
+    for start, own_end, at in spans:
+        if start >= end:
+            groups.append([])
+        groups[-1].append(blocks[at])
+        end = max(end, own_end)
+    return groups
+
+
+def _marked(lines: Sequence[Line]) -> list[Line]:
+    """Return lines with the marks of lists before their items."""
+    marks = [at for at, line in enumerate(lines) if looks_like_mark(line.text.strip())]
+    found = dict(enumerate(lines))
+    for at in marks:
+        mark = lines[at]
+        beside = [
+            other
+            for other, line in found.items()
+            if abs(line.y - mark.y) <= 0.3 * mark.size
+            and 0 < line.x - mark.x <= _MARK_STEP * mark.size
+            and line.rows is None
+        ]
+        if beside:
+            nearest = min(beside, key=lambda other: found[other].x)
+            text = f"{mark.text.strip()} {found[nearest].text.lstrip()}"
+            found[nearest] = found[nearest]._replace(text=text, x=mark.x)
+            del found[at]
+    return [*found.values()]
+
+
+def _joined(lines: Sequence[Line], rows: Collection[str]) -> list[Line]:
+    """Return lines with labels and their values, and the cells of rows, as one line each."""
+    prose = {id(line) for block in _blocks(lines) if block.is_prose for line in block.lines}
+    free = [at for at, line in enumerate(lines) if line.rows is None and id(line) not in prose]
+    free.sort(key=lambda at: (-lines[at].y, lines[at].x))
+    groups: list[list[int]] = []
+    for at in free:
+        if groups and lines[groups[-1][0]].y - lines[at].y <= 0.3 * lines[at].size:
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    taken: dict[int, list[int]] = {}
+    """Number of a line → the lines that it goes on with."""
+    for group in groups:
+        for run in _runs(lines, sorted(group, key=lambda at: lines[at].x), rows):
+            taken[run[0]] = run
+    gone = {at for run in taken.values() for at in run[1:]}
+    return [
+        _one([lines[each] for each in taken[at]]) if at in taken else line
+        for at, line in enumerate(lines)
+        if at not in gone
+    ]
+
+
+def _runs(lines: Sequence[Line], row: Sequence[int], rows: Collection[str]) -> Iterator[list[int]]:
+    """Yield the lines of a row that belong together, but were not drawn one after the other."""
+    if key_of("".join(lines[at].text for at in row)) in rows:
+        runs = [[*row]]
+    else:
+        runs = []
+        for at in row:
+            if runs and _is_value(lines[runs[-1][-1]], lines[at], alone=len(runs[-1]) == 1):
+                runs[-1].append(at)
+            else:
+                runs.append([at])
+    for run in runs:
+        if any(after != before + 1 for before, after in pairwise(run)):
+            yield run
+
+
+def _is_value(label: Line, value: Line, *, alone: bool) -> bool:
+    """Return whether a text is what a label on its left names."""
+    name, text = label.text.strip(), value.text.strip()
+    if not alone or len(name) > _LONGEST_LABEL or text.endswith(":") or value.x < label.x:
+        return False
+    return name.endswith(":") or (looks_like_number(text) and not looks_like_number(name))
+
+
+def _one(run: Sequence[Line]) -> Line:
+    text = "  ".join(line.text.strip() for line in run)
+    return run[0]._replace(text=text, end=max(line.end for line in run))
