@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         StateSet,
         Succeeded,
         Upgraded,
+        Used,
     )
     from flowengine.kernel.state.records import State, Unit
 
@@ -174,7 +175,10 @@ def _succeeded(m: Machine, event: Succeeded) -> None:
 def _failed(m: Machine, event: Failed) -> None:
     unit = _running(m.state, event["unit"], event["attempt"])
     if unit is not None:
-        budgets.settle_result(m, unit, event["error"].get("data"))
+        if event.get("began", True):
+            budgets.settle_result(m, unit, event["error"].get("data"))
+        else:
+            budgets.settle_unit(m, unit, ran=False)
         move(unit, "ready")
         attempt_outcomes.attempt_failed(m, unit, event["error"])
     else:
@@ -206,6 +210,12 @@ def _measured(m: Machine, event: Measured) -> None:
         attempts.measured(m, unit, event["needs"])
     else:
         cut_attempts.ended(m, event["unit"], event["attempt"], "failed", None)
+
+
+def _used(m: Machine, event: Used) -> None:
+    unit = _running(m.state, event["unit"], event["attempt"])
+    if unit is not None:
+        budgets.count_run(m, unit, event["run"], event["amounts"])
 
 
 def _described(m: Machine, event: Described) -> None:
@@ -263,6 +273,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "lost": _lost,
     "asked": _asked,
     "measured": _measured,
+    "used": _used,
     "described": _described,
     "cut": _cut,
     "timer": timers.fire,

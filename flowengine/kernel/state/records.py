@@ -280,6 +280,9 @@ class Unit(TypedDict, total=False):
     """What its attempt may use of budgets: meter → `[least, most, beyond]`; see `meters`."""
     granted: dict[str, int]
     """What it may use of them while it runs, of the meters that some budget bounds."""
+    runs: dict[str, dict[str, int]]
+    """Execution that its attempts have started → meter → what budgets have counted of it. Absent
+    while there is none."""
     then: list[Any]
     """What follows, for the agenda, once it has the lock, or the budget may have been raised, or
     it begins again."""
