@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         Succeeded,
         Upgraded,
         Used,
+        Warned,
     )
     from flowengine.kernel.state.records import State, Unit
 
@@ -260,6 +261,11 @@ def _state_set(m: Machine, event: StateSet) -> None:
         variables.put(m, key, value)
 
 
+def _warned(m: Machine, event: Warned) -> None:
+    if event["about"] == "budget":
+        m.state.setdefault("warned", {})[event["message"]] = True
+
+
 def _upgraded(m: Machine, before: Graph, event: Upgraded) -> None:
     from flowengine.kernel.moving.upgrading import upgrade  # few executions are ever moved
 
@@ -285,7 +291,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "cancel": lambda m, event: cancelling.cancel_flow(m, event["reason"], event["now"]),
     "retry": _retry,
     "state": _state_set,
-    "warning": lambda m, event: None,
+    "warning": _warned,
 }
 """What an event does, by its type; `upgraded`, which needs two flows, beside it."""
 

@@ -341,7 +341,7 @@ class Upgraded(TypedDict):
 
 
 class Warned(TypedDict):
-    """Something went wrong beside the execution, also after its end; it changes nothing."""
+    """Something went wrong beside the execution, also after its end; it is noted at most."""
 
     type: Literal["warning"]
     at: int

@@ -93,7 +93,6 @@ class Execution:
         told: What happened since the last commit, for subscribers; None if nobody listens.
         waited_until: How long it is stayed with while it waits for a lock of another execution, by
             the clock that nobody sets.
-        warned: Messages of the warnings in its journal; None: nobody has looked for them yet.
         error: Why it cannot go on in this process.
         outer: The attempt that has started it, if what is around that binds it.
         depth: How many executions are around it in this process.
@@ -140,7 +139,6 @@ class Execution:
         "told",
         "waited_until",
         "waits",
-        "warned",
         "work",
     )  # fmt: skip
 
@@ -172,7 +170,6 @@ class Execution:
         self.timers = Timers()
         self.told: Told | None = None
         self.waited_until: float | None = None
-        self.warned: set[str] | None = None
         self.error: Exception | None = None
         self.outer: OuterAttempt | None = None
         self.depth = 0

@@ -340,7 +340,7 @@ class Local(Driver):
         """Warn where a budget bounds what an attempt costs, and nobody knows what that will be."""
         from flowengine.engines.running.warnings import uncounted
 
-        warning = uncounted(self.host, execution, event)
+        warning = uncounted(execution, event)
         if warning is not None:
             self.post(execution, warning)
 

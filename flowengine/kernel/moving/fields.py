@@ -148,7 +148,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "budget": ("one", "Budget"),
         **_plain("format", "status", "now", "last", "events", "inputs", "execution", "triggered",
                  "steps", "skipped", "running", "cancelling", "claims", "bound", "outputs",
-                 "error", "answers", "hold", "calls"),
+                 "error", "answers", "hold", "calls", "warned"),
     },
 }  # fmt: skip
 

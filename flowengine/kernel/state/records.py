@@ -551,6 +551,9 @@ class State(TypedDict, total=False):
     numbers; see `limits.call_counts`. Absent before the first."""
     budget: Budget
     """Of the main flow; absent if it has none."""
+    warned: dict[str, bool]
+    """Messages of the warnings about budgets, each of which is given once. Absent before the first.
+    """
     skipped: int
     """Time (ms) in which no process was there, for budgets that count it; absent: none."""
     running: int
