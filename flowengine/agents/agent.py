@@ -13,11 +13,20 @@ from flowengine.agents.agent_as_tool import AgentAsTool
 from flowengine.agents.agent_fields import AgentFields
 from flowengine.agents.agent_validation import check_agent
 from flowengine.agents.turn_limit import TURNS
+from flowengine.argument_checks import check_keywords
+from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
 
 Termination = Literal[
     "", "resolved", "not_resolved", "max_turns", "budget", "no_progress", "tools_not_executed"
 ]
+
+
+INSTEAD = {
+    "examples": "put them before the user's message: run(agent, [*examples, message])",
+    "handle_mm_func": "a tool returns Result(image=…), and the model is shown it",
+}
+"""What to write instead of fields that agents have elsewhere."""
 
 
 class Agent(AgentFields):
@@ -28,6 +37,17 @@ class Agent(AgentFields):
     `case_not_resolved` among its functions ends by calling one of them, any other by an answer
     without calls.
     """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_such_fields(cls, given: Any) -> Any:
+        """Name the field that is meant instead of one that there is not."""
+        if not isinstance(given, dict):
+            return given
+        for name in (given.keys() & INSTEAD.keys()) - cls.model_fields.keys():
+            raise UsageError(f"an agent has no {name!r}", hint=INSTEAD[name])
+        check_keywords("an agent", given, cls.model_fields)
+        return given
 
     @model_validator(mode="after")
     def _can_be_called(self) -> Agent:
