@@ -33,7 +33,7 @@ from flowengine.sdk.scratch import scratch_folder
 from flowengine_envs.outside_files import OutsideFiles
 from flowengine_envs.steps import StepFiles, place_for_value, step_value
 from flowengine_envs.supervisor.files import Workspace
-from flowengine_envs.workspace import Entry, copy_out, read_bytes
+from flowengine_envs.workspace import Entry, as_entries, copy_out, read_bytes
 
 
 class Host(Environment):
@@ -115,7 +115,7 @@ class _Folder:
         return await copy_out(self._files.read, path, to, largest)
 
     async def async_list(self, *, deep: bool) -> list[Entry]:
-        return [Entry(**each) for each in await self._files.entries(".", deep=deep)]
+        return as_entries(await self._files.entries(".", deep=deep), "the working folder")
 
     async def async_remove(self, path: str) -> None:
         await self._files.remove(path)

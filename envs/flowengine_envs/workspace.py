@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.sdk import ToolError
+from flowengine.sdk import LimitExceeded, ToolError
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
 from flowengine_envs.call_limits import CallLimits
-from flowengine_envs.supervisor.files import is_listable
+from flowengine_envs.supervisor.files import LISTED, is_listable
 
 if TYPE_CHECKING:
     from flowengine.sdk.models import Limits
@@ -190,18 +190,17 @@ class InWorkspace(Resource):
             deep: Whether with all below it.
 
         Returns:
-            What is there, sorted by path, 10,000 entries at most and 64 folders deep; links are not
-            followed.
+            What is there, sorted by path, 64 folders deep; links are not followed.
 
         Raises:
             PathEscape: The path leads out of the workspace.
             NotAFile: There is no such folder.
-            LimitExceeded: The names in it have more than 8 MiB together.
+            LimitExceeded: It has more than 10,000 entries, or their names more than 8 MiB together.
         """
         found = await self.entries(path, deep=deep)
         if not all(map(_is_entry, found)) or not is_listable(found):
             raise ToolError(f"{self.name}: {path!r}: its listing cannot be read")
-        return [Entry(**each) for each in found]
+        return as_entries(found, f"{self.name}: {path!r}")
 
     async def _remove(self, path: str) -> None:
         """Remove a file or an empty folder of the workspace; of a link the link.
@@ -225,6 +224,22 @@ class InWorkspace(Resource):
     async_list = awaitable(_list)
     remove = blocking(_remove)
     async_remove = awaitable(_remove)
+
+
+def as_entries(found: list[dict[str, Any]], place: str) -> list[Entry]:
+    """Return a listing, if it is whole.
+
+    Args:
+        found: As `Workspace.entries` returns it.
+        place: What it is of, for the message.
+
+    Raises:
+        LimitExceeded: There are more than it has.
+    """
+    if len(found) > LISTED:
+        message = f"{place}: it has more than {LISTED:,} entries; list its folders one by one"
+        raise LimitExceeded(message)
+    return [Entry(**each) for each in found]
 
 
 def _is_entry(found: Any) -> bool:

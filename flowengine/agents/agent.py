@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -13,11 +14,19 @@ from flowengine.agents.agent_as_tool import AgentAsTool
 from flowengine.agents.agent_fields import AgentFields
 from flowengine.agents.agent_validation import check_agent
 from flowengine.agents.turn_limit import TURNS
+from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
 
 Termination = Literal[
     "", "resolved", "not_resolved", "max_turns", "budget", "no_progress", "tools_not_executed"
 ]
+
+
+INSTEAD = {
+    "examples": "put them before the user's message: run(agent, [*examples, message])",
+    "handle_mm_func": "a tool returns Result(image=…), and the model is shown it",
+}
+"""What to write instead of fields that agents have elsewhere."""
 
 
 class Agent(AgentFields):
@@ -32,6 +41,22 @@ class Agent(AgentFields):
 
     handoffs: list[Agent] = Field(default_factory=list, repr=False)
     """Agents to which it may hand the conversation over; two may name each other."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_such_fields(cls, given: Any) -> Any:
+        """Name the field that is meant instead of one that there is not."""
+        if not isinstance(given, dict):
+            return given
+        for name in given.keys() - cls.model_fields.keys():
+            if name in INSTEAD:
+                raise UsageError(f"an agent has no {name!r}", hint=INSTEAD[name])
+            close = get_close_matches(name, cls.model_fields, 1)
+            hint = (
+                f"did you mean {close[0]!r}?" if close else f"it has {', '.join(cls.model_fields)}"
+            )
+            raise TypeError(f"an agent has no {name!r}; {hint}")
+        return given
 
     @model_validator(mode="after")
     def _can_be_called(self) -> Agent:

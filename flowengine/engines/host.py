@@ -120,9 +120,11 @@ class Host:
         has_own = "environments" in flow or bool(context.environments)
         return has_own or (found is not None and found.has_any(context.id))
 
-    def is_open(self, run: Run, linked: LinkedFlow) -> bool:
+    def is_open(self, run: Run, execution: Execution) -> bool:
         """Return whether an attempt may begin unseen: there are no rules, and nobody was asked."""
-        if run.approved is not None or run.step in linked.ruled:
+        if run.approved is not None or run.step in execution.linked.ruled:
+            return False
+        if execution.outer is not None:
             return False
         return not self.policies.there()
 

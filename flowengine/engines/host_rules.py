@@ -6,25 +6,16 @@ most commands take.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.flow.expressions import CelEvaluator
-from flowengine.kernel.graph.rules import Called, Verdict, in_order, strictest
+from flowengine.kernel.graph.rules import Called, Calls, Verdict, in_order, strictest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.specs import RuleSpec
-
-
-class _Rule(NamedTuple):
-    verdict: tuple[str, str]
-    agent: str | None
-    effect: str | None
-    environment: str | None
-    when: int | None
-    """Number of its condition."""
 
 
 class HostRules:
@@ -37,9 +28,11 @@ class HostRules:
 
     def __init__(self, name: str, compiled: Any) -> None:
         self._name = name
-        self._rules = [
-            _Rule((str(word), str(glob)), *more) for (word, glob), *more in compiled["rules"]
+        self._rules: list[tuple[Calls, int | None]] = [
+            (Calls((str(word), str(glob)), *more), when)
+            for (word, glob), *more, when in compiled["rules"]
         ]
+        """Which calls each is about, and the number of its condition."""
         self._evaluator = CelEvaluator(compiled["expressions"], name)
 
     def verdict(self, call: Called, names: Mapping[str, Plain]) -> Verdict | None:
@@ -56,12 +49,12 @@ class HostRules:
 
     def _fitting(self, call: Called) -> list[RuleSpec]:
         found: list[RuleSpec] = []
-        for index, one in enumerate(self._rules):
-            if call.is_of(one):
-                word, glob = one.verdict
+        for index, (calls, when) in enumerate(self._rules):
+            if call.is_of(calls):
+                word, glob = calls.verdict
                 told = f"{self._name}: policies[{index}] ({word}: {glob})"
                 rule: RuleSpec = {"do": word, "rule": told}  # type: ignore[typeddict-item]
-                if one.when is not None:
-                    rule["when"] = one.when
+                if when is not None:
+                    rule["when"] = when
                 found.append(rule)
         return found

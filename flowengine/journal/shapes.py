@@ -53,14 +53,15 @@ _CHOICE: Shape = {"id": str, "label?": (str, _NONE), "counts_as?": (str, _NONE)}
 WAITS = frozenset({"approval", "ask", "signal", "timer", "state", "question"})
 
 EVENTS: dict[str, Shape] = {
-    "started": {"inputs": dict, "execution": dict, "message?": dict},
+    "started": {"inputs": dict, "execution": dict, "message?": dict, "budget?": dict},
     "succeeded": _OUTCOME,
-    "failed": {**_OUTCOME, "error": dict, "evidence?": dict},
+    "failed": {**_OUTCOME, "error": dict, "evidence?": dict, "began?": bool},
     "lost": {**_OUTCOME, "ran": str, "error": dict, "evidence?": dict},
     "asked": {
         **_OUTCOME, "tool": str, "version": str, "rule?": str, "difference?": str, "found?": dict,
     },
     "measured": {**_OUTCOME, "needs": dict},
+    "used": {**_OUTCOME, "run": str, "amounts": dict},
     "described": {"wait": int, "source?": str, "preview?": str, "note?": str},
     "cut": _OUTCOME,
     "timer": {"timer": int, "evidence?": dict},

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
         StateSet,
         Succeeded,
         Upgraded,
+        Used,
+        Warned,
     )
     from flowengine.kernel.state.records import State, Unit
 
@@ -174,7 +176,10 @@ def _succeeded(m: Machine, event: Succeeded) -> None:
 def _failed(m: Machine, event: Failed) -> None:
     unit = _running(m.state, event["unit"], event["attempt"])
     if unit is not None:
-        budgets.settle_result(m, unit, event["error"].get("data"))
+        if event.get("began", True):
+            budgets.settle_result(m, unit, event["error"].get("data"))
+        else:
+            budgets.settle_unit(m, unit, ran=False)
         move(unit, "ready")
         attempt_outcomes.attempt_failed(m, unit, event["error"])
     else:
@@ -206,6 +211,12 @@ def _measured(m: Machine, event: Measured) -> None:
         attempts.measured(m, unit, event["needs"])
     else:
         cut_attempts.ended(m, event["unit"], event["attempt"], "failed", None)
+
+
+def _used(m: Machine, event: Used) -> None:
+    unit = _running(m.state, event["unit"], event["attempt"])
+    if unit is not None:
+        budgets.count_run(m, unit, event["run"], event["amounts"])
 
 
 def _described(m: Machine, event: Described) -> None:
@@ -250,6 +261,11 @@ def _state_set(m: Machine, event: StateSet) -> None:
         variables.put(m, key, value)
 
 
+def _warned(m: Machine, event: Warned) -> None:
+    if event["about"] == "budget":
+        m.state.setdefault("warned", {})[event["message"]] = True
+
+
 def _upgraded(m: Machine, before: Graph, event: Upgraded) -> None:
     from flowengine.kernel.moving.upgrading import upgrade  # few executions are ever moved
 
@@ -263,6 +279,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "lost": _lost,
     "asked": _asked,
     "measured": _measured,
+    "used": _used,
     "described": _described,
     "cut": _cut,
     "timer": timers.fire,
@@ -274,7 +291,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "cancel": lambda m, event: cancelling.cancel_flow(m, event["reason"], event["now"]),
     "retry": _retry,
     "state": _state_set,
-    "warning": lambda m, event: None,
+    "warning": _warned,
 }
 """What an event does, by its type; `upgraded`, which needs two flows, beside it."""
 

@@ -50,6 +50,9 @@ class Started(TypedDict):
     message: NotRequired[dict[str, Plain]]
     """`{name, key, id, data}` of the signal that began it, if one did: for the history, and to
     tell whether another of the same id says the same."""
+    budget: NotRequired[dict[str, int]]
+    """Meter → what the execution around it had left, whose attempt has started it, as budgets count
+    it; absent: nothing bounds it from outside."""
 
 
 class Succeeded(TypedDict):
@@ -71,6 +74,8 @@ class Failed(TypedDict):
     attempt: int
     error: ErrorData
     evidence: NotRequired[Evidence]
+    began: NotRequired[bool]
+    """False: it was refused right before it began, so budgets do not count it."""
 
 
 class Lost(TypedDict):
@@ -119,6 +124,19 @@ class Measured(TypedDict):
     attempt: int
     needs: dict[str, list[float]]
     """Meter → `[least, most, beyond]`, as of `flowengine.sdk.Need`."""
+
+
+class Used(TypedDict):
+    """A run that an attempt has started has used, or reserved, something of the budgets."""
+
+    type: Literal["used"]
+    at: int
+    unit: int
+    attempt: int
+    run: str
+    """Id of its execution."""
+    amounts: dict[str, int]
+    """Meter → how much it is in all, as budgets count it."""
 
 
 class Described(TypedDict):
@@ -323,7 +341,7 @@ class Upgraded(TypedDict):
 
 
 class Warned(TypedDict):
-    """Something went wrong beside the execution, also after its end; it changes nothing."""
+    """Something went wrong beside the execution, also after its end; it is noted at most."""
 
     type: Literal["warning"]
     at: int
@@ -340,6 +358,7 @@ Event = (
     | Lost
     | Asked
     | Measured
+    | Used
     | Described
     | CutOff
     | TimerFired

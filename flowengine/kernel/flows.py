@@ -55,7 +55,7 @@ def begin(m: Machine, event: Started) -> None:
     state["vars"] = variables.initial(flow)
     if "triggered" in m.graph.flow:
         state["triggered"] = 0
-    budget = budgets.begin(flow.budget)
+    budget = budgets.begin(flow.budget, event.get("budget"))
     if budget is not None:
         state["budget"] = budget
     names = Names(m, None)

@@ -5,7 +5,7 @@ Whoever is outside the kernel reads a state through this module, and builds noth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -181,8 +181,30 @@ def bounding(state: State, frame: int) -> list[int]:
     return [0] if "budget" in state else []
 
 
+def budgets_around(m: View, frame: int) -> Iterator[tuple[int, Budget]]:
+    """Yield the budgets that hold inside a flow at work, the innermost first."""
+    for number in bounding(m.state, frame):
+        budget = budget_of(m.state, number)
+        if budget is not None:
+            yield number, budget
+
+
+def unbound(m: View, act: Activation) -> set[int]:
+    """Return whose budgets do not hold for a call: what it is part of undoes or cleans up there."""
+    inside = bounding(m.state, m.frame_of(act))
+    free: dict[int, bool] = {}
+    tidies = False
+    for one in m.acts_around(act):
+        tidies = tidies or "undo" in one or "final" in one
+        # What tidies may be at work outside of the subflow that it belongs to.
+        free[m.frame_of(one)] = free[m.scope_of(one).get("frame", 0)] = tidies
+    return {number for number in inside if free.get(number, True)}
+
+
 DOLLAR = 10**9
 """What a budget counts one dollar as."""
+NEVER = 2**53
+"""A limit that nothing reaches: what tidies up is counted, and not bounded."""
 
 
 def begun(budget: Budget) -> int:
@@ -196,6 +218,41 @@ def taken(budget: Budget, meter: str) -> int:
     """Return how much of a meter calls have used, and may yet use that run."""
     running = sum(amounts.get(meter, 0) for amounts in budget.get("reserved", {}).values())
     return settled(budget, meter) + running
+
+
+def total(budget: Budget) -> dict[str, int]:
+    """Return what a budget has counted in all: what is over, and what is reserved; by meter."""
+    amounts = budget["limits"].keys() - {"tool_calls", "wall_time"}
+    return {"tool_calls": begun(budget), **{one: taken(budget, one) for one in sorted(amounts)}}
+
+
+class Left(NamedTuple):
+    """What budgets have left of a meter."""
+
+    amount: int
+    limit: int
+    """Of the one that has least left."""
+    flow: str
+    """Id of the flow that declares it."""
+
+
+def left_around(m: View, unit: Unit) -> dict[str, Left] | None:
+    """Return what is left for what an attempt starts, by meter; None: it is in no budget.
+
+    Args:
+        m: Of the execution.
+        unit: Whose attempt it is.
+    """
+    act = m.act_of(unit)
+    free, found = unbound(m, act), dict[str, Left]()
+    around = list(budgets_around(m, m.frame_of(act)))
+    for number, budget in around:
+        gone = total(budget)
+        for meter in gone.keys() & budget["limits"].keys():
+            limit = NEVER if number in free else budget["limits"][meter]
+            left = Left(limit - gone[meter], limit, m.flow_of(number).id)
+            found[meter] = min(left, found.get(meter, left))
+    return found if around else None
 
 
 def as_said(amounts: Mapping[str, int]) -> dict[str, float]:

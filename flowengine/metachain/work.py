@@ -6,13 +6,13 @@ import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.agents.described import check_run
 from flowengine.agents.kept_images import with_kept
 from flowengine.agents.live_functions import LIVE
+from flowengine.engines.executions.outer_attempts import OUTER, outer_attempt
 from flowengine.engines.seam import RandomIds
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.graph.linked import DEFAULT_LIMITS
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from flowengine.engines.starting.beginning import Starting
 
 
-_LEVEL: ContextVar[int] = ContextVar("flowengine_agent_runs", default=0)
-"""How many runs are around this place: a tool of a run may begin one."""
 DEEPEST: int = DEFAULT_LIMITS["depth"]
-"""How many runs may be around one another, as subflows may."""
+"""How many executions may be around one another, as subflows may: a tool may begin a run."""
 
 
 class AgentRunFailed(FlowEngineError):
@@ -180,19 +178,19 @@ class Work:
 
     @contextmanager
     def _told_by(self, engine: Engine) -> Iterator[None]:
-        """Tell the logger what an engine tells of this run, at its level."""
-        level = _LEVEL.get() + 1
-        if level > DEEPEST:
+        """Tell the logger what an engine tells of this run; what is around it binds it."""
+        outer = outer_attempt()
+        if outer is not None and outer.depth >= DEEPEST:
             raise UsageError(
                 f"runs of agents in tools of runs are more than {DEEPEST} levels deep",
                 hint="hand over, or make the agent a tool: agent.as_tool()",
             )
         end = engine.subscribe(Reporter(self.logger, self.flow.compiled, self.id))
-        before = _LEVEL.set(level)
+        before = OUTER.set(None if outer is None else outer.binding(self.id))
         try:
             yield
         finally:
-            _LEVEL.reset(before)
+            OUTER.reset(before)
             end()
 
     def _response(self, engine: Engine, result: ExecutionResult) -> Response:

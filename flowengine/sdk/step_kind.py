@@ -167,6 +167,9 @@ class StepKind:
     fixes arguments, and `configuration` if the configuration has more than constants. An
     environment with the name of an argument takes its place: `context.resources` has it."""
 
+    may_start_agents: ClassVar[bool] = False
+    """Whether its code may run agents in this process (`MetaChain`): the policies of the flow then
+    hold for the calls of those, too."""
     foreign: ClassVar[bool] = False
     """Whether others may have written what it returns, and why it fails: as a tool of an agent, its
     text is shown to the model in a marked block, as text that gives no instructions."""

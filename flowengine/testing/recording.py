@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 OPERATORS = frozenset({"retry", "state"})
-PAPERWORK = frozenset({"claimed", "described", "measured", "released", "warning"})
+PAPERWORK = frozenset({"claimed", "described", "measured", "released", "used", "warning"})
 """Events that change nothing of what follows."""
 
 

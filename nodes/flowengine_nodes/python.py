@@ -86,6 +86,7 @@ class Python(StepKind):
 
     constants = ("function",)
     takes_arguments = True
+    may_start_agents = True
 
     def __init__(self) -> None:
         self._functions: dict[tuple[str, str | None], Function] = {}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flowengine.agents.models.errors import ModelError
 from flowengine.agents.models.port import ModelFacts
 from flowengine.agents.models.registry import register, unregister
+from flowengine.journal.sqlite.store import SqliteStore
 from tests.agents.flows import HEAD, NAME, STEPS, Case, call, flow
 
 CHEAP = "scripted/cheap"
@@ -61,7 +63,17 @@ def test_a_model_without_a_known_price_is_told_once_where_money_is_bounded(
     assert all(one.startswith("ask/first: the cost of its calls is not known") for one in told)
 
 
-def test_a_process_that_goes_on_does_not_tell_it_again(tmp_path: Path) -> None:
+def test_a_process_that_goes_on_does_not_tell_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows by the state what was told, and reads no journal for it."""
+    read: list[object] = []
+    events = SqliteStore.events
+
+    def noted(store: SqliteStore, *given: Any, **more: Any) -> Any:
+        read.append(given)
+        return events(store, *given, **more)
+
     asked = HEAD.replace('"tools:add"', '"tools:add", approval: required')
     steps = """
 budget: {cost_usd: 1}
@@ -73,8 +85,11 @@ outputs: {answers: "${{ steps.each.output }}"}
     assert case.run().status == "waiting"
 
     for _ in range(2):  # each in a process of its own, as far as an engine knows
-        with case.engine_open() as engine:
-            engine.approve(engine.show(case.id)["waits"][0]["id"])
+        with case.engine_open() as engine, monkeypatch.context() as patch:
+            wait = engine.show(case.id)["waits"][0]["id"]
+            patch.setattr(SqliteStore, "events", noted)
+            engine.approve(wait)
+    assert read == []
 
     with case.engine_open() as engine:
         shown = engine.show(case.id)

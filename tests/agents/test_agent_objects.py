@@ -150,6 +150,22 @@ def test_what_is_wrong_with_an_agent_is_told_when_it_is_built(
     assert told in raised.value.message
 
 
+@pytest.mark.parametrize(
+    ("field", "error", "told"),
+    [
+        ("examples", UsageError, r"run\(agent, \[\*examples, message\]\)"),
+        ("handle_mm_func", UsageError, "Result"),
+        ("instrutions", TypeError, "did you mean 'instructions'"),
+    ],
+)
+def test_a_field_that_there_is_not_is_told_with_what_to_write_instead(
+    field: str, error: type[Exception], told: str
+) -> None:
+    fields: dict[str, Any] = {field: None}
+    with pytest.raises(error, match=told):
+        Agent(name="A", **fields)
+
+
 def test_a_parameter_for_an_environment_needs_no_schema() -> None:
     assert Agent(functions=[takes_socket], environments=["line"]).functions == [takes_socket]
 

@@ -153,7 +153,13 @@ def changed(value: Any, place: tuple[Any, ...], other: Any) -> Any:
 COMMANDS = [
     ["list"],
     ["approvals", "list"],
-    *([word, id] for id in ("waits", "failed", "ended") for word in ("show", "why", "events")),
+    *(
+        [word, id]
+        for id in ("waits", "failed", "ended")
+        for word in ("show", "why", "events", "graph")
+    ),
+    ["graph", "waits", "--format", "json"],
+    ["fork", "waits", "--at", "both", "--no-interactive"],
     ["--json", "show", "waits"],
     ["run", "done.yaml", "--id", "ended"],
     ["retry", "failed"],
@@ -240,6 +246,37 @@ def test_damage_is_told_by_the_name_of_the_record(
     told = capsys.readouterr().err
     assert f"entry {number} of execution waits is damaged: its data has the wrong shape" in told
     assert "'signal' is of type int" in told
+
+
+@pytest.mark.parametrize(
+    ("key", "other", "words"),
+    [
+        ("body", GONE, ["graph", "waits"]),
+        ("at", None, ["graph", "waits", "--format", "json"]),
+        ("action", True, ["fork", "waits", "--at", "both"]),
+    ],
+)
+def test_what_shows_or_copies_a_flow_says_that_it_is_damaged(
+    made: Path,
+    tmp_path: Path,
+    key: str,
+    other: Any,
+    words: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(copied(made, tmp_path / "changed"))
+    store = Path(".flowengine", "flowengine.db")
+    for flow in records(store):
+        if flow.table == "flows":
+            value = flow.value
+            for number in range(len(value["steps"])):
+                if key in value["steps"][number]:
+                    value = changed(value, ("steps", number, key), other)
+            write(store, flow, value)
+
+    assert main(words) == 10
+    assert "is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("part", ["steps", "bodies", "expressions", "id"])

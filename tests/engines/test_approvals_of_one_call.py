@@ -111,3 +111,35 @@ def test_a_rule_that_answers_is_in_the_record_of_the_execution() -> None:
         decided = [one for one in engine.events(result.execution) if one["type"] == "decided"]
     assert [(one["by"], one["via"]) for one in decided] == [("policy", "policy")] * 2
     assert all("allow" in one["comment"] for one in decided)
+
+
+TWICE = """
+flowengine: 1
+id: it
+tools: {send: {python: "sending:send", approval: ask}}
+steps:
+  - {id: a, call: send, with: {texts: [x]}, on_error: [{type: Rejected, output: rejected}]}
+  - {id: b, call: send, with: {texts: [x]}}
+outputs: {a: "${{ steps.a.output }}", b: "${{ steps.b.output }}"}
+"""
+
+
+def test_a_rejection_is_of_one_call_and_a_fork_after_it_keeps_it() -> None:
+    Path("flow.yaml").write_text(TWICE)
+    with Engine("store") as engine:
+        first = engine.run("flow.yaml")
+        second = engine.reject(first.waits[0]["id"], comment="not now").result
+        assert second is not None
+        assert [one["address"] for one in second.waits] == ["b"]
+
+        after = engine.fork(first.execution, at="b")
+        assert [one["address"] for one in after.waits] == ["b"]
+        [rejected] = [one for one in engine.events(after.execution) if one["type"] == "decided"]
+        assert rejected["comment"] == "not now"
+        ended = engine.approve(after.waits[0]["id"]).result
+
+        again = engine.fork(first.execution, at="a")
+        assert [one["address"] for one in again.waits] == ["a"]
+    assert ended is not None
+    assert ended.outputs == {"a": "rejected", "b": "x"}
+    assert sent() == "x;"

@@ -291,6 +291,25 @@ steps:
     assert len(before.waits) == 1
 
 
+def test_a_rejection_holds_for_an_execution_and_not_for_its_forks(toy: Toy) -> None:
+    handled = "on_error: [{type: Rejected, output: refused}]"
+    flow = f"""
+steps:
+  - {{id: a, python: "things:use", environments: [toy], {handled}}}
+  - {{id: b, python: "things:use", environments: [toy], {handled}}}
+outputs: {{a: "${{{{ steps.a.output }}}}", b: "${{{{ steps.b.output }}}}"}}
+"""
+    with Engine("store") as engine:
+        result = engine.run(write(ASKS + flow))
+        rejected: Any = engine.reject(result.waits[0]["id"]).result
+        forked = engine.fork(result.execution, at="b")
+        after: Any = engine.approve(forked.waits[0]["id"]).result
+
+    assert rejected.outputs == {"a": "refused", "b": "refused"}
+    assert forked.status == "waiting"
+    assert after.outputs == {"a": "refused", "b": "x"}
+
+
 def test_why_and_show_tell_what_it_waits_for(toy: Toy) -> None:
     with Engine("store") as engine:
         result = engine.run(write(ASKS + USE))

@@ -161,6 +161,71 @@ def test_the_failed_items_of_a_map_are_retried_and_no_others(
     )
 
 
+STOPPING = """
+import asyncio
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+async def work(n: int) -> int:
+    with open(HERE / "began", "a") as file:
+        file.write(str(n))
+    while n > 1 and not (HERE / "go").exists():
+        await asyncio.sleep(0.001)
+    return n
+
+async def all_began() -> None:
+    while len((HERE / "began").read_text()) < 3:
+        await asyncio.sleep(0.001)
+"""
+EARLY = """
+steps:
+  - id: each
+    map: {over: "${{ [1, 2, 3] }}", as: n, join: {need: 1, late: ignore}}
+    python: "stopping:work"
+    with: {n: "${{ n }}"}
+    effect: idempotent
+  - {id: seen, python: "stopping:all_began"}
+  - {id: stop, cancel: {targets: [each], as: failed}}
+outputs: {all: "${{ steps.each.output }}"}
+"""
+BESIDE = """
+steps:
+  - id: both
+    parallel:
+      - id: each
+        map: {over: "${{ [1, 2, 3] }}", as: n, concurrency: 3}
+        python: "stopping:work"
+        with: {n: "${{ n }}"}
+        effect: idempotent
+      - id: beside
+        group:
+          - {id: seen, python: "stopping:all_began"}
+          - {id: stop, cancel: {targets: [each], as: failed}}
+outputs: {all: "${{ steps.both.output.each }}"}
+"""
+
+
+@pytest.mark.parametrize(("text", "path", "outputs"), [(EARLY, "", [1, None, None]),
+                                                       (BESIDE, "both/", [1, 2, 3])])  # fmt: skip
+def test_items_that_were_done_when_their_map_was_withdrawn_are_not_done_again(
+    engine: Engine, tmp_path: Path, text: str, path: str, outputs: list[Any]
+) -> None:
+    file = world.make(tmp_path, text)
+    (tmp_path / "stopping.py").write_text(STOPPING)
+    assert engine.run(file, id="it").status == "failed"
+    assert sorted((tmp_path / "began").read_text()) == ["1", "2", "3"]
+
+    (tmp_path / "go").touch()
+    result = engine.retry("it")
+
+    assert (result.status, result.outputs) == ("succeeded", {"all": outputs})
+    assert sorted((tmp_path / "began").read_text()[3:]) == ["2", "3"]
+    shown = {one["address"]: one["status"] for one in engine.show("it")["steps"]}
+    assert {shown[f"{path}each[{n}]"] for n in range(3)} == {"succeeded"}
+    assert shown[f"{path}each"] == "succeeded"
+
+
 def settled(engine: Engine, folder: Path, result: Any) -> Any:
     """Answer what is asked about attempts that were stopped: they acted if the world says so."""
     while result.waits:

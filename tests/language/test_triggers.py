@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowengine import FlowFileError
+from flowengine import Engine, FlowFileError
 from flowengine.testing.simulator import unpacked
 from tests.language.stage import Call, Stage, Text
 
@@ -439,6 +440,85 @@ outputs: {j: "${{ steps.j.output }}"}
     simulator.send("b")
     assert simulator.run().state["outputs"] == {"j": ["s", "t"]}
     assert "W412" in stage.warnings(text)
+
+
+BOTH = """
+state: {score: {type: integer, default: 0}, other: {type: integer, default: 0}}
+signals: {go: {}}
+limits: {idle: 1h}
+steps:
+  - {id: a, ADDED next: j}
+  MORE
+  - {id: j, JOIN join: all, next: end}
+"""
+
+
+def both(added: str = "", more: str = "", join: str = "trigger: {state: score},") -> str:
+    return BOTH.replace("ADDED", added).replace("MORE", more).replace("JOIN", join)
+
+
+SCORED = "- {id: t, trigger: {state: score}, next: j}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        both(),
+        both("set: {other: 1},"),
+        both(more=SCORED, join=""),
+        both(more=SCORED, join="set: {score: 1},"),
+    ],
+)
+def test_a_join_that_waits_for_a_write_which_nobody_makes_is_refused(
+    stage: Stage, text: str
+) -> None:
+    [error] = refused(stage, text)
+    assert "E207" in error
+    assert "only a write to state 'score'" in error or "for a write to state 'score'" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        (both("set: {score: 1},"), False),
+        (both("group: [{id: b, set: {score: 1}}],"), True),
+        (both(more="- {id: w, trigger: go, set: {score: 1}, next: end}"), True),
+        (both("set: {score: 1},", SCORED, join=""), True),
+        (
+            both(
+                "set: {other: 1},", "- {id: t, trigger: {state: other}, set: {score: 1}, next: end}"
+            ),
+            True,
+        ),
+    ],
+)
+def test_a_join_that_may_wait_for_a_write_is_accepted(
+    stage: Stage, text: str, warned: bool
+) -> None:
+    assert ("W412" in stage.warnings(text)) == warned
+
+
+def test_a_join_that_waits_for_a_write_is_explained_and_stalls(tmp_path: Path) -> None:
+    text = """
+flowengine: 1
+id: it
+inputs: {written: {type: boolean, default: false}}
+state: {score: {type: integer, default: 0}}
+steps:
+  - id: g
+    group:
+      - {id: a, next: {first: [{when: "${{ inputs.written }}", to: w}, {else: end}]}}
+      - {id: w, set: {score: 1}}
+    next: j
+  - {id: j, trigger: {state: score}, join: all, next: end}
+"""
+    (tmp_path / "it.yaml").write_text(text)
+    with Engine(tmp_path / "store") as engine:
+        assert engine.run(tmp_path / "it.yaml", {"written": True}).status == "succeeded"
+        result = engine.run(tmp_path / "it.yaml")
+        [reason] = engine.why(result.execution)
+    assert result.status == "stalled"
+    assert reason["what"] == "its join is waiting for a write to state 'score'"
 
 
 def test_a_flow_of_triggers_alone_says_how_long_it_stays_open(stage: Stage) -> None:

@@ -24,8 +24,8 @@ _BENEATH = 0x08
 _TRIES = 1000
 """How often a path is resolved anew because something on this machine was just renamed."""
 _IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_MOST = 10_000
-"""Entries that a listing may have."""
+LISTED = 10_000
+"""Entries that a listing may have; with one more, it is not whole."""
 _MOST_BYTES = 8 * 1024 * 1024
 """Bytes of their paths together."""
 _DRAFT = ".flowengine-draft-"
@@ -133,7 +133,8 @@ class Workspace:
             deep: Whether with all that is in its folders; links are listed, not followed.
 
         Returns:
-            `path`, `kind`, `size`, `mode`, `modified` of each, sorted; 10,000 at most.
+            `path`, `kind`, `size`, `mode`, `modified` of each, sorted; one more than `LISTED` where
+            there are more than those.
 
         Raises:
             Refused: It leads out, is no folder, or its paths are too long together.
@@ -158,7 +159,7 @@ class Workspace:
                 size += len(name)
                 if size > _MOST_BYTES:
                     raise Refused("too_large", f"its paths have more than {_MOST_BYTES} characters")
-                if len(found) == _MOST:
+                if len(found) > LISTED:
                     break
         return sorted(found, key=lambda each: str(each["path"]))
 
@@ -275,7 +276,7 @@ class Workspace:
 def is_listable(found: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether a listing is one that `Workspace.entries` can have made."""
     size = sum(len(each["path"]) for each in found)
-    return len(found) <= _MOST and size <= _MOST_BYTES
+    return len(found) <= LISTED + 1 and size <= _MOST_BYTES
 
 
 def place_of(path: str, places: Sequence[Workspace]) -> Workspace:

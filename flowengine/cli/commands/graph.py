@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from os.path import isfile
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import as_json, clean, print_or_write
 from flowengine.engines.executions.subjects import wholes
 from flowengine.errors import NotFound
+from flowengine.journal.shapes import Sound
 
 if TYPE_CHECKING:
     from networkx import MultiDiGraph
@@ -54,9 +56,10 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     flow, statuses = _found(arguments)
-    picture = draw(flow.compiled, statuses, plumbing=arguments.all)
     format = "json" if arguments.json else arguments.format
-    text = _data(flow, picture, statuses, format) if format in DATA else _drawn(picture, format)
+    with nullcontext() if statuses is None else Sound(f"flow {flow.form}"):
+        picture = draw(flow.compiled, statuses, plumbing=arguments.all)
+        text = _data(flow, picture, statuses, format) if format in DATA else _drawn(picture, format)
     return print_or_write(text, arguments.output, quiet=arguments.quiet)
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from flowengine.engines.attempts.serialization import Kept
     from flowengine.engines.executions.growing_lists import Read
     from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
+    from flowengine.engines.executions.outer_attempts import OuterAttempt
     from flowengine.engines.executions.preview import Preview
     from flowengine.journal.records import ListPart, Loaded
     from flowengine.kernel import Graph
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
     from flowengine.sdk import ExecutionContext
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
-RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured"})
-"""Events by which attempts end."""
+RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured", "used"})
+"""Events that tell of attempts."""
 RESULT_KEYS = ["type", "at", "unit", "attempt", "value"]
 SMALLEST_TAIL = 32_768
 """Bytes of events that no snapshot is taken for: replaying them takes a few milliseconds."""
@@ -92,8 +93,9 @@ class Execution:
         told: What happened since the last commit, for subscribers; None if nobody listens.
         waited_until: How long it is stayed with while it waits for a lock of another execution, by
             the clock that nobody sets.
-        warned: Messages of the warnings in its journal; None: nobody has looked for them yet.
         error: Why it cannot go on in this process.
+        outer: The attempt that has started it, if what is around that binds it.
+        depth: How many executions are around it in this process.
     """
 
     __slots__ = (
@@ -121,11 +123,13 @@ class Execution:
         "_taken",
         "commands",
         "context",
+        "depth",
         "epoch",
         "error",
         "id",
         "kept",
         "linked",
+        "outer",
         "printed",
         "queue",
         "queued",
@@ -135,7 +139,6 @@ class Execution:
         "told",
         "waited_until",
         "waits",
-        "warned",
         "work",
     )  # fmt: skip
 
@@ -167,8 +170,9 @@ class Execution:
         self.timers = Timers()
         self.told: Told | None = None
         self.waited_until: float | None = None
-        self.warned: set[str] | None = None
         self.error: Exception | None = None
+        self.outer: OuterAttempt | None = None
+        self.depth = 0
         self._batch: list[Event] = []
         self._left: list[Command | Preview] = []
         self._events: list[tuple[int, bytes]] = []

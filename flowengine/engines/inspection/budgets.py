@@ -41,8 +41,8 @@ def budget_views(graph: Graph, state: State, now: int) -> list[BudgetInfo]:
     found = []
     for address, frame, budget in _in_force(graph, state):
         flow = view.flow_of(frame)
-        assert flow.budget is not None
-        info: BudgetInfo = {"address": address, "flow": flow.id, "then": flow.budget["then"]}
+        then = "stop" if flow.budget is None else flow.budget["then"]
+        info: BudgetInfo = {"address": address, "flow": flow.id, "then": then}
         limits = budget["limits"]
         if "tool_calls" in limits:
             info["tool_calls"] = {

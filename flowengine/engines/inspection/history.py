@@ -225,7 +225,8 @@ def _told(
 def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
     """Note which steps that had ended with the failure are at work again after a retry."""
     view = View(moment.graph, moment.state)
-    at_work = [(view.step_address(act), "running") for act in moment.state["acts"].values()]
+    acts = [one for one in moment.state["acts"].values() if not one.get("gone")]  # it went on early
+    at_work = [(view.step_address(act), "running") for act in acts]
     for unit in moment.state["units"].values():
         status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
         at_work.append((view.address(unit), status))

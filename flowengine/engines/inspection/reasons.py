@@ -369,8 +369,11 @@ def _left(state: State, holder: Owner | None, id: str) -> list[Reason]:
 
 
 def _message(view: View, node: Node, id: str) -> Reason:
-    """Say which messages a trigger waits for, and how to send one."""
+    """Say which messages, or write to state, a trigger waits for, and how to send one."""
     assert node.trigger is not None
+    if "state" in node.trigger:
+        what = f"waiting for a write to state '{node.trigger['state']}'"
+        return {"what": what, "wakes": "a step that writes it"}
     signals = node.trigger["signals"]
     names = (" and " if node.trigger.get("all") else " or ").join(f"'{one}'" for one in signals)
     key = view.state["keys"].get(signals[0])

@@ -20,6 +20,7 @@ from flowengine.engines.flows import as_loaded
 from flowengine.engines.interventions.retracing import within
 from flowengine.engines.starting.beginning import execution_data, new_record
 from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.journal.shapes import Sound
 from flowengine.kernel.view import View
 from flowengine.validation import validate
 
@@ -77,7 +78,8 @@ def fork(
     values, old = values or {}, host.store.find_execution(old)
     record = host.store.execution(old)
     journal = read(host.store, old)
-    past, results = _past(host.flows, record.hash, journal, old, at)
+    with Sound(f"what is stored of execution {old}"):
+        past, results = _past(host.flows, record.hash, journal, old, at)
     upgrades = [event for event in past if event["type"] == "upgraded"]
     after = upgrades[-1]["after"] if upgrades else first_form(journal, record.hash)
     before = host.flows.by_hash(after)

@@ -134,6 +134,8 @@ class Driver:
             return
         for execution, append, verdict in zip(going, appends, verdicts, strict=True):
             try:
+                if verdict is None and execution.outer is not None:
+                    execution.outer.count(execution)
                 if verdict is not None:
                     self._refused(execution, append, verdict)
                 elif append.release:
@@ -388,7 +390,7 @@ class Driver:
                 commands.popleft()
                 self._carry(execution, command)
                 continue
-            is_open = self.host.is_open(command, execution.linked)
+            is_open = self.host.is_open(command, execution)
             if not is_open and (gated := self._look(execution, command)):
                 commands.popleft()
                 self.post(execution, gated)

@@ -11,6 +11,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.runtime_resources import check_names
+from flowengine.engines.executions.outer_attempts import outer_attempt
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.recovery import recover, take_hands
@@ -75,6 +76,7 @@ class Driving:
         if starting.files:
             return self.loaded(record(self._host, starting), starting.resources)
         execution = begin(self._host, starting)
+        _enter(execution)
         execution.linked.look_ahead(starting.labels)
         return execution
 
@@ -95,6 +97,7 @@ class Driving:
         epoch = host.keeper.acquire(id)
         try:
             found = host.stored(id, epoch)
+            _enter(found)
             self._bring(found, resources)
             self._answer_open(found)
             recover(found, host.store.inbox(id), host.clock.now())
@@ -269,6 +272,14 @@ class Driving:
             drive_alone(self._host, execution, [command for _, command in driver.left])
         if execution.error is not None:
             raise execution.error
+
+
+def _enter(execution: Execution) -> None:
+    """Note in which attempt of another execution an execution is driven, if in one."""
+    outer = outer_attempt()
+    if outer is not None:
+        execution.depth = outer.depth
+        execution.outer = outer if outer.inner == execution.id else None
 
 
 def _refuse_while_imported() -> None:

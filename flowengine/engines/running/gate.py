@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from flowengine import registry
 from flowengine.engines.attempts.outcome import AttemptFailed, failed
 from flowengine.engines.executions.calls import is_call, names_of, offer_of, subject_of, tool_of
+from flowengine.engines.executions.outer_attempts import Withdrawn, stricter
 from flowengine.engines.running.call_descriptions import asked, asked_anew, difference
 from flowengine.errors import FlowEngineError
 from flowengine.journal.encoding import pack
 from flowengine.journal.records import Vote
 from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.notation.ids import wait_id
-from flowengine.kernel.view import call_names
+from flowengine.kernel.view import as_said, call_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.commands import Consult, Run
     from flowengine.kernel.events import ErrorData, Event
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.graph.rules import Verdict
+    from flowengine.kernel.graph.rules import Called, Verdict
     from flowengine.kernel.graph.specs import StepSpec
 
 BY_HOST = "policy"
@@ -54,20 +55,28 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
     """
     if run.unit not in execution.state["units"]:
         return None  # it only finds out what became of one that has begun
+    if execution.outer is not None and (short := _short_outside(host, execution, run)):
+        return short
     step = execution.linked.compiled["steps"][run.step]
     if not is_call(step):
         return None
     is_ruled = host.policies.there()
-    if run.approved is None and not is_ruled and run.step not in execution.linked.ruled:
+    if host.is_open(run, execution):
         return None  # as most calls: nothing about them can have changed
     offered = offer_of(step, run.input)
     tool, subject = tool_of(step, offered), subject_of(step, run.args, run.input)
+    called = _called(step, tool)
     try:
-        said = _verdict(host, execution, run.unit, step, tool, subject) if is_ruled else None
+        said = _verdict(host, execution, run.unit, called, subject) if is_ruled else None
     except FlowEngineError as error:
         return _refused(host, run, tool, "", f"the rules of this host cannot be read: {error}")
     if run.step in execution.linked.ruled:
-        said = _stricter(said, _said_by_flow(execution, step, tool, subject))
+        said = stricter(said, _said_by_flow(execution, step, tool, subject))
+    if execution.outer is not None:
+        try:
+            said = stricter(said, execution.outer.verdict(called, subject))
+        except Withdrawn as error:
+            return _refused(host, run, tool, "", f"{tool!r} was not called: {error}")
     if said is not None and said.do == "deny":
         message = f"{tool!r} was not called: {said.rule} refuses it"
         return _refused(host, run, tool, said.rule, message)
@@ -168,7 +177,7 @@ def answer(host: Host, execution: Execution, asked: Consult) -> bool:
     subject = record.get("subject")
     try:
         subject = subject if isinstance(subject, dict) else {}
-        said = _verdict(host, execution, unit, step, record["tool"], subject)
+        said = _verdict(host, execution, unit, _called(step, record["tool"]), subject)
     except FlowEngineError:
         return False  # a call that is approved is refused for that
     if said is None or said.do == "ask":
@@ -192,18 +201,26 @@ def _verdict(
     host: Host,
     execution: Execution,
     unit: int,
-    step: StepSpec,
-    tool: str,
+    called: Called,
     subject: dict[str, Plain],
 ) -> Verdict | None:
     """Return what the rules of the host say about a call.
 
     Args:
         unit: It calls.
+        called: What it calls.
+        subject: The arguments.
 
     Raises:
         FlowEngineError: They cannot be read.
     """
+    state = execution.state
+    seen = {**call_names(state["units"][unit], subject), "execution": state["execution"]}
+    return host.policies.verdict(called, seen)
+
+
+def _called(step: StepSpec, tool: str) -> Called:
+    """Return the call of a step, as rules look at it."""
     from flowengine.kernel.graph.rules import Called
 
     names = [
@@ -212,10 +229,29 @@ def _verdict(
     ]
     effect = step.get("effect", "once")
     caller = step.get("caller", "")
-    called = Called(tool, step["kind"], effect, names, caller, names_of(step))
-    state = execution.state
-    seen = {**call_names(state["units"][unit], subject), "execution": state["execution"]}
-    return host.policies.verdict(called, seen)
+    return Called(tool, step["kind"], effect, names, caller, names_of(step))
+
+
+def _short_outside(host: Host, execution: Execution, run: Run) -> Event | None:
+    """Return the refusal of an attempt for which a budget around its execution has nothing left.
+
+    What was left when the execution began bounds it by itself. Meanwhile others may have used it.
+    """
+    budget, outer = execution.state.get("budget"), execution.outer
+    if budget is None or outer is None or run.measures or run.unit not in budget["calls"]:
+        return None
+    own = budget.get("reserved", {}).get(run.unit, {"tool_calls": 1})
+    try:
+        short = outer.short(own)
+    except Withdrawn as error:
+        return _failed(host, run, "Refused", str(error), None)
+    if short is None:
+        return None
+    meter, left = short
+    of = as_said({meter: left.limit})[meter]
+    message = f"'{left.flow}', which started these agents, has used up its budget.{meter}: {of}"
+    data: Plain = {"limit": meter, "of": of, "flow": left.flow, "refused": None}
+    return _failed(host, run, "BudgetExceeded", message, data)
 
 
 def _said_by_flow(
@@ -234,14 +270,12 @@ def _said_by_flow(
     return strictest(step["policies"], lambda number: bool(evaluate(number, names)), tool)
 
 
-def _stricter(one: Verdict | None, other: Verdict | None) -> Verdict | None:
-    from flowengine.kernel.graph.rules import STRICTNESS
-
-    found = [said for said in (one, other) if said is not None]
-    return max(found, key=lambda said: STRICTNESS.index(said.do), default=None)
-
-
 def _refused(host: Host, run: Run, tool: str, rule: str, message: str) -> Event:
     data = {"tool": tool, "rule": rule, "policy_changed": run.approved is not None}
-    error: Any = {"type": "Refused", "message": message, "data": data, "retryable": False}
-    return failed(run, AttemptFailed(error), host.clock.now())
+    return _failed(host, run, "Refused", message, data)
+
+
+def _failed(host: Host, run: Run, type: str, message: str, data: Plain) -> Event:
+    error: Any = {"type": type, "message": message, "data": data, "retryable": False}
+    event: Any = failed(run, AttemptFailed(error), host.clock.now())
+    return {**event, "began": False}  # type: ignore[return-value]

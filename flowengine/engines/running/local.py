@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.outcome import AttemptFailed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
+from flowengine.engines.executions.outer_attempts import OUTER, OuterAttempt
 from flowengine.engines.executions.views import wait_view
 from flowengine.engines.results import Update
 from flowengine.engines.running.driver import Driver
@@ -274,6 +275,7 @@ class Local(Driver):
             follower = self.host.follower(execution.id, run.address)
             printed = execution.printed[run.unit] = runner.printed(run.step, follower)
             PRINTING.set(printed)  # in the context of this task, and of what it starts
+            OUTER.set(OuterAttempt(execution, run, self._loop, partial(self.look, execution)))
             if run.measures:
                 needs = await runner.needs(execution.context, run, printed)
                 return measured(run, needs, self.host.clock.now())
@@ -338,7 +340,7 @@ class Local(Driver):
         """Warn where a budget bounds what an attempt costs, and nobody knows what that will be."""
         from flowengine.engines.running.warnings import uncounted
 
-        warning = uncounted(self.host, execution, event)
+        warning = uncounted(execution, event)
         if warning is not None:
             self.post(execution, warning)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.engines.attempts.outcome import AttemptFailed
 from flowengine.engines.attempts.printed import PRINTING, is_heard
+from flowengine.engines.executions.outer_attempts import OUTER
 from flowengine.engines.running.failed_attempts import failed_or_asked
 from flowengine.kernel.commands import Run
 
@@ -25,7 +26,7 @@ def may_run_ahead(host: Host, execution: Execution) -> bool:
     command = commands[0]
     if not isinstance(command, Run) or execution.linked.runner.pure(command.step) is None:
         return False
-    return host.is_open(command, execution.linked)
+    return host.is_open(command, execution)
 
 
 def run_ahead(host: Host, execution: Execution, until: float) -> None:
@@ -65,10 +66,13 @@ def run_quick(host: Host, execution: Execution, run: Run, call: QuickCall) -> Ev
 
 
 def _run(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
+    token = OUTER.set((execution, run))
     try:
         kept = call(execution.context, run)
     except AttemptFailed as failure:
         return failed_or_asked(host, execution, run, failure)
+    finally:
+        OUTER.reset(token)
     execution.kept[run.unit] = kept
     return {
         "type": "succeeded",

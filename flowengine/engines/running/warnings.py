@@ -9,11 +9,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from flowengine.engines.executions.replay import read
 from flowengine.errors import Conflict
 from flowengine.journal.encoding import pack
 from flowengine.kernel.notation.addresses import steps_in
-from flowengine.kernel.view import View, bounding, budget_of
+from flowengine.kernel.view import View, budgets_around
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,13 +42,12 @@ def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
     ]
 
 
-def uncounted(host: Host, execution: Execution, measured: Measured) -> Event | None:
+def uncounted(execution: Execution, measured: Measured) -> Event | None:
     """Return the warning that nobody knows what an attempt will use of a budget around it.
 
     It is said once of each step of an execution, whichever processes run it.
 
     Args:
-        host: Where its journal is.
         execution: Its state is that from right before it was worked out what the attempt may use.
         measured: The event that says so.
     """
@@ -58,23 +56,19 @@ def uncounted(host: Host, execution: Execution, measured: Measured) -> Event | N
     if unit is None or "cost_usd" in measured["needs"]:
         return None
     view = View(execution.linked.graph, state)
-    around = (
-        budget_of(state, frame) for frame in bounding(state, view.frame_of(view.act_of(unit)))
-    )
-    if not any(one is not None and "cost_usd" in one["limits"] for one in around):
+    around = budgets_around(view, view.frame_of(view.act_of(unit)))
+    if not any("cost_usd" in one["limits"] for _, one in around):
         return None
     message = (
         f"{'/'.join(steps_in(view.address(unit)))}: the cost of its calls is not known in advance, "
         "because the price of its model is unknown. 'cost_usd' of the budget counts only what the "
         "provider reports afterwards, which may be nothing; 'tokens' bounds any model"
     )
-    if execution.warned is None:
-        journal = read(host.store, execution.id)
-        execution.warned = {event["message"] for event in journal if event["type"] == "warning"}
-    if message in execution.warned:
-        return None
-    execution.warned.add(message)
-    return {"type": "warning", "at": measured["at"], "about": "budget", "message": message}
+    warning: Event = {
+        "type": "warning", "at": measured["at"], "about": "budget", "message": message
+    }  # fmt: skip
+    posted = any(one["type"] == "warning" and one["message"] == message for one in execution.queue)
+    return None if posted or message in state.get("warned", {}) else warning
 
 
 def warn(

@@ -7,6 +7,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.attempts.runtime_resources import check_environments, check_names
+from flowengine.engines.executions.outer_attempts import outer_attempt
 from flowengine.engines.executions.shared_locks import claim_of
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.starting.inputs import check_inputs
@@ -275,4 +276,8 @@ def _started(host: Host, linked: LinkedFlow, starting: Starting) -> Any:
     if resources:
         execution["resources"] = sorted(resources)
     checked = check_inputs(linked.graph, inputs, execution, now, host.workdir)
-    return {"type": "started", "at": now, "inputs": checked, "execution": execution}
+    started = {"type": "started", "at": now, "inputs": checked, "execution": execution}
+    outer = outer_attempt()
+    if outer is not None and outer.inner == execution["id"] and (left := outer.left()) is not None:
+        started["budget"] = left
+    return started

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.findings import Finding
@@ -11,10 +12,10 @@ from flowengine.kernel.graph.specs import CompiledFlow
 
 
 def check_triggers(flow: CompiledFlow) -> Iterator[Finding]:
-    """Yield what is doubtful about the triggers of a flow.
+    """Yield what is wrong with the triggers of a flow, or doubtful.
 
     Yields:
-        Warnings.
+        What was found.
     """
     triggered = flow.get("triggered", [])
     if not triggered:
@@ -24,29 +25,103 @@ def check_triggers(flow: CompiledFlow) -> Iterator[Finding]:
         message = "every execution ends at once: it starts without a token, and is not kept open"
         hint = "say how long it waits for messages: 'limits: {idle: 1h}'"
         yield Finding("W414", triggered[0], message, hint, ("trigger",))
-    begun = _reached(flow, [*starts, *nets.restarted(flow, 0)])
+    first = [*starts, *nets.restarted(flow, 0)]
+    begun = _reached(flow, first)
     for step in flow["bodies"][0]["steps"]:
         spec = flow["steps"][step]
-        if spec.get("join", {}).get("kind") != "all":
+        if spec.get("join", {}).get("kind") != "all" or len(spec["sources"]) < 2:
             continue
+        possible = _possible(flow, first, step)
         lacking = [s for s in spec["sources"] if s >= 0 and s not in begun]
-        if lacking and len(spec["sources"]) > 1:
-            name, source = spec["id"], flow["steps"][lacking[0]]["id"]
-            message = (
-                f"a token at {name!r} waits for one from {source!r}, which only a message can "
-                "bring: until then the execution stays open"
-            )
-            hint = "bound it with limits.duration, or say 'join: active'"
-            yield Finding("W412", step, message, hint, ("join",))
+        never = [s for s in lacking if s not in possible]
+        key = spec.get("trigger", {}).get("state")
+        if never or (key is not None and not _is_written(flow, key, possible)):
+            yield _never_met(flow, step, never)
+        elif key is not None and not _all_write(flow, spec["sources"], key):
+            yield _may_wait(flow, step, f"a write to state {key!r}, which may not come")
+        elif lacking:
+            source = flow["steps"][lacking[0]]["id"]
+            brings = "a message or a write to state" if _by_state(flow) else "a message"
+            yield _may_wait(flow, step, f"one from {source!r}, which only {brings} can bring")
 
 
-def _reached(flow: CompiledFlow, starts: list[Step]) -> set[Step]:
-    """Return the steps that a token can come to without a message."""
+def _may_wait(flow: CompiledFlow, step: Step, what: str) -> Finding:
+    name = flow["steps"][step]["id"]
+    message = f"a token at {name!r} waits for {what}: until then the execution stays open"
+    hint = "bound it with limits.duration, or say 'join: active'"
+    return Finding("W412", step, message, hint, ("join",))
+
+
+def _never_met(flow: CompiledFlow, step: Step, never: list[Step]) -> Finding:
+    """Return that a join waits for what only a write to state brings, which nobody makes.
+
+    Args:
+        step: The join.
+        never: The steps from which no token can come; none: its own trigger brings none.
+    """
+    spec = flow["steps"][step]
+    name = spec["id"]
+    source = flow["steps"][never[0]] if never else spec
+    key = source.get("trigger", {}).get("state")
+    write = "a write to state" if key is None else f"a write to state {key!r}"
+    brings = f"a token from {source['id']!r}, which only {write} can bring" if never else write
+    message = (
+        f"'join: all' of {name!r} waits forever for {brings}: no step that can run before {name!r} "
+        "writes it"
+    )
+    hint = "say 'join: active', or write it in a step before"
+    return Finding("E207", step, message, hint, ("join",))
+
+
+def _by_state(flow: CompiledFlow) -> bool:
+    """Return whether writes to state begin tokens."""
+    return any("state" in flow["steps"][step]["trigger"] for step in flow["triggered"])
+
+
+def _possible(flow: CompiledFlow, first: Sequence[Step], without: Step) -> set[Step]:
+    """Return the steps at the top of a flow that may run although one of them never does."""
+    triggers = {step: flow["steps"][step]["trigger"] for step in flow["triggered"]}
+    begun = [*first, *(step for step, one in triggers.items() if "state" not in one)]
+    while True:
+        found = _reached(flow, [step for step in begun if step != without], without)
+        more = [
+            step
+            for step, one in triggers.items()
+            if step not in begun and "state" in one and _is_written(flow, one["state"], found)
+        ]
+        if not more:
+            return found
+        begun += more
+
+
+def _is_written(flow: CompiledFlow, key: str, steps: set[Step]) -> bool:
+    """Return whether some of these steps, or steps inside of them, write a key of the state."""
+    writers: list[Any] = [*flow.get("on_error", ())]
+    pending = list(steps)
+    while pending:
+        spec = flow["steps"][pending.pop()]
+        writers += [spec, *spec.get("on_error", ())]
+        if spec.get("action") == "group":
+            body = flow["bodies"][spec["child"]]
+            pending += [*body["steps"], *([body["final"]] if "final" in body else ())]
+        if "compensate" in spec:
+            pending.append(spec["compensate"])
+    return any(name == key for one in writers for name, _ in one.get("set", ()))
+
+
+def _all_write(flow: CompiledFlow, sources: Sequence[Step], key: str) -> bool:
+    """Return whether each step before a join surely writes a key of the state."""
+    written = ({name for name, _ in flow["steps"][s].get("set", ())} for s in sources if s >= 0)
+    return all(key in names for names in written)
+
+
+def _reached(flow: CompiledFlow, starts: Sequence[Step], without: Step = -1) -> set[Step]:
+    """Return the steps that a token can come to from others, though it never enters one of them."""
     seen = set(starts)
     pending = list(seen)
     while pending:
         for target in nets.targets(flow["steps"][pending.pop()]):
-            if target >= 0 and target not in seen:
+            if target >= 0 and target not in seen and target != without:
                 seen.add(target)
                 pending.append(target)
     return seen

@@ -124,6 +124,8 @@ class Calls:
         if callee.reads:
             spec["reads"] = callee.reads
             self._check_reads(callee, (*request.loc, request.action))
+        if callee.step_kind.may_start_agents and (rules := self._policies_of(request).within()):
+            spec["within"] = rules
         self._input(spec, request, callee, given, view)
         self.modifiers.write(spec, request, callee, view)
 
@@ -256,8 +258,12 @@ class Calls:
         caller, effect = self._mark(request).caller, self.modifiers.effect(request, callee)
         also = callee.step_kind.names(callee.task)
         call = Called(tool, callee.kind, effect, names, caller.rpartition(".")[2], also)
+        return self._policies_of(request).of_call(call)
+
+    def _policies_of(self, request: Request) -> Policies:
+        """Return the rules of the files around a step."""
         tools = self._tools_of(request)
-        return self._policies.setdefault(tools, Policies(tools.scope)).of_call(call)
+        return self._policies.setdefault(tools, Policies(tools.scope))
 
     def _look_at_inline(self, spec: StepSpec, request: Request, callee: Callee) -> None:
         """Write the rules that may fit a step that names no tool; the engine looks at them."""

@@ -290,8 +290,9 @@ class Environments:
             for key, value in model.config.items()
             if not (key == "mounts" and mounts is not None)
         }
+        default = provider.default_sandbox(_known(model.config))
         if len(self.report.diagnostics.errors) == before:
-            self._check(model, provider, config, at)
+            self._check(model, provider, config, at, default)
         parts: dict[str, Typed] = {
             "kind": constant(model.kind),
             "resource_key": constant(self._key_of(name)),
@@ -301,7 +302,7 @@ class Environments:
                 for key in ("policy", "limits", "requires", "on_wait")
                 if getattr(model, key)
             },
-            **_of_provider(provider, model),
+            **_of_provider(provider, model, default),
             "keep_for": constant(parse_duration(model.keep_for) / 1000),
         }
         if model.key is not None:
@@ -378,9 +379,22 @@ class Environments:
     # Checks
 
     def _check(
-        self, model: Environment, provider: Provider[Any], config: Mapping[str, Typed], at: Loc
+        self,
+        model: Environment,
+        provider: Provider[Any],
+        config: Mapping[str, Typed],
+        at: Loc,
+        default: str | None,
     ) -> None:
-        """Check what stands in the file against what the kind defines."""
+        """Check what stands in the file against what the kind defines.
+
+        Args:
+            model: As it stands in the file.
+            provider: Of its kind.
+            config: Its configuration, compiled.
+            at: Where that stands.
+            default: The sandbox that is used if none is named; None: it needs none.
+        """
         from flowengine.flow.compile.environment_configurations import report_faults
         from flowengine.sdk.models import Limits
 
@@ -389,12 +403,12 @@ class Environments:
             key: model.config[key] if key in computed else typed.value[1]
             for key, typed in config.items()
         }
-        report_faults(self.report, _config_model(provider, model), data, at, computed)
+        report_faults(self.report, _config_model(provider, model, default), data, at, computed)
         report_faults(self.report, provider.policy_model(), model.policy, (*model.loc, "policy"))
         report_faults(self.report, Limits, model.limits, (*model.loc, "limits"))
         choices = [model.provider] if isinstance(model.provider, str) else model.provider or []
         names = provider.only_in or registry.sandbox_names()
-        kinds = names if provider.default_sandbox(_known(model.config)) else [model.kind]
+        kinds = names if default else [model.kind]
         for one in choices:
             if one not in kinds:
                 hint = did_you_mean(one, kinds) or f"known are {', '.join(kinds)}"
@@ -472,14 +486,14 @@ def asks(use: Typed) -> bool:
     return False
 
 
-def _of_provider(provider: Provider[Any], model: Environment) -> dict[str, Typed]:
+def _of_provider(
+    provider: Provider[Any], model: Environment, default: str | None
+) -> dict[str, Typed]:
     """Return the sandbox that a declaration names, or that follows from its configuration.
 
     What does not is chosen when it is opened, by the kind alone.
     """
-    given = model.provider
-    if given is None and _chooses(provider):
-        given = provider.default_sandbox(_known(model.config))
+    given = default if model.provider is None and _chooses(provider) else model.provider
     return {"provider": constant(given)} if given else {}
 
 
@@ -499,9 +513,10 @@ def _known(value: Any) -> Any:
     return "" if has_expression(value) else value
 
 
-def _config_model(provider: Provider[Any], model: Environment) -> type[BaseModel]:
+def _config_model(
+    provider: Provider[Any], model: Environment, default: str | None
+) -> type[BaseModel]:
     """Return what the kind and the sandboxes that are named define."""
-    default = provider.default_sandbox(_known(model.config))
     if default is None:
         return _model_of(provider, ())
     given = model.provider or default

@@ -18,7 +18,7 @@ from flowengine.flow.models.policy import Policy
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.rules import Called, in_order
-from flowengine.kernel.graph.specs import RuleSpec
+from flowengine.kernel.graph.specs import CallsSpec, RuleSpec
 
 _PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 """The path of a Python function, `package.module:function`."""
@@ -34,6 +34,7 @@ class Policies:
     def __init__(self, scope: DeclarationScope) -> None:
         self.scope = scope
         self._conditions: dict[tuple[File, int], int] = {}
+        self._conditions_within: dict[tuple[File, int], int] = {}
 
     def of_call(self, call: Called) -> list[list[RuleSpec]]:
         """Return the rules that may fit a call: one list for each file, the stricter counts.
@@ -50,6 +51,37 @@ class Policies:
                 found.append(in_order(rules))
         return found
 
+    def within(self) -> list[list[RuleSpec]]:
+        """Return all rules of the files around, for the calls of agents that a step starts.
+
+        Which calls these are is not known before they are made.
+        """
+        found = []
+        for file in self.scope.others.files.around(self.scope.file):
+            rules = [self._within(file, index) for index in range(len(file.model.policies))]
+            if rules:
+                found.append(in_order(rules))
+        return found
+
+    def _within(self, file: File, index: int) -> RuleSpec:
+        policy = file.model.policies[index]
+        rule = self._named(file, index)
+        calls: CallsSpec = {"glob": policy.verdict[1]}
+        if policy.agent is not None:
+            calls["agent"] = policy.agent
+        if policy.effect is not None:
+            calls["effect"] = policy.effect
+        if policy.environment is not None:
+            calls["environment"] = policy.environment
+        rule["calls"] = calls
+        if policy.when is not None:
+            # The inputs are read where the rule is looked at: no flow around has to hand them on.
+            used = self.scope.of_file(file).expressions.used
+            before, used["inputs"] = used["inputs"], set()
+            rule["when"] = self._condition(file, index, self._conditions_within)
+            used["inputs"] = before
+        return rule
+
     def _fitting(self, file: File, call: Called, before: str) -> Iterator[RuleSpec]:
         """Yield the rules of a file that may fit.
 
@@ -57,35 +89,47 @@ class Policies:
             before: What stands before the name of the tool in the name that the file knows it by.
         """
         for index, policy in enumerate(file.model.policies):
-            word, glob = policy.verdict
             if not call.is_of(policy, before):
                 continue
-            where = "" if file is self.scope.others.first else f"{file.name} "
-            rule: RuleSpec = {"do": word, "rule": f"{where}policies[{index}] ({word}: {glob})"}  # type: ignore[typeddict-item]
+            rule = self._named(file, index)
             if call.any_of_server:
+                glob = policy.verdict[1]
                 rule["tools"] = {"glob": glob, "before": [before, f"{call.kind}:{before}"]}
             if policy.when is not None:
-                rule["when"] = self._condition(file, index, policy)
+                rule["when"] = self._condition(file, index, self._conditions)
             yield rule
 
-    def _condition(self, file: File, index: int, policy: Policy) -> int:
-        """Return the number of the condition of a rule, compiled once for all calls of a flow."""
-        if (file, index) not in self._conditions:
+    def _named(self, file: File, index: int) -> RuleSpec:
+        """Return what a rule says, and its name for people."""
+        word, glob = file.model.policies[index].verdict
+        where = "" if file is self.scope.others.first else f"{file.name} "
+        return {"do": word, "rule": f"{where}policies[{index}] ({word}: {glob})"}  # type: ignore[typeddict-item]
+
+    def _condition(self, file: File, index: int, known: dict[tuple[File, int], int]) -> int:
+        """Return the number of the condition of a rule, compiled once for all calls of a flow.
+
+        Args:
+            file: Whose rule it is.
+            index: Which of them.
+            known: Those that are compiled; gets this one.
+        """
+        if (file, index) not in known:
+            policy = file.model.policies[index]
             assert policy.when is not None
             scope = self.scope.of_file(file)
             view = scope.view.having({"args": UNKNOWN, "calls": CALLS})
             if file is not scope.others.first:
                 view.roots.pop("inputs", None)  # whose inputs these were would depend on the caller
             number = scope.expressions.condition(policy.when, (*policy.loc, "when"), view)
-            self._conditions[file, index] = number
-        return self._conditions[file, index]
+            known[file, index] = number
+        return known[file, index]
 
     def check(self) -> None:
         """Report rules of the file whose condition is wrong, or whose tools there cannot be."""
         file = self.scope.file
         for index, policy in enumerate(file.model.policies):
             if policy.when is not None:
-                self._condition(file, index, policy)
+                self._condition(file, index, self._conditions)
             word, glob = policy.verdict
             kind, colon, name = glob.partition(":")
             loc = (*policy.loc, word)

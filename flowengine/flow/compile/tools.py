@@ -32,6 +32,7 @@ from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arg
 from flowengine.flow.models.tool import Server
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.values import holds_secret
 from flowengine.sdk.python_functions.signature import derive
 from flowengine.sdk.step_kind import SignatureError
@@ -407,10 +408,5 @@ def repeating(kind: str | None, where: str = "") -> str:
 
 def _version(found: Callee, model: Tool) -> str:
     """Return the digest of all that says what a call of a tool does, as the file has it."""
-    import hashlib
-    import json
-
     flow = None if found.flow is None else found.flow.data
-    said = [model.kinds, flow, model.bind, found.args, found.returns]
-    text = json.dumps(said, sort_keys=True, default=repr)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return digest([model.kinds, flow, model.bind, found.args, found.returns])

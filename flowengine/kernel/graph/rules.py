@@ -49,6 +49,15 @@ class About(Protocol):
         """A glob of environments, of which the call gets one."""
 
 
+class Calls(NamedTuple):
+    """Which calls a rule is about."""
+
+    verdict: tuple[str, str]
+    agent: str | None = None
+    effect: str | None = None
+    environment: str | None = None
+
+
 class Called(NamedTuple):
     """A call, as far as rules look at it but for its arguments."""
 

@@ -7,7 +7,7 @@ whatever only reads it imports these types for type checking alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Condition, Plain, Value
@@ -200,6 +200,15 @@ class ToolsSpec(TypedDict):
     """What stands before the name of the tool, in the names that the glob may fit."""
 
 
+class CallsSpec(TypedDict, total=False):
+    """Which calls a rule is about, where these are not known when its flow is compiled."""
+
+    glob: Required[str]
+    agent: str
+    effect: str
+    environment: str
+
+
 class RuleSpec(TypedDict, total=False):
     """A rule about a call."""
 
@@ -209,6 +218,8 @@ class RuleSpec(TypedDict, total=False):
     when: Condition
     """Sees `args`, and the inputs of the main flow."""
     tools: ToolsSpec
+    calls: CallsSpec
+    """Of a rule in `within`."""
 
 
 class StepSpec(TypedDict, total=False):
@@ -277,6 +288,9 @@ class StepSpec(TypedDict, total=False):
     policies: list[list[RuleSpec]]
     """The rules that may fit the call, in the order in which they are looked at; of each list the
     first that fits counts, and of these the strictest. `approval` says what is asked."""
+    within: list[list[RuleSpec]]
+    """The rules of the files around a step that may start agents: for the calls that those make;
+    see `engines.executions.outer_attempts`."""
     key: Value
     """`idempotency_key` of the tool."""
     wait: WaitSpec

@@ -25,10 +25,19 @@ from typing import TYPE_CHECKING
 from flowengine.kernel.limits import meters
 from flowengine.kernel.limits.suspension import resume
 from flowengine.kernel.notation.times import parse_duration
-from flowengine.kernel.view import begun, bounding, budget_of, settled, taken, worked
+from flowengine.kernel.view import (
+    begun,
+    bounding,
+    budget_of,
+    budgets_around,
+    settled,
+    taken,
+    unbound,
+    worked,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.linked import Node
@@ -37,11 +46,19 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Budget, Frame, State, Unit
 
 
-def begin(spec: BudgetSpec | None) -> Budget | None:
-    """Return the budget of a flow that begins; None if it says none."""
-    if spec is None:
+def begin(spec: BudgetSpec | None, left: Mapping[str, int] | None = None) -> Budget | None:
+    """Return the budget of a flow that begins; None if nothing bounds it.
+
+    Args:
+        spec: What the flow declares.
+        left: What an execution around it has left, by meter.
+    """
+    if spec is None and left is None:
         return None
-    return {"limits": declared_limits(spec), "used": 0, "calls": {}, "waiting": {}}
+    limits = {} if spec is None else declared_limits(spec)
+    for meter, most in (left or {}).items():
+        limits[meter] = min(most, limits.get(meter, most))
+    return {"limits": limits, "used": 0, "calls": {}, "waiting": {}}
 
 
 def declared_limits(spec: BudgetSpec) -> dict[str, int]:
@@ -74,27 +91,7 @@ def enter(m: Machine, number: int, frame: Frame) -> None:
         frame["bounds"] = bounds
 
 
-def budgets_around(m: Machine, frame: int) -> Iterator[tuple[int, Budget]]:
-    """Yield the budgets that hold inside a flow at work, the innermost first."""
-    for number in bounding(m.state, frame):
-        budget = budget_of(m.state, number)
-        if budget is not None:
-            yield number, budget
-
-
 # Calls
-
-
-def unbound(m: Machine, act: Activation) -> set[int]:
-    """Return whose budgets do not hold for a call: what it is part of undoes or cleans up there."""
-    inside = bounding(m.state, m.frame_of(act))
-    free: dict[int, bool] = {}
-    tidies = False
-    for one in m.acts_around(act):
-        tidies = tidies or "undo" in one or "final" in one
-        # What tidies may be at work outside of the subflow that it belongs to.
-        free[m.frame_of(one)] = free[m.scope_of(one).get("frame", 0)] = tidies
-    return {number for number in inside if free.get(number, True)}
 
 
 def has_to_measure(m: Machine, unit: Unit, node: Node) -> bool:
@@ -200,6 +197,28 @@ def settle(
                 _stop_clock(m, budget)
             let_queue_try(m, budget)
             _look_later(m, owner, budget)
+
+
+def count_run(m: Machine, unit: Unit, run: str, amounts: Mapping[str, int]) -> None:
+    """Count what a run that an attempt has started uses, in every budget around the attempt.
+
+    Args:
+        unit: Whose attempt it is.
+        run: Id of the execution that it has started.
+        amounts: Meter → what that has used or reserved in all; less than before where a call has
+            used less than was reserved for it.
+    """
+    runs = unit.setdefault("runs", {})
+    before, runs[run] = runs.get(run, {}), dict(amounts)
+    for _, budget in budgets_around(m, m.frame_of(m.act_of(unit))):
+        for meter, amount in amounts.items():
+            more = amount - before.get(meter, 0)
+            if meter == "tool_calls":
+                budget["used"] += more
+            elif meter in budget["limits"]:
+                settled = budget.setdefault("amounts", {})
+                settled[meter] = settled.get(meter, 0) + more
+        let_queue_try(m, budget)
 
 
 def let_queue_try(m: Machine, budget: Budget) -> None:

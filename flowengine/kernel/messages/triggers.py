@@ -164,8 +164,8 @@ def may_free(m: Machine) -> bool:
     Args:
         m: The advance at work, in which nothing else is left to do.
     """
-    if "triggered" not in m.state:
-        return False
+    if "triggered" not in m.state or not m.graph.triggers:
+        return False  # nobody is left to write the state that others look at
     joins = m.root()["joins"]
     brought = {TRIGGER}
     left = m.graph.after_triggers()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.limits.budgets import begin, count_in, declared_limits
-from flowengine.kernel.view import bounding
+from flowengine.kernel.view import bounding, budget_of
 from flowengine.kernel.waiting.budget_questions import go_on
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def declare_anew(m: Machine, before: dict[int, BudgetSpec | None]) -> None:
     for number, frame in m.state.get("frames", {}).items():
         held = [one for one in frame.get("bounds", ()) if one not in (0, number)]
         above = bounding(m.state, frame["up"]) if frame["up"] in after else [*held, 0]
-        bounds = [one for one in dict.fromkeys((number, *above)) if after.get(one) is not None]
+        bounds = [one for one in dict.fromkeys((number, *above)) if budget_of(m.state, one)]
         frame.pop("bounds", None)
         if bounds:
             frame["bounds"] = bounds

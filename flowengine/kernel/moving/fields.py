@@ -78,7 +78,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         **_plain("id", "act", "item", "phase", "round", "last", "outputs", "seen", "max", "attempt",
                  "tries", "args", "input", "secrets", "key", "timer", "wait", "asks", "scope",
                  "cleanup", "facts", "fallback", "lock", "across", "shares", "held", "budget",
-                 "needs", "granted", "responded", "shown",
+                 "needs", "granted", "runs", "responded", "shown",
                  "counted"),
     },
     "Grant": _plain("tool", "version", "args", "patterns", "source", "uses", "until", "used", "by",
@@ -148,7 +148,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "budget": ("one", "Budget"),
         **_plain("format", "status", "now", "last", "events", "inputs", "execution", "triggered",
                  "steps", "skipped", "running", "cancelling", "claims", "bound", "outputs",
-                 "error", "answers", "hold", "calls"),
+                 "error", "answers", "hold", "calls", "warned"),
     },
 }  # fmt: skip
 

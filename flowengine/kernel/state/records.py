@@ -280,6 +280,9 @@ class Unit(TypedDict, total=False):
     """What its attempt may use of budgets: meter → `[least, most, beyond]`; see `meters`."""
     granted: dict[str, int]
     """What it may use of them while it runs, of the meters that some budget bounds."""
+    runs: dict[str, dict[str, int]]
+    """Execution that its attempts have started → meter → what budgets have counted of it. Absent
+    while there is none."""
     then: list[Any]
     """What follows, for the agenda, once it has the lock, or the budget may have been raised, or
     it begins again."""
@@ -548,6 +551,9 @@ class State(TypedDict, total=False):
     numbers; see `limits.call_counts`. Absent before the first."""
     budget: Budget
     """Of the main flow; absent if it has none."""
+    warned: dict[str, bool]
+    """Messages of the warnings about budgets, each of which is given once. Absent before the first.
+    """
     skipped: int
     """Time (ms) in which no process was there, for budgets that count it; absent: none."""
     running: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowengine.kernel import held_failures
 from flowengine.kernel.ending import cleaning, compensation
 from flowengine.kernel.ending.closing import close_units, empty_scope
 from flowengine.kernel.ending.leftovers import hand_over
@@ -67,6 +68,12 @@ def _withdraw(m: Machine, act: Activation, how: str, reason: str) -> None:
     """Withdraw one activation, as cancelled, as failed, or as done so far."""
     node = m.node(act)
     output = _so_far(m, act) if how == "succeeded" else None
+    if (
+        how == "failed"
+        and has_items(act)
+        and held_failures.hold_act(m, act, entries.counted(act["id"]))
+    ):
+        return  # the items that are done stay so
     close_units(m, act)
     if how == "succeeded":
         then = entries.act_ended(act["id"], "succeeded", "ok", output)

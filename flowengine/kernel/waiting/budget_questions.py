@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.limits import locks
 from flowengine.kernel.limits.budgets import (
-    budgets_around,
     declared_limits,
     let_queue_try,
-    unbound,
     used_up,
     watch_time,
 )
@@ -26,7 +24,15 @@ from flowengine.kernel.limits.meters import counted_as, is_crowded, lacks
 from flowengine.kernel.limits.suspension import resume, suspend
 from flowengine.kernel.notation.times import format_duration, format_time, parse_duration
 from flowengine.kernel.state import entries
-from flowengine.kernel.view import DOLLAR, bounding, budget_of, counting, settled
+from flowengine.kernel.view import (
+    DOLLAR,
+    bounding,
+    budget_of,
+    budgets_around,
+    counting,
+    settled,
+    unbound,
+)
 from flowengine.kernel.waiting.approvals import answer
 from flowengine.kernel.waiting.waits import add_wait, close_wait, show
 
@@ -175,8 +181,7 @@ def _stop_calls(m: Machine, number: int, budget: Budget) -> None:
 
 def _may_ask(m: Machine, number: int, budget: Budget) -> bool:
     spec = m.flow_of(number).budget
-    assert spec is not None
-    return spec["then"] == "ask" and "refused" not in budget
+    return spec is not None and spec["then"] == "ask" and "refused" not in budget
 
 
 def _ask(m: Machine, number: int, budget: Budget, unit: Unit) -> None:

@@ -1,0 +1,269 @@
+"""What holds for the agents that an attempt starts: the budgets and policies around it, and depth.
+
+The function of a step or tool may run agents (`MetaChain`). That is an execution of its own, on its
+own engine or the same one, and often on another thread. The execution around it is read and written
+only on the thread that drives it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from flowengine.errors import FlowEngineError
+from flowengine.kernel.view import View, left_around, total
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Mapping
+
+    from flowengine.engines.executions.linked_flows import LinkedFlow
+    from flowengine.kernel.commands import Run
+    from flowengine.kernel.events import Event
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.rules import Called, Verdict
+    from flowengine.kernel.graph.specs import RuleSpec, StepSpec
+    from flowengine.kernel.state.records import State, Unit
+    from flowengine.kernel.view import Left
+    from flowengine.sdk import ExecutionContext
+
+_Found = TypeVar("_Found")
+
+PATIENCE_SECONDS = 30.0
+"""How long to wait for the thread that drives the execution around a run."""
+
+
+class Withdrawn(FlowEngineError):
+    """The attempt that started a run is over, so the run begins nothing more."""
+
+
+class Driven(Protocol):
+    """An execution at work, as far as it matters here."""
+
+    context: ExecutionContext
+    linked: LinkedFlow
+    state: State
+    queue: list[Event]
+    outer: OuterAttempt | None
+    depth: int
+
+
+class OuterAttempt:
+    """An attempt, for what it starts.
+
+    Args:
+        execution: What the attempt belongs to.
+        run: The attempt.
+        loop: Drives the execution; None: the thread that calls.
+        look: Has the driver look at the execution again; None: it is about to.
+    """
+
+    __slots__ = ("_execution", "_look", "_loop", "_room", "_run", "_told", "_withdrawn", "inner")
+
+    def __init__(
+        self,
+        execution: Driven,
+        run: Run,
+        loop: asyncio.AbstractEventLoop | None = None,
+        look: Callable[[], None] | None = None,
+    ) -> None:
+        self._execution = execution
+        self._run = run
+        self._loop = loop
+        self._look = look
+        self._told: Mapping[str, int] = {}
+        self._room: dict[str, Left] = {}
+        self._withdrawn: Withdrawn | None = None
+        self.inner = ""
+        """Id of the execution that is bound by what is around the attempt; empty: none."""
+
+    @property
+    def depth(self) -> int:
+        """How many executions are around what it starts."""
+        return self._execution.depth + 1
+
+    def binding(self, inner: str) -> OuterAttempt:
+        """Return it for an execution that is bound by what is around it.
+
+        Args:
+            inner: Id of the execution.
+        """
+        found = OuterAttempt(self._execution, self._run, self._loop, self._look)
+        found.inner = inner
+        return found
+
+    def left(self) -> dict[str, int] | None:
+        """Return what the budgets around it have left, by meter; None: there are none.
+
+        Raises:
+            Withdrawn: The attempt is over.
+        """
+        found = self._there(self._left)
+        return (
+            None if found is None else {meter: max(0, one.amount) for meter, one in found.items()}
+        )
+
+    def count(self, inner: Driven) -> None:
+        """Count what the inner execution has used and reserved by now.
+
+        It is on disk before the inner execution carries out what follows.
+        """
+        budget = inner.state.get("budget")
+        amounts = self._told if budget is None else total(budget)
+        if amounts != self._told:
+            self._told = amounts
+            try:
+                self._room = self._there(partial(self._post, amounts, inner.state["now"]))
+            except Withdrawn as error:  # what was reserved stays counted
+                self._withdrawn = error
+
+    def short(self, own: Mapping[str, int]) -> tuple[str, Left] | None:
+        """Return what the budgets around had nothing left of before a call of the inner execution.
+
+        Args:
+            own: Meter → what is reserved for the call, and counted.
+
+        Raises:
+            Withdrawn: The attempt is over.
+        """
+        if self._withdrawn is not None:
+            raise self._withdrawn
+        for meter, amount in own.items():
+            left = self._room.get(meter)
+            if left is not None and left.amount <= 0:
+                return meter, left
+            if left is not None:
+                self._room[meter] = left._replace(amount=left.amount - amount)
+        return None
+
+    def verdict(self, called: Called, subject: Mapping[str, Plain]) -> Verdict | None:
+        """Return what the policies of the flows around say about a call; they allow nothing.
+
+        Args:
+            called: The call.
+            subject: Its arguments.
+
+        Raises:
+            Withdrawn: The attempt is over.
+        """
+        step = self._execution.linked.compiled["steps"][self._run.step]
+        said = self._there(lambda: self._said(step, called, subject)) if "within" in step else None
+        outer = self._execution.outer
+        further = None if outer is None else outer.verdict(called, subject)
+        return stricter(said, further)
+
+    def _said(self, step: StepSpec, called: Called, subject: Mapping[str, Plain]) -> Verdict | None:
+        from flowengine.kernel.graph.rules import strictest
+
+        state, evaluate = self._execution.state, self._execution.linked.graph.evaluate
+        names: dict[str, Plain] = {
+            "args": dict(subject),
+            "calls": {},
+            "inputs": state["inputs"],
+            "execution": state["execution"],
+        }
+        agent = step.get("caller", "")
+        lists = [[one for one in rules if _fits(one, called, agent)] for rules in step["within"]]
+        said = strictest(lists, lambda number: bool(evaluate(number, names)), called.tool)
+        if said is None or said.do == "allow":
+            return None
+        return said._replace(rule=f"{self._execution.context.flow}: {said.rule}")
+
+    def _left(self) -> dict[str, Left] | None:
+        """Return what is left, less what is posted and not applied yet."""
+        left = left_around(View(self._execution.linked.graph, self._execution.state), self._unit())
+        if left is None:
+            return None
+        units = self._execution.state["units"]
+        posted: dict[tuple[int, str], Mapping[str, int]] = {}
+        for event in self._execution.queue:
+            if event["type"] == "used":
+                posted[event["unit"], event["run"]] = event["amounts"]
+        for (number, run), amounts in posted.items():
+            before = units[number].get("runs", {}).get(run, {}) if number in units else {}
+            for meter in amounts.keys() & left.keys():
+                more = amounts[meter] - before.get(meter, 0)
+                left[meter] = left[meter]._replace(amount=left[meter].amount - more)
+        return left
+
+    def _post(self, amounts: Mapping[str, int], now: int) -> dict[str, Left]:
+        """Have it counted what the inner execution uses, and return what was left before that."""
+        left = self._left()
+        event: Any = {
+            "type": "used", "at": now, "unit": self._run.unit, "attempt": self._run.attempt,
+            "run": self.inner, "amounts": dict(amounts),
+        }  # fmt: skip
+        self._execution.queue.append(event)
+        if self._look is not None:
+            self._look()
+        return left or {}
+
+    def _unit(self) -> Unit:
+        """Return what the attempt is one of.
+
+        Raises:
+            Withdrawn: The attempt is over.
+        """
+        unit = self._execution.state["units"].get(self._run.unit)
+        if unit is None or unit["phase"] != "run" or unit["attempt"] != self._run.attempt:
+            raise Withdrawn(f"{self._run.address}, which started this run, is over")
+        return unit
+
+    def _there(self, function: Callable[[], _Found]) -> _Found:
+        """Call a function on the thread that drives the execution; what it posts is then on disk.
+
+        Raises:
+            Withdrawn: Nothing drives it any more.
+        """
+        loop = self._loop
+        if loop is None:
+            return function()
+        from asyncio import _get_running_loop
+        from concurrent.futures import Future
+
+        if _get_running_loop() is loop:
+            return function()
+        ended: Future[_Found] = Future()
+
+        def call() -> None:
+            try:
+                found = function()
+            except BaseException as error:
+                ended.set_exception(error)
+            else:
+                loop.call_soon(ended.set_result, found)  # behind the turn that commits
+
+        with suppress(RuntimeError, TimeoutError):  # it is closed, or does not run
+            loop.call_soon_threadsafe(call)
+            return ended.result(PATIENCE_SECONDS)
+        raise Withdrawn(f"nothing drives {self._run.address} any more, which started this run")
+
+
+OUTER: ContextVar[OuterAttempt | tuple[Driven, Run] | None] = ContextVar("outer", default=None)
+"""The attempt in which this code runs; of a quick one, which few look at, what it is made of."""
+
+
+def outer_attempt() -> OuterAttempt | None:
+    """Return the attempt in which this code runs; None: it is in none."""
+    outer = OUTER.get()
+    return OuterAttempt(*outer) if isinstance(outer, tuple) else outer
+
+
+def stricter(one: Verdict | None, other: Verdict | None) -> Verdict | None:
+    """Return the stricter one of two answers about a call."""
+    from flowengine.kernel.graph.rules import STRICTNESS
+
+    found = [said for said in (one, other) if said is not None]
+    return max(found, key=lambda said: STRICTNESS.index(said.do), default=None)
+
+
+def _fits(rule: RuleSpec, called: Called, agent: str) -> bool:
+    """Return whether a rule is about a call in a run, made by its agent or by the one around it."""
+    from flowengine.kernel.graph.rules import Calls
+
+    said = rule["calls"]
+    verdict = rule["do"], said["glob"]
+    about = Calls(verdict, said.get("agent"), said.get("effect"), said.get("environment"))
+    return called.is_of(about) or called._replace(agent=agent).is_of(about)
