@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.challenges import is_challenge
-from flowengine_envs.browser.elements import told
+from flowengine_envs.browser.loading import cause
 from flowengine_envs.browser.markdown import Markdown
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.page_text import PageText
 from flowengine_envs.browser.page_tree import Tree, read_tree
+from flowengine_envs.browser.reasons import told
 from flowengine_envs.browser.told import first_lines
 
 if TYPE_CHECKING:
     from flowengine_envs.browser.configuration import BrowserConfig
     from flowengine_envs.browser.session import Session, TabState
 
-ANSWER = 5.0
-"""Seconds within which a page answers whose scripts let it."""
 MOST = 45.0
 """Seconds for all parts of an observation, of a page that answers."""
 _PICTURE = 10.0
 """Seconds for its picture, without which a page can be read, too."""
+_LOOK_BACK = 1.0
 HIGHEST = 16_384
 """Pixels of the height of a screenshot: more than that Chromium does not draw."""
-_NOTHING = PageText("", 0, False, "", 0, [])
+_NOTHING = PageText("", 0, False, "", 0, [], [])
 
 
 class _Missing(NamedTuple):
@@ -53,11 +53,16 @@ async def observe(session: Session, config: BrowserConfig, *, full_page: bool) -
     if tab.crashed:
         await session.remove(tab)
         return WebObservation("", "", b"", "", "the page crashed; a blank one takes its place")
-    if not await tab.answers(ANSWER):
+    if not await tab.answers():
         url = shown_url(tab.page.url)
         await session.remove(tab)
         stuck = "the page does not answer; it was closed, and a blank one takes its place"
         return WebObservation("", url, b"", "", stuck)
+    if tab.page.url.startswith("chrome-error:"):
+        lost = tab.requests
+        return WebObservation(
+            "", shown_url(lost.asked), b"", "", cause(lost.failure), status=lost.status
+        )
     deadline = _now() + MOST
     url, notes = shown_url(tab.page.url), []
     async with asyncio.TaskGroup() as parts:
@@ -71,6 +76,7 @@ async def observe(session: Session, config: BrowserConfig, *, full_page: bool) -
             _part(session.converter.convert(text.html, url, config.characters), deadline)
         )
         tree = await _part(read_tree(tab.page, MOST), deadline)
+        await _part(tab.requests.look_back(), min(deadline, _now() + _LOOK_BACK))
     found, picture = converting.result(), drawing.result()
     if isinstance(found, _Missing):
         found = Markdown("", error=found.reason)
@@ -93,10 +99,11 @@ async def observe(session: Session, config: BrowserConfig, *, full_page: bool) -
         ax_tree=first_lines(shown, config.tree),
         error="; ".join(errors),
         title=text.title,
-        status=tab.status,
+        status=tab.requests.status,
         truncated=found.truncated or text.cut,
         ax_tree_left_out=len(shown) - len(first_lines(shown, config.tree)),
         hidden_text_removed=text.hidden,
+        invalid=text.invalid,
         notes=notes,
         challenge=is_challenge(text.title, found.text, text.frames),
     )
@@ -109,6 +116,7 @@ async def complete(session: Session, seen: WebObservation, **more: Any) -> WebOb
         tabs=await session.listed(),
         dialogs=session.dialogs(),
         downloads=session.downloads.taken(),
+        failed_requests=session.failed_requests(),
         notes=[*seen.notes, *session.notes()],
         **more,
     )

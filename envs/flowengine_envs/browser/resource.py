@@ -15,12 +15,14 @@ from flowengine.sdk import EnvironmentFailure, EnvironmentUnavailable
 from flowengine.sdk.environments import Request
 from flowengine_envs.browser.actions import ACTIONS, do
 from flowengine_envs.browser.approvals import Guard, Unapproved
-from flowengine_envs.browser.elements import ActionFailed
+from flowengine_envs.browser.changes import is_same_page
+from flowengine_envs.browser.finding import elements, found
 from flowengine_envs.browser.loading import Acting, Navigation
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.observing import complete, observe
+from flowengine_envs.browser.reasons import ActionFailed
 from flowengine_envs.browser.sharing import open_session
-from flowengine_envs.browser.told import found, told
+from flowengine_envs.browser.told import is_cut, log_shown, told
 from flowengine_envs.browser.verbs import Verbs
 
 if TYPE_CHECKING:
@@ -57,11 +59,33 @@ class Browser(Verbs):
         self._guard = Guard(request.policy)
         self._line = asyncio.Lock()
         self._session: Session | None = None
+        self._shown: WebObservation | None = None
+        """What a model was shown last."""
         self._again = ""
         """Why the page is not the one that it was, for the next observation."""
 
     told = staticmethod(told)
     found = staticmethod(found)
+    elements = staticmethod(elements)
+    log_shown = staticmethod(log_shown)
+
+    def shown(self, seen: WebObservation, text: int, tree: int, *, anew: bool, new: bool) -> str:
+        """Return an observation for a model that follows what it does on a page.
+
+        Of a page that it has been shown before, and of which not all is shown at once, it is told
+        what is new.
+
+        Args:
+            seen: The observation.
+            text: Most characters of the content.
+            tree: Most characters of the accessibility tree.
+            anew: Whether to show the page from its beginning in any case.
+            new: Whether to show only what is new of a small page, too.
+        """
+        before, self._shown = self._shown, replace(seen, screenshot=b"")
+        if anew or not is_same_page(before, seen) or not (new or is_cut(seen, text, tree)):
+            before = None
+        return told(seen, text, tree, before=before)
 
     @property
     def healthy(self) -> bool:
@@ -156,10 +180,12 @@ class Browser(Verbs):
         except Exception as lost:
             return self._lost(session, lost)
         acting.approved = approved
-        acting.tab.begin()
         action = ACTIONS.get(name)
         error, value, asked, found = "", None, None, None
         try:
+            if action is not None and action.on_page:
+                name, fields = await self._answering(acting, name, fields)
+            acting.tab.requests.begin()
             async with asyncio.timeout(
                 self._bound(navigates=action is not None and action.navigates)
             ):
@@ -174,16 +200,51 @@ class Browser(Verbs):
             error = "timeout: the page does not answer"
         except Exception as unexpected:  # of Playwright, when the browser ends meanwhile
             error = f"{type(unexpected).__name__}: {unexpected}"[:500]
+        if name != "answer_dialog" and found is None:
+            session.answers.clear()
         if not session.alive or (asked is not None and await session.has_ended()):
             return self._lost(session)
         if asked is not None:
             blocked = _blocked(session)
             failed_seen = WebObservation(
-                "", asked, b"", "", error, blocked=blocked, generation=self.generation
+                "",
+                asked,
+                b"",
+                "",
+                error,
+                status=acting.tab.requests.status,
+                blocked=blocked,
+                notes=acting.notes,
+                generation=self.generation,
             )
             return await complete(session, failed_seen)
         seen = await self._seen(session, acting, error, value)
         return seen if found is None else replace(seen, needs_approval=found)
+
+    async def _answering(
+        self, acting: Acting, name: str, fields: Mapping[str, Any]
+    ) -> tuple[str, Mapping[str, Any]]:
+        """Look whether the page answers, before an action waits for it in vain.
+
+        A page that does not could not be left either, so another one takes its place if an address
+        is to be opened.
+
+        Returns:
+            What is to be done.
+
+        Raises:
+            ActionFailed: It needs the page to answer.
+        """
+        session, tab = acting.session, acting.tab
+        if await tab.answers():
+            return name, fields
+        if name not in {"navigate", "reload"}:
+            raise ActionFailed("nothing was done: scripts of the page keep it busy")
+        address = str(fields.get("url", "")) if name == "navigate" else tab.page.url
+        await session.remove(tab)
+        acting.tab = await session.ready()
+        acting.notes.append("The page before did not answer, and was closed.")
+        return "navigate", {"url": address}
 
     async def _acting(self, session: Session) -> Acting:
         config = self._config
@@ -224,7 +285,12 @@ class Browser(Verbs):
             told = "; ".join(each for each in (error, *stopped, seen.error) if each)
             more = [f"{going_on} downloads are still under way."] if going_on else []
             seen = replace(
-                seen, error=told, value=value, notes=[*seen.notes, *more], blocked=_blocked(session)
+                seen,
+                error=told,
+                value=value,
+                notes=[*acting.notes, *seen.notes, *more],
+                invalid=[*dict.fromkeys([*acting.refused, *seen.invalid])],
+                blocked=_blocked(session),
             )
             return await complete(session, seen, generation=self.generation)
         except EnvironmentFailure:

@@ -28,7 +28,7 @@ from flowengine.testing.environment_conformance import (
     Check,
     killed_process_is_reaped,
 )
-from flowengine_envs.browser import installation, observing
+from flowengine_envs.browser import installation, session
 from flowengine_envs.browser.driver import LARGEST_MESSAGE, Driver
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
@@ -249,12 +249,55 @@ def test_a_page_that_never_ends_does_not_hang_the_browser(
     own: Browser, web: Web, body: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(observing, "ANSWER", 0.5)  # this one never does
+        patch.setattr(session, "ANSWER", 0.5)  # this one never does
         seen = own.navigate(web.page("/loop", body))
     assert "timeout" in seen.error or "does not answer" in seen.error
     assert len(seen.dialogs) <= 20
     again = own.navigate(web.page("/fine", "<p>fine</p>"))
     assert (again.error, again.content, again.generation) == ("", "fine", 1)
+
+
+HANGS = """<p>fine so far</p><button onclick="setTimeout(() => {{ {then} }})">hang</button>"""
+
+
+@pytest.mark.parametrize(
+    "then", ["for (;;) {}", "for (;;) alert('again')"], ids=["endless-script", "endless-alerts"]
+)
+def test_a_page_that_hangs_after_it_was_seen_keeps_nobody_from_leaving_it(
+    own: Browser, web: Web, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    hung = threading.Event()
+
+    def told(handler: BaseHTTPRequestHandler) -> None:
+        send(handler, "")
+        hung.set()
+
+    web.pages["/hung"] = told
+    monkeypatch.setattr(session, "ANSWER", 0.5)  # these never do
+    then = f"navigator.sendBeacon('/hung'); {then}"
+    url, fine = web.page("/hangs", HANGS.format(then=then)), web.page("/fine", "<p>fine</p>")
+
+    def hang() -> None:
+        hung.clear()
+        own.navigate(url)
+        background().run(own.page.evaluate("document.querySelector('button').click()"))
+        assert hung.wait(60)
+
+    hang()
+    seen = own.navigate(fine)
+    assert (seen.error, seen.url, seen.content) == ("", fine, "fine")
+    assert "The page before did not answer, and was closed." in seen.notes
+    seen = own.observe()
+    assert (seen.error, seen.content, len(seen.tabs)) == ("", "fine", 1)
+    hang()
+    seen = own.click("button")
+    assert seen.error == (
+        "nothing was done: scripts of the page keep it busy; "
+        "the page does not answer; it was closed, and a blank one takes its place"
+    )
+    hang()
+    web.page("/hangs", "<p>mended</p>")
+    assert own.reload().content == "mended"
 
 
 def test_a_document_that_never_ends_is_seen_as_far_as_it_came(own: Browser, web: Web) -> None:
