@@ -69,8 +69,8 @@ class Action(NamedTuple):
     """Whether the element need not be visible."""
     navigates: bool = False
     """Whether it takes the time of loading a page."""
-    on_page: bool = True
-    """Whether it needs the active page to answer."""
+    leaves: bool = False
+    """Whether it leaves the page, which has to answer for that."""
 
     def checked(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of an action.
@@ -385,8 +385,9 @@ ACTIONS: dict[str, Action] = {
         },
         _navigate,
         navigates=True,
+        leaves=True,
     ),
-    "observe": Action("Look at the page.", {}, _observe, on_page=False),
+    "observe": Action("Look at the page.", {}, _observe),
     "click": Action(
         "Click an element.",
         {
@@ -460,27 +461,22 @@ ACTIONS: dict[str, Action] = {
         },
         _wait_for,
         navigates=True,
-        on_page=False,
     ),
-    "back": Action("Go back to the page before.", {}, _back, navigates=True),
-    "forward": Action("Go forward again.", {}, _forward, navigates=True),
-    "reload": Action("Load the page again.", {}, _reload, navigates=True),
+    "back": Action("Go back to the page before.", {}, _back, navigates=True, leaves=True),
+    "forward": Action("Go forward again.", {}, _forward, navigates=True, leaves=True),
+    "reload": Action("Load the page again.", {}, _reload, navigates=True, leaves=True),
     "new_tab": Action(
         "Open a new tab.",
         {"url": Field("string", "What to open in it.")},
         _new_tab,
         navigates=True,
-        on_page=False,
     ),
     "switch_tab": Action(
         "Make another tab the active one.",
         {"index": Field("integer", _INDEX, required=True)},
         _switch_tab,
-        on_page=False,
     ),
-    "close_tab": Action(
-        "Close a tab.", {"index": Field("integer", _INDEX)}, _close_tab, on_page=False
-    ),
+    "close_tab": Action("Close a tab.", {"index": Field("integer", _INDEX)}, _close_tab),
     "answer_dialog": Action(
         "Say how dialogs of the next action are answered, one after the other; others are "
         "dismissed.",
@@ -489,7 +485,6 @@ ACTIONS: dict[str, Action] = {
             "text": Field("string", "What a prompt is answered."),
         },
         _answer_dialog,
-        on_page=False,
     ),
     "log": Action(
         "Return what the page wrote to its console, and its requests that failed.", {}, _log
@@ -498,7 +493,6 @@ ACTIONS: dict[str, Action] = {
         "Take a picture of the page.",
         {"full_page": Field("boolean", "Whether of all of it, not only of the window.")},
         _screenshot,
-        on_page=False,
     ),
     "evaluate": Action(
         "Run JavaScript on the page, where the policy allows it.",

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.browser import faults
-from flowengine_envs.browser.reasons import LONGEST, ActionFailed, told
+from flowengine_envs.browser.reasons import BUSY, LONGEST, ActionFailed, told
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator
@@ -28,13 +28,22 @@ _ENABLED = frozenset({"check", "click", "fill", "select"})
 """Actions for which an element must be enabled."""
 _POINTED = frozenset({"check", "click", "hover"})
 """Actions for which the mouse must reach it."""
-_COVERED = """element => {
-  const box = element.getBoundingClientRect();
+_DOUBT = """(element, pointed) => {
+  let box = element.getBoundingClientRect();
+  const control = element.tagName === "LABEL" && element.control || element;
+  if (!box.width || !box.height || !element.checkVisibility({visibilityProperty: true})
+    || control.readOnly || control.matches(":disabled, [aria-readonly=true]")
+    || control.closest("[aria-disabled=true]")) return "state";
+  if (!pointed) return "";
+  if (box.left < 0 || box.top < 0 || box.right > innerWidth || box.bottom > innerHeight) {
+    element.scrollIntoView({block: "center", inline: "center", behavior: "instant"});
+    box = element.getBoundingClientRect();
+  }
   const x = box.left + box.width / 2, y = box.top + box.height / 2;
-  if (x < 0 || y < 0 || x >= innerWidth || y >= innerHeight) return false;
   const at = element.getRootNode().elementFromPoint(x, y);
-  return at !== null && !element.contains(at) && !at.contains(element);
+  return !at || element.contains(at) || at.contains(element) ? "" : "covered";
 }"""
+"""What may keep an element from being used. Playwright decides: this only says when to ask it."""
 _OPTIONS = """(element, values) => {
   const text = each => String(each || "").replace(/\\s+/g, " ").trim();
   const select = element.tagName === "LABEL" ? element.control : element;
@@ -69,7 +78,7 @@ async def find(
         if not _REFERENCE.match(ref):
             raise ActionFailed(f"'{ref:.40}' is not a reference; they look like e5 or f1e5")
         found = acting.page.locator(f"aria-ref={ref}")
-        if await found.count() != 1:
+        if await _answer(found.count(), acting.action_timeout) != 1:
             raise ActionFailed(f"reference {ref} is no longer on the page; observe again")
         return found
     assert selector is not None
@@ -96,6 +105,7 @@ async def _wait(acting: Acting, found: Locator, selector: str, *, hidden: bool) 
 
         await _until(acting, reason, f"'{selector:.200}': ")
     except faults.TimeoutError:
+        await _answer(found.count(), _PATIENCE)  # if the page can say so at all
         what = f"there is no such element after {seconds:g} s"
         raise ActionFailed(f"'{selector:.200}': {what}") from None
     except faults.Error as error:
@@ -127,15 +137,32 @@ async def usable(
             return "it is disabled"
         if action == "fill" and not await element.is_editable(timeout=acting.milliseconds):
             return "it cannot be edited"
-        return await _lacking(element, options) if options is not None else ""
+        return ""
 
-    await _until(acting, reason)
-    if action in _POINTED and await element.evaluate(_COVERED, timeout=acting.milliseconds):
+    async def lacking() -> str:
+        return await _lacking(element, options or [])
+
+    pointed = action in _POINTED
+    doubt = await _answer(element.evaluate(_DOUBT, pointed), acting.action_timeout)
+    if doubt == "state":
+        await _until(acting, reason)
+    if options is not None:
+        await _until(acting, lacking)
+    if pointed and doubt:
         try:  # it scrolls in several ways before it gives up
             await element.hover(trial=True, timeout=_PATIENCE * 1000)
         except faults.TimeoutError as error:
             if "covered" in (why := told(error)) and not acting.tab.requests.busy:
                 raise ActionFailed(why) from None
+
+
+async def _answer(question: Awaitable[Any], seconds: float) -> Any:
+    """Return what a page answers, if it does in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await question
+    except TimeoutError:
+        raise ActionFailed(BUSY) from None
 
 
 async def _until(acting: Acting, reason: Callable[[], Awaitable[str]], what: str = "") -> None:

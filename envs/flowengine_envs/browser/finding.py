@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from flowengine.sdk.untrusted import marked, one_line
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.outline import Line, Outline
-from flowengine_envs.browser.told import ELEMENTS, head, with_short_names
+from flowengine_envs.browser.told import ELEMENTS, head, said_beside, with_short_names
 
 _MOST = 20
 """Places and passages that are shown at once."""
@@ -48,7 +48,7 @@ def found(seen: WebObservation, text: str, offset: int = 0, ref: str | None = No
     places = _places(outline, wanted, within) if wanted else []
     passages = [*_passages(seen.content, wanted)] if wanted and ref is None else []
     shown, count = _shown_places(outline, places, offset)
-    lines = [f"Title: {one_line(seen.title)}", "", ELEMENTS, *(shown or ["(none)"])]
+    lines = [*said_beside(seen), ELEMENTS, *(shown or ["(none)"])]
     first = [*head(seen), _counted("Found", len(places), offset, count), *_beyond(seen)]
     if ref is None and not (places and offset):
         part = passages[offset : offset + (_BESIDE if places else _MOST)]
@@ -74,7 +74,8 @@ def elements(seen: WebObservation, offset: int = 0, ref: str | None = None) -> s
     if within is None:
         return _gone(seen, ref or "")
     part = within[offset:]
-    lines, count = [], 0
+    lines: list[str] = []
+    count = 0
     if part and (path := outline.path(part[0])):
         lines.append(f"(in {' > '.join(_named(each) for each in path[-_PATH:])})")
     for line in _dedented(outline, part):
@@ -83,7 +84,8 @@ def elements(seen: WebObservation, offset: int = 0, ref: str | None = None) -> s
         lines.append(line)
         count += 1
     first = [*head(seen), _counted("Elements", len(within), offset, count, "lines"), *_beyond(seen)]
-    return "\n".join([*first, marked("\n".join([ELEMENTS, *(lines or ["(none)"])]), seen.url)])
+    said = [*said_beside(seen), ELEMENTS, *(lines or ["(none)"])]
+    return "\n".join([*first, marked("\n".join(said), seen.url)])
 
 
 def _within(outline: Outline, ref: str | None) -> range | None:
@@ -99,10 +101,9 @@ def _beyond(seen: WebObservation) -> Iterator[str]:
 
 
 def _gone(seen: WebObservation, ref: str) -> str:
-    gone = f"Error: reference {one_line(ref, 40)} is not on the page"
-    return "\n".join(
-        [*head(seen), "Nothing was looked for: the block says why", marked(gone, seen.url)]
-    )
+    said = [*said_beside(seen), f"Error: reference {one_line(ref, 40)} is not on the page"]
+    why = "Nothing was looked for: the last line of the block says why"
+    return "\n".join([*head(seen), why, marked("\n".join(said), seen.url)])
 
 
 def _counted(

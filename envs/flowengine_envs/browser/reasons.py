@@ -6,6 +6,7 @@ import re
 
 LONGEST = 500
 """Characters of a reason."""
+BUSY = "nothing was done: scripts of the page keep it busy"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _REASONS = (
     (re.compile(r"(<[^\n]{1,200}) intercepts pointer events"), r"it is covered by \1"),

@@ -20,7 +20,7 @@ from flowengine_envs.browser.finding import elements, found
 from flowengine_envs.browser.loading import Acting, Navigation
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.observing import complete, observe
-from flowengine_envs.browser.reasons import ActionFailed
+from flowengine_envs.browser.reasons import BUSY, ActionFailed
 from flowengine_envs.browser.sharing import open_session
 from flowengine_envs.browser.told import is_cut, log_shown, told
 from flowengine_envs.browser.verbs import Verbs
@@ -183,7 +183,7 @@ class Browser(Verbs):
         action = ACTIONS.get(name)
         error, value, asked, found = "", None, None, None
         try:
-            if action is not None and action.on_page:
+            if action is not None and action.leaves:
                 name, fields = await self._answering(acting, name, fields)
             acting.tab.requests.begin()
             async with asyncio.timeout(
@@ -224,10 +224,9 @@ class Browser(Verbs):
     async def _answering(
         self, acting: Acting, name: str, fields: Mapping[str, Any]
     ) -> tuple[str, Mapping[str, Any]]:
-        """Look whether the page answers, before an action waits for it in vain.
+        """Look whether the page answers that an action leaves: Chromium asks it first.
 
-        A page that does not could not be left either, so another one takes its place if an address
-        is to be opened.
+        Of one that does not, another takes the place if an address is to be opened.
 
         Returns:
             What is to be done.
@@ -239,7 +238,7 @@ class Browser(Verbs):
         if await tab.answers():
             return name, fields
         if name not in {"navigate", "reload"}:
-            raise ActionFailed("nothing was done: scripts of the page keep it busy")
+            raise ActionFailed(BUSY)
         address = str(fields.get("url", "")) if name == "navigate" else tab.page.url
         await session.remove(tab)
         acting.tab = await session.ready()

@@ -45,7 +45,7 @@ def told(
         content, counts = _new_text(before, seen, text)
         elements, more = _new_elements(before, whole, tree)
         counts += more
-    said = [*_said(seen), content]
+    said = [*said_beside(seen), content]
     said += ["", ELEMENTS, elements.rstrip()] if elements else []
     return "\n".join([*head(seen), *counts, marked("\n".join(said), seen.url)])
 
@@ -149,7 +149,7 @@ def head(seen: WebObservation) -> Iterator[str]:
     yield from (f"Note: {note}" for note in seen.notes)
 
 
-def _said(seen: WebObservation) -> Iterator[str]:
+def said_beside(seen: WebObservation) -> Iterator[str]:
     """Yield what comes from the page besides its text."""
     if seen.error:
         yield f"Error: {seen.error}"

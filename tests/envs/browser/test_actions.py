@@ -232,7 +232,8 @@ UNUSABLE = """<button id=disabled disabled>A</button><button id=covered>B</butto
 <button id=gone style="display:none">C</button><input id=fixed readonly value=x>
 <select id=port><option>Antwerp<option>Bergen</select>
 <div style="position:fixed;inset:0;z-index:9">over</div><input id=later disabled>
-<script>setTimeout(() => { later.disabled = false }, 300)</script>"""
+<p style="height:3000px"></p><button id=below>D</button>
+<script>setTimeout(() => { later.disabled = false }, 100)</script>"""
 
 
 @pytest.mark.parametrize(
@@ -241,6 +242,7 @@ UNUSABLE = """<button id=disabled disabled>A</button><button id=covered>B</butto
         ({"action": "click"}, "#disabled", "it is disabled"),
         ({"action": "click"}, "#covered", "it is covered by <div"),
         ({"action": "hover"}, "#covered", "it is covered by <div"),
+        ({"action": "click"}, "#below", "it is covered by <div"),
         ({"action": "click"}, "#gone", "'#gone': it is not visible"),
         ({"action": "fill", "text": "y"}, "#fixed", "it cannot be edited"),
         ({"action": "select", "values": ["Oslo"]}, "#port", "it has no option 'Oslo'; it has 'Ant"),
@@ -249,8 +251,14 @@ UNUSABLE = """<button id=disabled disabled>A</button><button id=covered>B</butto
     ids=lambda value: str(value)[:40],
 )
 def test_what_cannot_be_done_is_said_long_before_the_time_is_over(
-    patient: Browser, web: Web, action: dict[str, object], selector: str, error: str
+    patient: Browser,
+    web: Web,
+    monkeypatch: pytest.MonkeyPatch,
+    action: dict[str, object],
+    selector: str,
+    error: str,
 ) -> None:
+    monkeypatch.setattr(elements, "_PATIENCE", 0.4)
     patient.navigate(web.page("/unusable", UNUSABLE))
     began = time.monotonic()
     seen = patient.step({**action, "selector": selector})

@@ -9,7 +9,7 @@ import re
 import signal
 import threading
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
@@ -112,7 +112,7 @@ def test_browsers_conform(check: Check, request: pytest.FixtureRequest) -> None:
 
 def asked(web: Web, **config: Any) -> dict[str, Any]:
     """What a browser is asked for that shares the process of the file's own."""
-    config = {"navigation_timeout": 3, "action_timeout": 2, **config}
+    config = {"navigation_timeout": 3, "action_timeout": 2, "settle": 0.5, **config}
     return {"config": config, "policy": {"network": network(web)}}
 
 
@@ -257,47 +257,50 @@ def test_a_page_that_never_ends_does_not_hang_the_browser(
     assert (again.error, again.content, again.generation) == ("", "fine", 1)
 
 
-HANGS = """<p>fine so far</p><button onclick="setTimeout(() => {{ {then} }})">hang</button>"""
-
-
-@pytest.mark.parametrize(
-    "then", ["for (;;) {}", "for (;;) alert('again')"], ids=["endless-script", "endless-alerts"]
-)
-def test_a_page_that_hangs_after_it_was_seen_keeps_nobody_from_leaving_it(
-    own: Browser, web: Web, monkeypatch: pytest.MonkeyPatch, then: str
-) -> None:
-    hung = threading.Event()
+@pytest.fixture
+def hung(own: Browser, web: Web, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Shows a page, which then begins what never ends."""
+    begun = threading.Event()
 
     def told(handler: BaseHTTPRequestHandler) -> None:
         send(handler, "")
-        hung.set()
+        begun.set()
 
-    web.pages["/hung"] = told
-    monkeypatch.setattr(session, "ANSWER", 0.5)  # these never do
-    then = f"navigator.sendBeacon('/hung'); {then}"
-    url, fine = web.page("/hangs", HANGS.format(then=then)), web.page("/fine", "<p>fine</p>")
-
-    def hang() -> None:
-        hung.clear()
-        own.navigate(url)
+    def hang(script: str) -> None:
+        web.pages["/begun"] = told
+        then = f"setTimeout(() => {{ navigator.sendBeacon('/begun'); {script} }})"
+        own.navigate(web.page("/hangs", f'<p>so far</p><button onclick="{then}">hang</button>'))
         background().run(own.page.evaluate("document.querySelector('button').click()"))
-        assert hung.wait(60)
+        assert begun.wait(60)
 
-    hang()
-    seen = own.navigate(fine)
-    assert (seen.error, seen.url, seen.content) == ("", fine, "fine")
+    monkeypatch.setattr(session, "ANSWER", 0.5)  # such a page never does
+    return hang
+
+
+@pytest.mark.parametrize(
+    ("script", "action"),
+    [("for (;;) {}", "navigate"), ("for (;;) alert('again')", "reload")],
+    ids=["endless-script", "endless-alerts"],
+)
+def test_a_page_that_hangs_after_it_was_seen_is_left_at_once(
+    own: Browser, web: Web, hung: Callable[[str], None], script: str, action: str
+) -> None:
+    hung(script)
+    fine = web.page("/fine" if action == "navigate" else "/hangs", "<p>fine</p>")
+    seen = own.navigate(fine) if action == "navigate" else own.reload()
+    assert (seen.error, seen.url, seen.content, len(seen.tabs)) == ("", fine, "fine", 1)
     assert "The page before did not answer, and was closed." in seen.notes
-    seen = own.observe()
-    assert (seen.error, seen.content, len(seen.tabs)) == ("", "fine", 1)
-    hang()
+
+
+def test_an_action_on_a_page_that_hangs_is_not_done(
+    own: Browser, hung: Callable[[str], None]
+) -> None:
+    hung("for (;;) {}")
     seen = own.click("button")
     assert seen.error == (
         "nothing was done: scripts of the page keep it busy; "
         "the page does not answer; it was closed, and a blank one takes its place"
     )
-    hang()
-    web.page("/hangs", "<p>mended</p>")
-    assert own.reload().content == "mended"
 
 
 def test_a_document_that_never_ends_is_seen_as_far_as_it_came(own: Browser, web: Web) -> None:
