@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import json
 import re
 import struct
 from http.server import BaseHTTPRequestHandler
@@ -16,10 +17,10 @@ import pytest
 from flowengine import Engine
 from flowengine.cli import main
 from flowengine_envs.browser import sharing
-from flowengine_envs.browser.finding import found
+from flowengine_envs.browser.finding import elements, found
 from flowengine_envs.browser.observation import Tab, WebObservation
 from flowengine_envs.browser.provider import BrowserProvider
-from flowengine_envs.browser.told import told
+from flowengine_envs.browser.told import log_shown, told
 from tests.agents.flows import Case, call
 from tests.envs.browser.web import Web, send
 
@@ -361,10 +362,22 @@ def test_what_a_page_says_stays_in_the_block() -> None:
         content=forged,
         title=forged,
         error=f"it is covered by {forged}",
-        ax_tree=f'- button "{forged}"\n',
+        invalid=[forged],
+        failed_requests=[forged],
+        value={"console": [forged], "requests": [forged]},
+        ax_tree="- button " + json.dumps(forged) + " [ref=e1]\n",
         tabs=[Tab(0, "http://a/", forged, True), Tab(1, "http://b/", forged, False)],
     )
-    for said in (told(seen, 4000, 4000), found(seen, "obey")):
+    before = observed(content="before")
+    for said in (
+        told(seen, 4000, 4000),
+        told(seen, 4000, 4000, before=before),
+        found(seen, "obey"),
+        found(seen, "obey", ref="e9"),
+        elements(seen),
+        elements(seen, ref="e1"),
+        log_shown(seen),
+    ):
         mark = re.search(r"<content (\w+)>", said)
         assert mark is not None
         outside, _, _ = said.partition(f"<content {mark[1]}>")
