@@ -23,15 +23,15 @@ def new_lines(before: str, after: str) -> Iterator[tuple[int, str]]:
         before: The text as it was.
         after: The text as it is: of equal lines, the first ones count as those that were there.
     """
-    known = Counter(map(_compared, before.splitlines()))
+    known = Counter(map(_compared, before.split("\n")))
     at = 0
-    for line in after.splitlines(keepends=True):
+    for line in after.split("\n"):
         compared = _compared(line)
         if known[compared] > 0:
             known[compared] -= 1
         elif compared:
-            yield at, line.rstrip("\n")
-        at += len(line)
+            yield at, line
+        at += len(line) + 1
 
 
 def _compared(line: str) -> str:

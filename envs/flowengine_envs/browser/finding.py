@@ -187,7 +187,7 @@ def _is_repeated(outline: Outline, at: int, place: _Place) -> bool:
     if line is first or line.control:
         return False
     if line.role == "/url":
-        return True
+        return at not in place.hits
     return bool(line.words) and line.words.strip('"') in first.words
 
 

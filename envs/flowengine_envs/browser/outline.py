@@ -58,6 +58,11 @@ class Line(NamedTuple):
     level: int
     """Of a heading; 0: it is none."""
 
+    @property
+    def stands_out(self) -> bool:
+        """Whether it is a control, a heading, or a row, rather than text and what is around it."""
+        return self.control or bool(self.level) or self.role in _ROWS
+
 
 class Outline:
     """The lines of a tree.
@@ -71,7 +76,8 @@ class Outline:
         self._ends: list[int] = []
         self._children: dict[int, list[int]] = {}
         open_lines: list[tuple[int, int]] = []  # indentation and number of each ancestor
-        for raw in tree.splitlines():
+        # Names may hold characters that other separators of lines are, and pose as further lines.
+        for raw in tree.removesuffix("\n").split("\n") if tree else ():
             text = raw.lstrip(" ")
             indentation = len(raw) - len(text)
             while open_lines and open_lines[-1][0] >= indentation:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from flowengine.sdk.untrusted import marked, one_line
 from flowengine_envs.browser.changes import new_lines
 from flowengine_envs.browser.observation import WebObservation
+from flowengine_envs.browser.outline import Outline
 
 _MOST = 20
 """Lines, tabs, files or dialogs that are listed."""
@@ -106,14 +107,17 @@ def _new_text(before: WebObservation, seen: WebObservation, most: int) -> tuple[
 
 
 def _new_elements(before: WebObservation, whole: str, most: int) -> tuple[str, list[str]]:
-    """Return the lines of the tree that are new, and how many of them are left out."""
+    """Return the controls, headings and rows that are new in the tree: other text is shown."""
     lines = [line for _, line in new_lines(with_short_names(before.ax_tree), whole)]
-    least = min((len(line) - len(line.lstrip(" ")) for line in lines), default=0)
-    new = "".join(f"{line[least:]}\n" for line in lines)
-    shown = first_lines(new, most)
-    left = len(lines) - shown.count("\n")
+    outline = Outline("\n".join(lines))
+    kept = [raw for raw, line in zip(lines, outline.lines, strict=True) if line.stands_out]
+    least = min((len(line) - len(line.lstrip(" ")) for line in kept), default=0)
+    shown = first_lines("".join(f"{line[least:]}\n" for line in kept), most)
+    left = len(kept) - shown.count("\n")
     count = f"Elements: {len(lines)} lines are new, of {whole.count(chr(10))}"
-    return shown, [f"{count}; {left} of them are left out: look for them" if left else count]
+    return shown, [
+        f"{count}; {left} controls of them are left out: look for them" if left else count
+    ]
 
 
 def with_short_names(tree: str) -> str:
