@@ -94,22 +94,35 @@ async def find(
 
 
 async def _wait(acting: Acting, found: Locator, selector: str, *, hidden: bool) -> None:
-    seconds = acting.action_timeout
+    first, seconds, waited = found.first, acting.action_timeout, 0.0
+    soon = 0.0 if hidden else min(_PATIENCE, seconds)
+
+    async def reason() -> str:
+        return "" if await first.is_visible() else _VISIBLE
+
     try:
-        await found.first.wait_for(state="attached", timeout=seconds * 1000)
-        if hidden:
-            return
-
-        async def reason() -> str:
-            return "" if await found.first.is_visible() else _VISIBLE
-
-        await _until(acting, reason, f"'{selector:.200}': ")
+        if not hidden:
+            if await _appears(first, soon):
+                return
+            if await _answer(first.count(), seconds):
+                waited = _PATIENCE
+        await first.wait_for(state="attached", timeout=max(0.1, seconds - soon) * 1000)
+        if not hidden:
+            await _until(acting, reason, f"'{selector:.200}': ", waited)
     except faults.TimeoutError:
-        await _answer(found.count(), _PATIENCE)  # if the page can say so at all
+        await _answer(first.count(), _PATIENCE)  # if the page can say so at all
         what = f"there is no such element after {seconds:g} s"
         raise ActionFailed(f"'{selector:.200}': {what}") from None
     except faults.Error as error:
         raise ActionFailed(f"'{selector:.200}': {told(error)}") from None
+
+
+async def _appears(element: Locator, seconds: float) -> bool:
+    try:
+        await element.wait_for(state="visible", timeout=seconds * 1000)
+    except faults.TimeoutError:
+        return False
+    return True
 
 
 async def usable(
@@ -165,14 +178,26 @@ async def _answer(question: Awaitable[Any], seconds: float) -> Any:
         raise ActionFailed(BUSY) from None
 
 
-async def _until(acting: Acting, reason: Callable[[], Awaitable[str]], what: str = "") -> None:
+async def _until(
+    acting: Acting,
+    reason: Callable[[], Awaitable[str]],
+    what: str = "",
+    waited: float = 0.0,
+) -> None:
     """Wait until there is no reason against something.
+
+    Args:
+        acting: The action.
+        reason: Asks for a reason; empty: there is none.
+        what: What the reason is about.
+        waited: Seconds for which it has been waited already.
 
     Raises:
         ActionFailed: There still is one.
     """
     loop = asyncio.get_running_loop()
-    quiet = began = loop.time()
+    began = loop.time()
+    quiet = began - waited
     while why := await reason():
         now = loop.time()
         if acting.tab.requests.busy:

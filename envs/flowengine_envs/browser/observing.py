@@ -38,31 +38,23 @@ class _Missing(NamedTuple):
     reason: str
 
 
-async def observe(session: Session, config: BrowserConfig, *, full_page: bool) -> WebObservation:
+async def observe(
+    session: Session, config: BrowserConfig, *, full_page: bool, answers: bool | None = None
+) -> WebObservation:
     """Return what there is to see in the active tab.
 
     Args:
         session: The browser.
         config: What the environment was told.
         full_page: Whether the screenshot shows more than the window.
+        answers: Whether the page answers; None: it is asked.
 
     Returns:
         The observation; what is missing in it is named in `error`.
     """
     tab = session.tab
-    if tab.crashed:
-        await session.remove(tab)
-        return WebObservation("", "", b"", "", "the page crashed; a blank one takes its place")
-    if not await tab.answers():
-        url = shown_url(tab.page.url)
-        await session.remove(tab)
-        stuck = "the page does not answer; it was closed, and a blank one takes its place"
-        return WebObservation("", url, b"", "", stuck)
-    if tab.page.url.startswith("chrome-error:"):
-        lost = tab.requests
-        return WebObservation(
-            "", shown_url(lost.asked), b"", "", cause(lost.failure), status=lost.status
-        )
+    if (lost := await _lost(session, tab, answers)) is not None:
+        return lost
     deadline = _now() + MOST
     url, notes = shown_url(tab.page.url), []
     async with asyncio.TaskGroup() as parts:
@@ -107,6 +99,23 @@ async def observe(session: Session, config: BrowserConfig, *, full_page: bool) -
         notes=notes,
         challenge=is_challenge(text.title, found.text, text.frames),
     )
+
+
+async def _lost(session: Session, tab: TabState, answers: bool | None) -> WebObservation | None:
+    """Return why there is nothing to see; None: there is."""
+    if tab.crashed:
+        await session.remove(tab)
+        return WebObservation("", "", b"", "", "the page crashed; a blank one takes its place")
+    if not (await tab.answers() if answers is None else answers):
+        url = shown_url(tab.page.url)
+        await session.remove(tab)
+        stuck = "the page does not answer; it was closed, and a blank one takes its place"
+        return WebObservation("", url, b"", "", stuck)
+    if tab.page.url.startswith("chrome-error:"):
+        asked = tab.requests
+        why = cause(asked.failure)
+        return WebObservation("", shown_url(asked.asked), b"", "", why, status=asked.status)
+    return None
 
 
 async def complete(session: Session, seen: WebObservation, **more: Any) -> WebObservation:

@@ -98,6 +98,7 @@ class Requests:
     def _began(self, asked: Request) -> None:
         if asked.redirected_from is None and self._is_page(asked):
             self.failures.clear()
+            self._open.clear()
         if asked.resource_type in _LOADED:
             self._loading.add(asked)
             self._open.add(asked)
@@ -123,7 +124,9 @@ class Requests:
             self.failure, self.asked = failure, asked.url
             if not failure.startswith(_ANSWERED):
                 self._coming = None
-        self._note(asked, failure, told=not is_page and not failure.startswith(_UNTOLD))
+        answer = asked.existing_response
+        if answer is None or answer.status < _FAULT:  # else it has been noted
+            self._note(asked, failure, told=not is_page and not failure.startswith(_UNTOLD))
 
     def _note(self, asked: Request, why: str, *, told: bool) -> None:
         line = f"{asked.method} {shown_url(asked.url)[:_LONGEST]} {why[:_LONGEST]}"

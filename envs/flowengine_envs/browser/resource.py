@@ -38,6 +38,8 @@ _CHROMIUMS_OWN = ("connectivitycheck.gstatic.com:",)
 """What Chromium asks for by itself, after a failure of TLS."""
 _SPARE = 2.0
 """Seconds beside those of an action, within which it ends in any case."""
+_LATELY = 0.5
+"""Seconds for which a page that has answered is taken to answer."""
 _SAVING = 5.0
 
 
@@ -273,12 +275,17 @@ class Browser(Verbs):
         try:
             if not acting.tab.gone:
                 await acting.tab.settle(self._config.settle)
-            await session.settle(self._config.settle)
+            began = asyncio.get_running_loop().time()
+            answers, _ = await asyncio.gather(
+                acting.tab.answers(), session.settle(self._config.settle)
+            )
             if session.tab is not acting.tab:
                 await session.tab.settle(self._config.settle)
             going_on = await session.downloads.wait(self._config.action_timeout)
             await session.ready()
-            seen = await observe(session, self._config, full_page=acting.full_page)
+            late = asyncio.get_running_loop().time() - began > _LATELY
+            known = None if late or session.tab is not acting.tab else answers
+            seen = await observe(session, self._config, full_page=acting.full_page, answers=known)
             await session.ready()
             stopped = self._guard.told()
             told = "; ".join(each for each in (error, *stopped, seen.error) if each)

@@ -287,15 +287,14 @@ def test_an_address_that_answers_with_a_bare_status_has_it(browser: Browser, web
 
 def test_requests_of_scripts_that_fail_are_named_once(browser: Browser, web: Web) -> None:
     web.pages["/refused"] = answered(422)
-    browser.navigate(web.page("/leads", LEADS + "<img src=/no-picture.png>"))
+    script = f"GET {web.url('/no-script.js')} 404"
+    loaded = browser.navigate(web.page("/leads", LEADS + "<script src=/no-script.js></script>"))
+    assert loaded.failed_requests == [script]
     seen = browser.click("#fetch")
     assert seen.failed_requests == [f"POST {web.url('/refused')} 422"]
     assert (seen.status, seen.url) == (200, web.url("/leads"))
     assert browser.observe().failed_requests == []
-    assert browser.log().value["requests"] == [
-        f"GET {web.url('/no-picture.png')} 404",
-        f"POST {web.url('/refused')} 422",
-    ]
+    assert browser.log().value["requests"] == [script, f"POST {web.url('/refused')} 422"]
 
 
 def test_what_a_page_wrote_to_its_console_is_read_until_the_next_page(
