@@ -57,12 +57,32 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Any:
         said = browser.told(seen, _BESIDE_PICTURE, 0)
         return _Picture(said, seen.screenshot or None) if context.for_model else said
     if tool == "browser_find":
-        return browser.found(await browser.async_observe(), args["text"])
+        return browser.found(await browser.async_observe(), **args)
+    if tool == "browser_elements":
+        return browser.elements(await browser.async_observe(), **args)
+    if tool == "browser_log":
+        return browser.log_shown(await browser.async_log())
     approved = (context.approval or {}).get("found")
-    seen = await browser.async_step({"action": _VERBS[tool].action, **args}, approved)
+    seen = await browser.async_step(_step(tool, args), approved)
     if seen.needs_approval is not None:
         raise NeedsApproval(seen.needs_approval)
-    return browser.told(seen, _SHOWN, _SHOWN)
+    if tool == "browser_dialog":
+        done = "Dialogs of the next action are answered so: now do what opens them."
+        return f"{done}\n{browser.told(seen, _BESIDE_PICTURE, 0)}"
+    new = tool == "browser_scroll"
+    return browser.shown(seen, _SHOWN, _SHOWN, anew=tool in _ANEW, new=new)
+
+
+def _step(tool: str, args: dict[str, Any]) -> dict[str, Any]:
+    """Return the action that a call of a verb is."""
+    action, fields = _VERBS[tool].action, dict(args)
+    if tool == "browser_go":
+        action = fields.pop("to")
+    elif tool == "browser_tab" and fields.pop("close", False):
+        action = "close_tab"
+    elif tool == "browser_open" and fields.pop("new_tab", False):
+        action = "new_tab"
+    return {"action": action, **fields}
 
 
 async def _browse(
@@ -126,7 +146,8 @@ _VERBS: dict[str, _Verb] = {
             "url": {
                 **TEXT,
                 "description": "https://…, or file:///workspace/… for a file of its workspace.",
-            }
+            },
+            "new_tab": {**FLAG, "description": "Whether to leave the page that is open there."},
         },
         ("url",),
         "idempotent",
@@ -163,11 +184,37 @@ _VERBS: dict[str, _Verb] = {
         ("text",),
         "idempotent",
     ),
-    "browser_back": _Verb("back", "Goes back to the page before.", {}),
+    "browser_scroll": _Verb(
+        "scroll",
+        "Scrolls the page, or the list or area that an element is in, and shows what has come.",
+        {
+            "direction": {"type": "string", "enum": ["down", "up", "left", "right"]},
+            "ref": {**TEXT, "description": "Reference of an element in what is to be scrolled."},
+        },
+        ("direction",),
+        "idempotent",
+    ),
+    "browser_hover": _Verb(
+        "hover", "Moves the mouse over an element, for menus and hints.", {"ref": _REF}, ("ref",)
+    ),
+    "browser_dialog": _Verb(
+        "answer_dialog",
+        "Says how dialogs (confirm, prompt) of the next action are answered; without it, they are "
+        "dismissed.",
+        {"accept": FLAG, "text": {**TEXT, "description": "The answer to a prompt."}},
+        ("accept",),
+        "idempotent",
+    ),
+    "browser_go": _Verb(
+        "back",
+        "Goes back to the page before, forward again, or loads the page again.",
+        {"to": {"type": "string", "enum": ["back", "forward", "reload"]}},
+        ("to",),
+    ),
     "browser_tab": _Verb(
         "switch_tab",
-        "Makes another tab the active one.",
-        {"index": WHOLE},
+        "Makes another tab the active one, or closes it.",
+        {"index": WHOLE, "close": FLAG},
         ("index",),
         "idempotent",
     ),
@@ -178,6 +225,10 @@ _VERBS: dict[str, _Verb] = {
         ("ref", "paths"),
     ),
 }
+_ANEW = frozenset({"browser_open", "browser_go", "browser_tab"})
+"""Verbs that show a page from its beginning."""
+_OFFSET: dict[str, Plain] = {**WHOLE, "minimum": 0, "description": "As the last answer says."}
+_WITHIN: dict[str, Plain] = {**TEXT, "description": "Reference of an element to look in."}
 _TAB: dict[str, Plain] = {"index": WHOLE, "url": TEXT, "title": TEXT, "active": FLAG}
 _DIALOG: dict[str, Plain] = {"kind": TEXT, "message": TEXT, "accepted": FLAG}
 _FILE: dict[str, Plain] = {"path": TEXT, "size": WHOLE, "url": TEXT, "error": TEXT}
@@ -190,6 +241,8 @@ _PAGE: dict[str, Plain] = {
     "truncated": FLAG,
     "hidden_text_removed": WHOLE,
     "tabs": listed(record(_TAB)),
+    "invalid": listed(TEXT),
+    "failed_requests": listed(TEXT),
     "blocked": listed(TEXT),
     "notes": listed(TEXT),
     "challenge": FLAG,
@@ -203,6 +256,17 @@ def _tool(verb: _Verb) -> Tool:
         "args": record({**verb.fields}, [*verb.required]),
         "returns": TEXT,
         "effect": verb.effect,
+        "environment": BROWSER,
+        "apart": True,
+    }
+
+
+def _reader(about: str, args: Mapping[str, Plain], *required: str) -> Tool:
+    return {
+        "description": about,
+        "args": record({**args}, [*required]),
+        "returns": TEXT,
+        "effect": "idempotent",
         "environment": BROWSER,
         "apart": True,
     }
@@ -242,34 +306,31 @@ TOOLS: dict[str, Tool] = {
         "environment": BROWSER,
         "apart": True,
     },
-    "browser_read": {
-        "description": "Reads on in the text of the page that the browser shows.",
-        "args": record(
-            {"offset": {**WHOLE, "minimum": 0, "description": "As the last answer says."}},
-            ["offset"],
-        ),
-        "returns": TEXT,
-        "effect": "idempotent",
-        "environment": BROWSER,
-        "apart": True,
-    },
-    "browser_look": {
-        "description": "Shows a picture of the page, for what its text does not say.",
-        "args": record(
-            {"full_page": {**FLAG, "description": "Whether of all of it, not only the window."}}, []
-        ),
-        "returns": TEXT,
-        "effect": "idempotent",
-        "environment": BROWSER,
-        "apart": True,
-    },
-    "browser_find": {
-        "description": "Finds elements and passages of the page that the browser shows.",
-        "args": record({"text": {**TEXT, "description": "Part of a name, role or text."}}),
-        "returns": TEXT,
-        "effect": "idempotent",
-        "environment": BROWSER,
-        "apart": True,
-    },
+    "browser_read": _reader(
+        "Reads the text of the page that the browser shows, from a place on.",
+        {"offset": _OFFSET},
+        "offset",
+    ),
+    "browser_look": _reader(
+        "Shows a picture of the page, for what its text does not say.",
+        {"full_page": {**FLAG, "description": "Whether of all of it, not only the window."}},
+    ),
+    "browser_find": _reader(
+        "Finds elements of the page by words, each with its row or section and the controls in it, "
+        "and passages of the text.",
+        {
+            "text": {**TEXT, "description": "Words of a name or text."},
+            "offset": _OFFSET,
+            "ref": _WITHIN,
+        },
+        "text",
+    ),
+    "browser_elements": _reader(
+        "Lists the elements of the page with their references, or those in one of them.",
+        {"offset": _OFFSET, "ref": _WITHIN},
+    ),
+    "browser_log": _reader(
+        "Shows what the page wrote to its console, and which of its requests failed.", {}
+    ),
     **{name: _tool(verb) for name, verb in _VERBS.items()},
 }

@@ -393,6 +393,9 @@ def test_the_assistant_asks_before_anything_that_could_carry_text_out(tmp_path: 
         "browser_fill": {"ref": "e1", "text": "secret"},
         "browser_click": {"ref": "e1"},
         "browser_select": {"ref": "e1", "values": ["s"]},
+        "browser_scroll": {"direction": "down"},
+        "browser_dialog": {"accept": True, "text": "secret"},
+        "browser_go": {"to": "reload"},
     }
     calls = [{"name": name, "arguments": given} for name, given in acts.items()]
     script = [{"calls": [{"name": "transfer_to_browser"}]}, {"calls": calls}, {"text": "Not then."}]

@@ -11,9 +11,13 @@
 | `files` | pages that are files of the workspace |
 | `uploads` | files that are given to pages |
 | `loading`, `addresses` | load pages; which addresses are opened |
-| `elements` | finds the element that an action names |
+| `elements` | finds the element that an action names, and waits until it can be used |
+| `reasons` | why an action was not done |
+| `requests` | what a page requests: its status, what is under way, what failed |
+| `scrolling` | scrolls pages and what scrolls inside of them |
 | `observation`, `observing` | what there is to see after an action, and how it is seen |
-| `told` | an observation as models are told of it |
+| `told`, `changes` | an observation as models are told of it; what is new in it |
+| `finding`, `outline` | elements that are looked for, with their rows and sections |
 | `page_text`, `page_tree` | the text that people can see, and the accessibility tree |
 | `downloads` | files that pages offer |
 | `markdown`, `markdown_worker` | turn HTML into Markdown, in a process of its own |

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from flowengine.sdk.untrusted import one_line
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import checked_url, is_file
 from flowengine_envs.browser.approvals import Planned
-from flowengine_envs.browser.elements import ActionFailed, find, told
+from flowengine_envs.browser.elements import find, usable
 from flowengine_envs.browser.loading import Acting, load
+from flowengine_envs.browser.reasons import ActionFailed, told
+from flowengine_envs.browser.scrolling import scroll_inside, scroll_window
 from flowengine_envs.browser.uploads import read_uploads
 
 if TYPE_CHECKING:
@@ -19,8 +22,30 @@ if TYPE_CHECKING:
     from flowengine_envs.browser.session import TabState
 
 _LONGEST_WAIT = 30.0
-_SCROLL = 0.8
-"""Part of the window by which a page scrolls if nothing is said."""
+_MOST_LINES = 50
+"""Lines of a log."""
+_LONGEST_LINE = 300
+
+
+_FORMATS = {
+    "color": "#rrggbb, in small letters",
+    "date": "YYYY-MM-DD",
+    "datetime-local": "YYYY-MM-DDThh:mm",
+    "month": "YYYY-MM",
+    "time": "hh:mm",
+    "week": "YYYY-Www",
+}
+"""How values of fields are written that take no other text."""
+_HELD = """element => {
+  const field = element.tagName === "LABEL" ? element.control : element;
+  if (!field || !("value" in field)) return null;
+  const short = text => String(text || "").replace(/\\s+/g, " ").trim().slice(0, 100);
+  const label = field.labels && field.labels.length ? field.labels[0].innerText : "";
+  const name = field.getAttribute("aria-label") || label || field.placeholder || field.name;
+  const why = field.willValidate && !field.validity.valid ? short(field.validationMessage) : "";
+  const refusal = why && `${short(name) || field.type}: ${why}`;
+  return [String(field.type), String(field.value), refusal];
+}"""
 
 
 class Field(NamedTuple):
@@ -44,6 +69,8 @@ class Action(NamedTuple):
     """Whether the element need not be visible."""
     navigates: bool = False
     """Whether it takes the time of loading a page."""
+    leaves: bool = False
+    """Whether it leaves the page, which has to answer for that."""
 
     def checked(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of an action.
@@ -109,16 +136,16 @@ async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
         if not action.on_element:
             named = None
             if acting.guard.asks and name == "press" and fields.keys() & _ELEMENT.keys():
-                where = (fields.get("ref"), fields.get("selector"))
-                named = await find(acting.page, *where, acting.action_timeout)
+                named = await find(acting, fields.get("ref"), fields.get("selector"))
             await acting.guard.check(_planned(acting, name, fields, named))
             return await action.run(acting, **fields)
         ref, selector = fields.pop("ref", None), fields.pop("selector", None)
-        element = await find(
-            acting.page, ref, selector, acting.action_timeout, hidden=action.hidden
-        )
+        element = await find(acting, ref, selector, hidden=action.hidden)
         if name == "upload":
             acting.uploads = await read_uploads(acting.workspace, fields["paths"])
+        if not action.hidden:
+            values = [str(each) for each in fields.get("values", ())]
+            await usable(acting, element, name, values if name == "select" else None)
         await acting.guard.check(_planned(acting, name, fields, element))
         return await action.run(acting, element, **fields)
     except faults.TimeoutError as error:
@@ -176,8 +203,29 @@ async def _click(
 
 async def _fill(acting: Acting, element: Locator, text: str, submit: bool = False) -> None:
     await element.fill(text, timeout=acting.milliseconds)
+    await _look_at_filled(acting, element, text)
     if submit:
         await element.press("Enter", timeout=acting.milliseconds)
+
+
+async def _look_at_filled(acting: Acting, element: Locator, text: str) -> None:
+    """Look at what a field has made of a text.
+
+    Raises:
+        ActionFailed: It has taken nothing of it.
+    """
+    held = await element.evaluate(_HELD, timeout=acting.milliseconds)
+    if not isinstance(held, list) or not all(isinstance(each, str) for each in held):
+        return
+    type, value, refusal = held
+    if refusal:
+        acting.refused.append(refusal)
+    if type in _FORMATS and text.strip() and value != text and (not value or type == "color"):
+        raise ActionFailed(f"a field for a {type} takes {_FORMATS[type]}, not '{text:.100}'")
+    if value != text.replace("\r\n", "\n"):
+        acting.notes.append(
+            f"The field holds other text than was filled in: {len(value)} characters."
+        )
 
 
 async def _type(acting: Acting, element: Locator, text: str, submit: bool = False) -> None:
@@ -196,7 +244,7 @@ async def _press(
     if ref is None and selector is None:
         await acting.page.keyboard.press(key)
         return
-    element = await find(acting.page, ref, selector, acting.action_timeout)
+    element = await find(acting, ref, selector)
     await element.press(key, timeout=acting.milliseconds)
 
 
@@ -214,27 +262,26 @@ async def _hover(acting: Acting, element: Locator) -> None:
 
 async def _scroll(
     acting: Acting,
-    direction: str = "down",
+    direction: str | None = None,
     pixels: int | None = None,
     ref: str | None = None,
     selector: str | None = None,
 ) -> None:
-    if ref is not None or selector is not None:
-        element = await find(acting.page, ref, selector, acting.action_timeout, hidden=True)
+    if ref is None and selector is None:
+        acting.notes.append(await scroll_window(acting.page, direction or "down", pixels))
+        return
+    element = await find(acting, ref, selector, hidden=True)
+    if direction is None and pixels is None:
         await element.scroll_into_view_if_needed(timeout=acting.milliseconds)
         return
-    size = acting.page.viewport_size or {"width": 1280, "height": 720}
-    across = direction in {"left", "right"}
-    by = pixels or int(size["width" if across else "height"] * _SCROLL)
-    by = -by if direction in {"up", "left"} else by
-    await acting.page.mouse.move(size["width"] / 2, size["height"] / 2)
-    await acting.page.mouse.wheel(by if across else 0, 0 if across else by)
+    seconds = acting.action_timeout
+    acting.notes.append(await scroll_inside(element, direction or "down", pixels, seconds))
 
 
 async def _drag(
     acting: Acting, element: Locator, to_ref: str | None = None, to_selector: str | None = None
 ) -> None:
-    target = await find(acting.page, to_ref, to_selector, acting.action_timeout)
+    target = await find(acting, to_ref, to_selector)
     await element.drag_to(target, timeout=acting.milliseconds)
 
 
@@ -305,6 +352,19 @@ async def _answer_dialog(acting: Acting, accept: bool = True, text: str | None =
     acting.session.answers.append((accept, text))
 
 
+async def _log(acting: Acting) -> dict[str, list[str]]:
+    page = acting.page
+    written = [
+        f"{each.type}: {one_line(each.text, _LONGEST_LINE)}"
+        for each in await page.console_messages()
+    ]
+    errors = [
+        f"uncaught: {one_line(str(each), _LONGEST_LINE)}" for each in await page.page_errors()
+    ]
+    requests = [one_line(each, _LONGEST_LINE) for each in acting.tab.requests.failures]
+    return {"console": [*written, *errors][-_MOST_LINES:], "requests": requests[-_MOST_LINES:]}
+
+
 async def _evaluate(acting: Acting, code: str) -> Any:
     if not acting.evaluate:
         raise ActionFailed("code may not run on pages here; allow it with policy: {evaluate: true}")
@@ -325,6 +385,7 @@ ACTIONS: dict[str, Action] = {
         },
         _navigate,
         navigates=True,
+        leaves=True,
     ),
     "observe": Action("Look at the page.", {}, _observe),
     "click": Action(
@@ -365,7 +426,8 @@ ACTIONS: dict[str, Action] = {
     ),
     "hover": Action("Move the mouse over an element.", {}, _hover, on_element=True),
     "scroll": Action(
-        "Scroll the page, or until an element can be seen.",
+        "Scroll the page; with an element alone, until it can be seen; with an element and a "
+        "direction or pixels, the list or area that it is in.",
         {
             "direction": Field("string", "", choices=("up", "down", "left", "right")),
             "pixels": Field("integer", "How far; default: most of the window."),
@@ -400,9 +462,9 @@ ACTIONS: dict[str, Action] = {
         _wait_for,
         navigates=True,
     ),
-    "back": Action("Go back to the page before.", {}, _back, navigates=True),
-    "forward": Action("Go forward again.", {}, _forward, navigates=True),
-    "reload": Action("Load the page again.", {}, _reload, navigates=True),
+    "back": Action("Go back to the page before.", {}, _back, navigates=True, leaves=True),
+    "forward": Action("Go forward again.", {}, _forward, navigates=True, leaves=True),
+    "reload": Action("Load the page again.", {}, _reload, navigates=True, leaves=True),
     "new_tab": Action(
         "Open a new tab.",
         {"url": Field("string", "What to open in it.")},
@@ -416,12 +478,16 @@ ACTIONS: dict[str, Action] = {
     ),
     "close_tab": Action("Close a tab.", {"index": Field("integer", _INDEX)}, _close_tab),
     "answer_dialog": Action(
-        "Say in advance how the next dialog is answered; without it, it is dismissed.",
+        "Say how dialogs of the next action are answered, one after the other; others are "
+        "dismissed.",
         {
             "accept": Field("boolean", "Whether it is accepted."),
             "text": Field("string", "What a prompt is answered."),
         },
         _answer_dialog,
+    ),
+    "log": Action(
+        "Return what the page wrote to its console, and its requests that failed.", {}, _log
     ),
     "screenshot": Action(
         "Take a picture of the page.",

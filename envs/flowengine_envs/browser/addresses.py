@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit, urlunsplit
 
-from flowengine_envs.browser.elements import ActionFailed
+from flowengine_envs.browser.reasons import ActionFailed
 
 _LONGEST_URL = 2000
 _SCHEMES = ("http", "https")

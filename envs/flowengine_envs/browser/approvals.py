@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import shown_url
-from flowengine_envs.browser.elements import ActionFailed
 from flowengine_envs.browser.passwords import Passwords
+from flowengine_envs.browser.reasons import ActionFailed
 from flowengine_envs.browser.touched import ENTER, PASSWORDS, Touched, touched
 from flowengine_envs.network.addresses import BadHost, spelled
 from flowengine_envs.network.rules import Rules

@@ -5,44 +5,65 @@ Both are data to Playwright: no text of an action becomes code on a page or here
 
 from __future__ import annotations
 
+import asyncio
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.browser import faults
+from flowengine_envs.browser.reasons import BUSY, LONGEST, ActionFailed, told
 
 if TYPE_CHECKING:
-    from playwright.async_api import Locator, Page
+    from playwright.async_api import Locator
+
+    from flowengine_envs.browser.loading import Acting
 
 _REFERENCE = re.compile(r"(?:f\d+)?e\d+\Z", re.ASCII)
 _MOST_SHOWN = 5
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_LONGEST = 500
-_REASONS = (
-    (re.compile(r"(<[^\n]{1,200}) intercepts pointer events"), r"it is covered by \1"),
-    (re.compile(r"element is not visible"), "it is not visible"),
-    (re.compile(r"element is not enabled"), "it is disabled"),
-    (re.compile(r"element is not editable"), "it cannot be edited"),
-    (re.compile(r"element is not stable"), "it does not stop moving"),
-    (re.compile(r"element is outside of the viewport"), "it is outside of the window"),
-    (re.compile(r"did not find some options"), "it has no such option"),
-)
-"""What Playwright tells of an action that it kept trying, and how that is said here."""
-
-
-class ActionFailed(Exception):
-    """An action was not done; the message says why."""
+_PATIENCE = 1.0
+"""Seconds that an element which cannot be used is waited for, while the page loads nothing."""
+_AGAIN = 0.1
+_VISIBLE = "it is not visible"
+_ENABLED = frozenset({"check", "click", "fill", "select"})
+"""Actions for which an element must be enabled."""
+_POINTED = frozenset({"check", "click", "hover"})
+"""Actions for which the mouse must reach it."""
+_DOUBT = """(element, pointed) => {
+  let box = element.getBoundingClientRect();
+  const control = element.tagName === "LABEL" && element.control || element;
+  if (!box.width || !box.height || !element.checkVisibility({visibilityProperty: true})
+    || control.readOnly || control.matches(":disabled, [aria-readonly=true]")
+    || control.closest("[aria-disabled=true]")) return "state";
+  if (!pointed) return "";
+  if (box.left < 0 || box.top < 0 || box.right > innerWidth || box.bottom > innerHeight) {
+    element.scrollIntoView({block: "center", inline: "center", behavior: "instant"});
+    box = element.getBoundingClientRect();
+  }
+  const x = box.left + box.width / 2, y = box.top + box.height / 2;
+  const at = element.getRootNode().elementFromPoint(x, y);
+  return !at || element.contains(at) || at.contains(element) ? "" : "covered";
+}"""
+"""What may keep an element from being used. Playwright decides: this only says when to ask it."""
+_OPTIONS = """(element, values) => {
+  const text = each => String(each || "").replace(/\\s+/g, " ").trim();
+  const select = element.tagName === "LABEL" ? element.control : element;
+  if (!select || select.tagName !== "SELECT") return null;
+  const options = [...select.options];
+  const lacks = values.filter(value =>
+    !options.some(each => each.value === value || text(each.label) === text(value)));
+  return [lacks, options.slice(0, 30).map(each => text(each.label).slice(0, 50))];
+}"""
 
 
 async def find(
-    page: Page, ref: str | None, selector: str | None, seconds: float, *, hidden: bool = False
+    acting: Acting, ref: str | None, selector: str | None, *, hidden: bool = False
 ) -> Locator:
     """Return the one element that an action names.
 
     Args:
-        page: The page.
+        acting: The action, which waits for a selector until it has an element.
         ref: A reference of the last observation, such as `e5`.
         selector: A CSS selector, or another that Playwright knows (`text=Save`).
-        seconds: How long to wait until a selector has an element.
         hidden: Whether one that cannot be seen will do.
 
     Returns:
@@ -56,13 +77,13 @@ async def find(
     if ref is not None:
         if not _REFERENCE.match(ref):
             raise ActionFailed(f"'{ref:.40}' is not a reference; they look like e5 or f1e5")
-        found = page.locator(f"aria-ref={ref}")
-        if await found.count() != 1:
+        found = acting.page.locator(f"aria-ref={ref}")
+        if await _answer(found.count(), acting.action_timeout) != 1:
             raise ActionFailed(f"reference {ref} is no longer on the page; observe again")
         return found
     assert selector is not None
-    found = page.locator(selector)
-    await _wait(found, selector, seconds, hidden=hidden)
+    found = acting.page.locator(selector)
+    await _wait(acting, found, selector, hidden=hidden)
     number = await found.count()
     if number > 1:
         raise ActionFailed(
@@ -72,16 +93,127 @@ async def find(
     return found
 
 
-async def _wait(found: Locator, selector: str, seconds: float, *, hidden: bool) -> None:
-    state = "attached" if hidden else "visible"
+async def _wait(acting: Acting, found: Locator, selector: str, *, hidden: bool) -> None:
+    first, seconds, waited = found.first, acting.action_timeout, 0.0
+    soon = 0.0 if hidden else min(_PATIENCE, seconds)
+
+    async def reason() -> str:
+        return "" if await first.is_visible() else _VISIBLE
+
     try:
-        await found.first.wait_for(state=state, timeout=seconds * 1000)  # type: ignore[arg-type]
+        if not hidden:
+            if await _appears(first, soon):
+                return
+            if await _answer(first.count(), seconds):
+                waited = _PATIENCE
+        await first.wait_for(state="attached", timeout=max(0.1, seconds - soon) * 1000)
+        if not hidden:
+            await _until(acting, reason, f"'{selector:.200}': ", waited)
     except faults.TimeoutError:
-        there = await found.count()
-        what = "it is not visible" if there else "there is no such element"
-        raise ActionFailed(f"'{selector:.200}': {what} after {seconds:g} s") from None
+        await _answer(first.count(), _PATIENCE)  # if the page can say so at all
+        what = f"there is no such element after {seconds:g} s"
+        raise ActionFailed(f"'{selector:.200}': {what}") from None
     except faults.Error as error:
         raise ActionFailed(f"'{selector:.200}': {told(error)}") from None
+
+
+async def _appears(element: Locator, seconds: float) -> bool:
+    try:
+        await element.wait_for(state="visible", timeout=seconds * 1000)
+    except faults.TimeoutError:
+        return False
+    return True
+
+
+async def usable(
+    acting: Acting, element: Locator, action: str, options: list[str] | None = None
+) -> None:
+    """Wait until an element can take an action.
+
+    What Playwright waits for when it does the action may never come. So a known reason ends it,
+    once the page has been quiet for a second.
+
+    Args:
+        acting: The action.
+        element: What it is done to.
+        action: Its name.
+        options: Values or labels that are to be chosen.
+
+    Raises:
+        ActionFailed: The element cannot take it; the message says why.
+    """
+
+    async def reason() -> str:
+        if not await element.is_visible():
+            return _VISIBLE
+        if action in _ENABLED and not await element.is_enabled(timeout=acting.milliseconds):
+            return "it is disabled"
+        if action == "fill" and not await element.is_editable(timeout=acting.milliseconds):
+            return "it cannot be edited"
+        return ""
+
+    async def lacking() -> str:
+        return await _lacking(element, options or [])
+
+    pointed = action in _POINTED
+    doubt = await _answer(element.evaluate(_DOUBT, pointed), acting.action_timeout)
+    if doubt == "state":
+        await _until(acting, reason)
+    if options is not None:
+        await _until(acting, lacking)
+    if pointed and doubt:
+        try:  # it scrolls in several ways before it gives up
+            await element.hover(trial=True, timeout=_PATIENCE * 1000)
+        except faults.TimeoutError as error:
+            if "covered" in (why := told(error)) and not acting.tab.requests.busy:
+                raise ActionFailed(why) from None
+
+
+async def _answer(question: Awaitable[Any], seconds: float) -> Any:
+    """Return what a page answers, if it does in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await question
+    except TimeoutError:
+        raise ActionFailed(BUSY) from None
+
+
+async def _until(
+    acting: Acting,
+    reason: Callable[[], Awaitable[str]],
+    what: str = "",
+    waited: float = 0.0,
+) -> None:
+    """Wait until there is no reason against something.
+
+    Args:
+        acting: The action.
+        reason: Asks for a reason; empty: there is none.
+        what: What the reason is about.
+        waited: Seconds for which it has been waited already.
+
+    Raises:
+        ActionFailed: There still is one.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    quiet = began - waited
+    while why := await reason():
+        now = loop.time()
+        if acting.tab.requests.busy:
+            quiet = now
+        if now - quiet >= _PATIENCE or now - began >= acting.action_timeout:
+            raise ActionFailed(f"{what}{why}")
+        await asyncio.sleep(_AGAIN)
+
+
+async def _lacking(element: Locator, values: list[str]) -> str:
+    """Return which options a list does not have."""
+    answer = await element.evaluate(_OPTIONS, values)
+    if not isinstance(answer, list) or not answer[0]:
+        return ""
+    lacks, has = ([str(each) for each in part] for part in answer)
+    return f"it has no option {lacks[0][:50]!r}; it has {', '.join(map(repr, has))}"[:LONGEST]
 
 
 async def _line(element: Locator) -> str:
@@ -89,15 +221,4 @@ async def _line(element: Locator) -> str:
         tree = await element.aria_snapshot(mode="ai", timeout=1000)
     except faults.Error:
         return "- (gone meanwhile)"
-    return tree.splitlines()[0][:_LONGEST] if tree else "- (not in the accessibility tree)"
-
-
-def told(error: Exception) -> str:
-    """Return why Playwright did not do something, in one line."""
-    text = _ESCAPES.sub("", str(error))
-    for pattern, reason in _REASONS:
-        if (match := pattern.search(text)) is not None:
-            return match.expand(reason)
-    first = text.split("Call log:")[0].strip().splitlines()
-    line = first[0] if first else type(error).__name__
-    return re.sub(r"^(?:Error: )?\w+\.\w+: (?:Error: )?", "", line)[:_LONGEST]
+    return tree.splitlines()[0][:LONGEST] if tree else "- (not in the accessibility tree)"

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 from flowengine.sdk import PathEscape, StepError
 from flowengine.sdk.confined_files import Below
 from flowengine_envs.browser import faults
-from flowengine_envs.browser.elements import ActionFailed
+from flowengine_envs.browser.reasons import ActionFailed
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Route

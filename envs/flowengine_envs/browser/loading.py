@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import shown_url
-from flowengine_envs.browser.elements import ActionFailed, told
+from flowengine_envs.browser.reasons import ActionFailed, told
 from flowengine_envs.network.proxy import NAME
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ class Acting:
     """Whether the observation is to show the whole page."""
     uploads: Sequence[Upload] = ()
     """The files of an upload, as they were read before anybody was asked about them."""
+    notes: list[str] = field(default_factory=list)
+    """What is good to know of it, in the project's own words."""
+    refused: list[str] = field(default_factory=list)
+    """What the browser says of a value that was filled in and does not fit."""
 
     @property
     def guard(self) -> Guard:
@@ -77,13 +81,13 @@ async def load(acting: Acting, go: Callable[[float], Awaitable[Any]], url: str) 
     """Load a page, and wait until its text is there."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + acting.navigation_timeout
-    acting.tab.status = None
+    acting.tab.requests.status = None
     late = f"timeout: the page has not been loaded after {acting.navigation_timeout:g} s"
     response = await _response(acting, go, url, late)
     if response is not None:
         if response.headers.get("proxy-status", "").startswith(f"{NAME};"):
             raise Navigation(shown_url(url), " ".join((await response.text()).split())[:500])
-        acting.tab.status = response.status
+        acting.tab.requests.status = response.status
     try:
         left = max(0.001, deadline - loop.time())
         await acting.page.wait_for_load_state("domcontentloaded", timeout=left * 1000)
@@ -110,7 +114,7 @@ async def _response(
                     wait_until="commit",
                     timeout=_ERROR_PAGE * 1000,
                 )
-        raise Navigation(shown_url(url), _cause(error)) from None
+        raise Navigation(shown_url(url), cause(told(error))) from None
 
 
 _CAUSES = {
@@ -121,6 +125,7 @@ _CAUSES = {
     "ERR_CONNECTION_REFUSED": "the host refuses the connection",
     "ERR_CONNECTION_RESET": "the connection was cut",
     "ERR_EMPTY_RESPONSE": "the server sent no answer",
+    "ERR_HTTP_RESPONSE_CODE_FAILURE": "the server answered with a fault and without a page",
     "ERR_INTERNET_DISCONNECTED": "this browser may reach no network (policy: network)",
     "ERR_NAME_NOT_RESOLVED": "there is no such host, or this browser may not reach it",
     "ERR_TOO_MANY_REDIRECTS": "too many redirects",
@@ -128,13 +133,16 @@ _CAUSES = {
 }
 
 
-def _cause(error: faults.Error) -> str:
-    """Return why no document came, in a line that names Chromium's word for it."""
-    text = told(error)
+def cause(text: str) -> str:
+    """Return why no document came, in a line that names Chromium's word for it.
+
+    Args:
+        text: What Playwright says of it.
+    """
     word = next((part for part in text.split() if part.startswith("net::")), "")
     code = word.removeprefix("net::")
     if code.startswith("ERR_CERT"):
         return f"its certificate cannot be trusted ({code})"
     if code.startswith("ERR_SSL"):
         return f"its TLS is at fault ({code})"
-    return f"{_CAUSES[code]} ({code})" if code in _CAUSES else text.split(" at http")[0]
+    return f"{_CAUSES[code]} ({code})" if code in _CAUSES else text.split(" at http", maxsplit=1)[0]

@@ -53,7 +53,7 @@ class WebObservation:
     """Why the action did not succeed, or what is missing in the observation."""
     title: str = ""
     status: int | None = None
-    """Of the HTTP response, after a navigation."""
+    """Of the HTTP response that the page came with."""
     truncated: bool = False
     """Whether a limit cut the content off."""
     ax_tree_left_out: int = 0
@@ -65,6 +65,10 @@ class WebObservation:
     downloads: list[Downloaded] = field(default_factory=list)
     blocked: list[str] = field(default_factory=list)
     """Hosts that the page may not reach, and tried to."""
+    invalid: list[str] = field(default_factory=list)
+    """Fields whose values keep their forms from being sent, each with the browser's reason."""
+    failed_requests: list[str] = field(default_factory=list)
+    """What scripts and frames asked for since the last observation, and did not get."""
     notes: list[str] = field(default_factory=list)
     """What else is good to know, a sentence each."""
     challenge: bool = False

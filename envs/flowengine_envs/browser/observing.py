@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.challenges import is_challenge
-from flowengine_envs.browser.elements import told
+from flowengine_envs.browser.loading import cause
 from flowengine_envs.browser.markdown import Markdown
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.page_text import PageText
 from flowengine_envs.browser.page_tree import Tree, read_tree
+from flowengine_envs.browser.reasons import told
 from flowengine_envs.browser.told import first_lines
 
 if TYPE_CHECKING:
     from flowengine_envs.browser.configuration import BrowserConfig
     from flowengine_envs.browser.session import Session, TabState
 
-ANSWER = 5.0
-"""Seconds within which a page answers whose scripts let it."""
 MOST = 45.0
 """Seconds for all parts of an observation, of a page that answers."""
 _PICTURE = 10.0
 """Seconds for its picture, without which a page can be read, too."""
+_LOOK_BACK = 1.0
 HIGHEST = 16_384
 """Pixels of the height of a screenshot: more than that Chromium does not draw."""
-_NOTHING = PageText("", 0, False, "", 0, [])
+_NOTHING = PageText("", 0, False, "", 0, [], [])
 
 
 class _Missing(NamedTuple):
@@ -38,26 +38,23 @@ class _Missing(NamedTuple):
     reason: str
 
 
-async def observe(session: Session, config: BrowserConfig, *, full_page: bool) -> WebObservation:
+async def observe(
+    session: Session, config: BrowserConfig, *, full_page: bool, answers: bool | None = None
+) -> WebObservation:
     """Return what there is to see in the active tab.
 
     Args:
         session: The browser.
         config: What the environment was told.
         full_page: Whether the screenshot shows more than the window.
+        answers: Whether the page answers; None: it is asked.
 
     Returns:
         The observation; what is missing in it is named in `error`.
     """
     tab = session.tab
-    if tab.crashed:
-        await session.remove(tab)
-        return WebObservation("", "", b"", "", "the page crashed; a blank one takes its place")
-    if not await tab.answers(ANSWER):
-        url = shown_url(tab.page.url)
-        await session.remove(tab)
-        stuck = "the page does not answer; it was closed, and a blank one takes its place"
-        return WebObservation("", url, b"", "", stuck)
+    if (lost := await _lost(session, tab, answers)) is not None:
+        return lost
     deadline = _now() + MOST
     url, notes = shown_url(tab.page.url), []
     async with asyncio.TaskGroup() as parts:
@@ -71,6 +68,7 @@ async def observe(session: Session, config: BrowserConfig, *, full_page: bool) -
             _part(session.converter.convert(text.html, url, config.characters), deadline)
         )
         tree = await _part(read_tree(tab.page, MOST), deadline)
+        await _part(tab.requests.look_back(), min(deadline, _now() + _LOOK_BACK))
     found, picture = converting.result(), drawing.result()
     if isinstance(found, _Missing):
         found = Markdown("", error=found.reason)
@@ -93,13 +91,31 @@ async def observe(session: Session, config: BrowserConfig, *, full_page: bool) -
         ax_tree=first_lines(shown, config.tree),
         error="; ".join(errors),
         title=text.title,
-        status=tab.status,
+        status=tab.requests.status,
         truncated=found.truncated or text.cut,
         ax_tree_left_out=len(shown) - len(first_lines(shown, config.tree)),
         hidden_text_removed=text.hidden,
+        invalid=text.invalid,
         notes=notes,
         challenge=is_challenge(text.title, found.text, text.frames),
     )
+
+
+async def _lost(session: Session, tab: TabState, answers: bool | None) -> WebObservation | None:
+    """Return why there is nothing to see; None: there is."""
+    if tab.crashed:
+        await session.remove(tab)
+        return WebObservation("", "", b"", "", "the page crashed; a blank one takes its place")
+    if not (await tab.answers() if answers is None else answers):
+        url = shown_url(tab.page.url)
+        await session.remove(tab)
+        stuck = "the page does not answer; it was closed, and a blank one takes its place"
+        return WebObservation("", url, b"", "", stuck)
+    if tab.page.url.startswith("chrome-error:"):
+        asked = tab.requests
+        why = cause(asked.failure)
+        return WebObservation("", shown_url(asked.asked), b"", "", why, status=asked.status)
+    return None
 
 
 async def complete(session: Session, seen: WebObservation, **more: Any) -> WebObservation:
@@ -109,6 +125,7 @@ async def complete(session: Session, seen: WebObservation, **more: Any) -> WebOb
         tabs=await session.listed(),
         dialogs=session.dialogs(),
         downloads=session.downloads.taken(),
+        failed_requests=session.failed_requests(),
         notes=[*seen.notes, *session.notes()],
         **more,
     )

@@ -27,6 +27,8 @@ class PageText(NamedTuple):
     """Of the whole page, in pixels."""
     frames: list[str]
     """Addresses of the first frames in it."""
+    invalid: list[str]
+    """The first fields with which a form was not sent, and why."""
 
 
 async def read_page(session: CDPSession, seconds: float) -> PageText:
@@ -64,7 +66,7 @@ async def read_page(session: CDPSession, seconds: float) -> PageText:
 def _checked(answer: Any) -> PageText:
     value = answer.get("result", {}).get("value")
     if not isinstance(value, dict):
-        return PageText("", 0, False, "", 0, [])
+        return PageText("", 0, False, "", 0, [], [])
     return PageText(
         str(value["html"]),
         int(value["hidden"]),
@@ -72,6 +74,7 @@ def _checked(answer: Any) -> PageText:
         str(value["title"]),
         int(value["height"]),
         [str(each) for each in value["frames"]],
+        [str(each) for each in value["invalid"]],
     )
 
 

@@ -15,12 +15,14 @@ from flowengine.sdk import EnvironmentFailure, EnvironmentUnavailable
 from flowengine.sdk.environments import Request
 from flowengine_envs.browser.actions import ACTIONS, do
 from flowengine_envs.browser.approvals import Guard, Unapproved
-from flowengine_envs.browser.elements import ActionFailed
+from flowengine_envs.browser.changes import is_same_page
+from flowengine_envs.browser.finding import elements, found
 from flowengine_envs.browser.loading import Acting, Navigation
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.observing import complete, observe
+from flowengine_envs.browser.reasons import BUSY, ActionFailed
 from flowengine_envs.browser.sharing import open_session
-from flowengine_envs.browser.told import found, told
+from flowengine_envs.browser.told import is_cut, log_shown, told
 from flowengine_envs.browser.verbs import Verbs
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ _CHROMIUMS_OWN = ("connectivitycheck.gstatic.com:",)
 """What Chromium asks for by itself, after a failure of TLS."""
 _SPARE = 2.0
 """Seconds beside those of an action, within which it ends in any case."""
+_LATELY = 0.5
+"""Seconds for which a page that has answered is taken to answer."""
 _SAVING = 5.0
 
 
@@ -57,11 +61,33 @@ class Browser(Verbs):
         self._guard = Guard(request.policy)
         self._line = asyncio.Lock()
         self._session: Session | None = None
+        self._shown: WebObservation | None = None
+        """What a model was shown last."""
         self._again = ""
         """Why the page is not the one that it was, for the next observation."""
 
     told = staticmethod(told)
     found = staticmethod(found)
+    elements = staticmethod(elements)
+    log_shown = staticmethod(log_shown)
+
+    def shown(self, seen: WebObservation, text: int, tree: int, *, anew: bool, new: bool) -> str:
+        """Return an observation for a model that follows what it does on a page.
+
+        Of a page that it has been shown before, and of which not all is shown at once, it is told
+        what is new.
+
+        Args:
+            seen: The observation.
+            text: Most characters of the content.
+            tree: Most characters of the accessibility tree.
+            anew: Whether to show the page from its beginning in any case.
+            new: Whether to show only what is new of a small page, too.
+        """
+        before, self._shown = self._shown, replace(seen, screenshot=b"")
+        if anew or not is_same_page(before, seen) or not (new or is_cut(seen, text, tree)):
+            before = None
+        return told(seen, text, tree, before=before)
 
     @property
     def healthy(self) -> bool:
@@ -156,10 +182,12 @@ class Browser(Verbs):
         except Exception as lost:
             return self._lost(session, lost)
         acting.approved = approved
-        acting.tab.begin()
         action = ACTIONS.get(name)
         error, value, asked, found = "", None, None, None
         try:
+            if action is not None and action.leaves:
+                name, fields = await self._answering(acting, name, fields)
+            acting.tab.requests.begin()
             async with asyncio.timeout(
                 self._bound(navigates=action is not None and action.navigates)
             ):
@@ -174,16 +202,50 @@ class Browser(Verbs):
             error = "timeout: the page does not answer"
         except Exception as unexpected:  # of Playwright, when the browser ends meanwhile
             error = f"{type(unexpected).__name__}: {unexpected}"[:500]
+        if name != "answer_dialog" and found is None:
+            session.answers.clear()
         if not session.alive or (asked is not None and await session.has_ended()):
             return self._lost(session)
         if asked is not None:
             blocked = _blocked(session)
             failed_seen = WebObservation(
-                "", asked, b"", "", error, blocked=blocked, generation=self.generation
+                "",
+                asked,
+                b"",
+                "",
+                error,
+                status=acting.tab.requests.status,
+                blocked=blocked,
+                notes=acting.notes,
+                generation=self.generation,
             )
             return await complete(session, failed_seen)
         seen = await self._seen(session, acting, error, value)
         return seen if found is None else replace(seen, needs_approval=found)
+
+    async def _answering(
+        self, acting: Acting, name: str, fields: Mapping[str, Any]
+    ) -> tuple[str, Mapping[str, Any]]:
+        """Look whether the page answers that an action leaves: Chromium asks it first.
+
+        Of one that does not, another takes the place if an address is to be opened.
+
+        Returns:
+            What is to be done.
+
+        Raises:
+            ActionFailed: It needs the page to answer.
+        """
+        session, tab = acting.session, acting.tab
+        if await tab.answers():
+            return name, fields
+        if name not in {"navigate", "reload"}:
+            raise ActionFailed(BUSY)
+        address = str(fields.get("url", "")) if name == "navigate" else tab.page.url
+        await session.remove(tab)
+        acting.tab = await session.ready()
+        acting.notes.append("The page before did not answer, and was closed.")
+        return "navigate", {"url": address}
 
     async def _acting(self, session: Session) -> Acting:
         config = self._config
@@ -213,18 +275,28 @@ class Browser(Verbs):
         try:
             if not acting.tab.gone:
                 await acting.tab.settle(self._config.settle)
-            await session.settle(self._config.settle)
+            began = asyncio.get_running_loop().time()
+            answers, _ = await asyncio.gather(
+                acting.tab.answers(), session.settle(self._config.settle)
+            )
             if session.tab is not acting.tab:
                 await session.tab.settle(self._config.settle)
             going_on = await session.downloads.wait(self._config.action_timeout)
             await session.ready()
-            seen = await observe(session, self._config, full_page=acting.full_page)
+            late = asyncio.get_running_loop().time() - began > _LATELY
+            known = None if late or session.tab is not acting.tab else answers
+            seen = await observe(session, self._config, full_page=acting.full_page, answers=known)
             await session.ready()
             stopped = self._guard.told()
             told = "; ".join(each for each in (error, *stopped, seen.error) if each)
             more = [f"{going_on} downloads are still under way."] if going_on else []
             seen = replace(
-                seen, error=told, value=value, notes=[*seen.notes, *more], blocked=_blocked(session)
+                seen,
+                error=told,
+                value=value,
+                notes=[*acting.notes, *seen.notes, *more],
+                invalid=[*dict.fromkeys([*acting.refused, *seen.invalid])],
+                blocked=_blocked(session),
             )
             return await complete(session, seen, generation=self.generation)
         except EnvironmentFailure:

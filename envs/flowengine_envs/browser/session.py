@@ -12,6 +12,7 @@ from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.observation import DialogShown, Tab
 from flowengine_envs.browser.page_text import read_page
+from flowengine_envs.browser.requests import Requests
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, CDPSession, Dialog, Page
@@ -28,9 +29,10 @@ _SOON = 1.0
 """Seconds in which a page that is not stuck answers."""
 _ANSWER = 2.0
 """Seconds in which a browser that has not ended answers."""
+ANSWER = 5.0
+"""Seconds within which a page answers whose scripts let it."""
+_AGAIN = 0.05
 _MOST_TOLD = 20
-_LOADED = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
-"""What an observation waits for: what changes the text of a page."""
 
 
 class TabState:
@@ -43,32 +45,21 @@ class TabState:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.crashed = False
-        self.status: int | None = None
-        """Of the response to the last navigation."""
+        self.requests = Requests(page)
         self._session: CDPSession | None = None
         self._opening = asyncio.Lock()
-        self._loading: set[Any] = set()
-        self._changed = asyncio.Event()
         page.on("crash", self._crash)
-        page.on("close", self._crash_waiters)
-        page.on("request", self._began)
-        page.on("requestfinished", self._ended)
-        page.on("requestfailed", self._ended)
-
-    def begin(self) -> None:
-        """Wait later only for what is requested from now on."""
-        self._loading.clear()
+        page.on("close", lambda *_: self.requests.forget())
 
     async def settle(self, seconds: float) -> None:
-        """Wait until what was requested since `begin` has arrived, but no longer than this."""
+        """Wait until what an action has requested has arrived, but no longer than this."""
         with suppress(TimeoutError, faults.Error):
             async with asyncio.timeout(seconds):
                 await self.page.wait_for_load_state("domcontentloaded")
                 await self.page.evaluate("() => new Promise(done => setTimeout(done))")
-                while self._loading and not self.gone:
-                    self._changed.clear()
-                    await self._changed.wait()
-                    if not self._loading:  # what has arrived may ask for more
+                while self.requests.loading and not self.gone:
+                    await self.requests.change()
+                    if not self.requests.loading:  # what has arrived may ask for more
                         await self.page.evaluate("() => new Promise(done => setTimeout(done))")
 
     @property
@@ -98,12 +89,15 @@ class TabState:
                 self._session = await self.page.context.new_cdp_session(self.page)
             return self._session
 
-    async def answers(self, seconds: float) -> bool:
-        """Return whether scripts of the page let it answer within this time."""
-        with suppress(faults.Error, TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.page.evaluate("0")
-                return True
+    async def answers(self) -> bool:
+        """Return whether scripts of the page let it answer in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER):
+                while not self.gone:
+                    with suppress(faults.Error):  # on its way to another page: asked again
+                        await self.page.evaluate("0")
+                        return True
+                    await asyncio.sleep(_AGAIN)
         return self.gone
 
     async def title(self) -> str:
@@ -115,19 +109,7 @@ class TabState:
 
     def _crash(self, *_: Any) -> None:
         self.crashed = True
-        self._crash_waiters()
-
-    def _crash_waiters(self, *_: Any) -> None:
-        self._loading.clear()
-        self._changed.set()
-
-    def _began(self, asked: Any) -> None:
-        if asked.resource_type in _LOADED:
-            self._loading.add(asked)
-
-    def _ended(self, asked: Any) -> None:
-        self._loading.discard(asked)
-        self._changed.set()
+        self.requests.forget()
 
 
 class Session:
@@ -277,6 +259,10 @@ class Session:
         """Return the dialogs since this was asked last."""
         shown, self._dialogs = self._dialogs, []
         return shown
+
+    def failed_requests(self) -> list[str]:
+        """Return what pages asked for since this was asked last, and did not get."""
+        return [line for tab in self.tabs for line in tab.requests.untold()][:_MOST_TOLD]
 
     def notes(self) -> list[str]:
         """Return what happened by itself since this was asked last."""

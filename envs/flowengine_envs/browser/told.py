@@ -6,18 +6,25 @@ import re
 from collections.abc import Iterator
 
 from flowengine.sdk.untrusted import marked, one_line
+from flowengine_envs.browser.changes import new_lines
 from flowengine_envs.browser.observation import WebObservation
+from flowengine_envs.browser.outline import Outline
 
 _MOST = 20
 """Lines, tabs, files or dialogs that are listed."""
-_ELEMENTS = "Elements (their names may be labels that the page does not show):"
+_ANSWERED = frozenset({"confirm", "prompt"})
+ELEMENTS = "Elements (their names may be labels that the page does not show):"
 _NAME = re.compile(r'"((?:[^"\\]|\\.){300})(?:[^"\\]|\\.)+"|(^ *- /[a-z]+: .{300}).+', re.MULTILINE)
 """Names and attributes of elements that are too long: they may hold what no person sees."""
-_AROUND = 100
-"""Characters that are shown on each side of what was found."""
 
 
-def told(seen: WebObservation, text: int, tree: int, offset: int = 0) -> str:
+def told(
+    seen: WebObservation,
+    text: int,
+    tree: int,
+    offset: int = 0,
+    before: WebObservation | None = None,
+) -> str:
     """Return an observation for a model.
 
     Args:
@@ -25,50 +32,100 @@ def told(seen: WebObservation, text: int, tree: int, offset: int = 0) -> str:
         text: Most characters of the content.
         tree: Most characters of the accessibility tree.
         offset: Where the content begins.
+        before: What the model was told of the same page; only what is new since then is shown.
 
     Returns:
         What the project says of it, and in a marked block what the page says.
     """
-    content, rest = _part(seen.content, offset, text)
-    whole = _with_short_names(seen.ax_tree) if tree else ""
-    elements = first_lines(whole, tree)
-    head = [*_head(seen)]
+    whole = with_short_names(seen.ax_tree) if tree else ""
+    if before is None:
+        content, counts = _text(seen, text, offset)
+        elements = first_lines(whole, tree)
+        counts += _count_of_elements(whole, elements, seen.ax_tree_left_out) if tree else []
+    else:
+        content, counts = _new_text(before, seen, text)
+        elements, more = _new_elements(before, whole, tree)
+        counts += more
+    said = [*said_beside(seen), content]
+    said += ["", ELEMENTS, elements.rstrip()] if elements else []
+    return "\n".join([*head(seen), *counts, marked("\n".join(said), seen.url)])
+
+
+def log_shown(seen: WebObservation) -> str:
+    """Return what a page wrote to its console and which requests failed, for a model.
+
+    Args:
+        seen: What the action `log` returned.
+    """
+    log = seen.value if isinstance(seen.value, dict) else {}
+    said = [f"Error: {seen.error}"] if seen.error else []
+    for name, part in (("Console:", "console"), ("Failed requests:", "requests")):
+        said += [name, *(log.get(part) or ["(none)"]), ""]
+    return "\n".join([*head(seen), marked("\n".join(said), seen.url)])
+
+
+def is_cut(seen: WebObservation, text: int, tree: int) -> bool:
+    """Return whether a page has more than is shown of it at once."""
+    return len(seen.content) > text or len(seen.ax_tree) > tree
+
+
+def _text(seen: WebObservation, most: int, offset: int) -> tuple[str, list[str]]:
+    """Return a part of the text, and where it is."""
+    end = offset + most
+    content, rest = seen.content[offset:end], end < len(seen.content)
+    counts = []
     if rest or offset:
         end = offset + len(content)
         more = f"; read on with offset {end}" if rest else ""
-        head.append(f"Text: characters {offset} to {end} of {len(seen.content)}{more}")
-    left = len(whole) - len(elements) + seen.ax_tree_left_out
-    if tree and left:
-        head.append(f"Elements: {left} more characters are left out; look for a part of a name")
-    said = [*_said(seen), content or "(no text)"]
-    said += ["", _ELEMENTS, elements.rstrip()] if elements else []
-    return "\n".join([*head, marked("\n".join(said), seen.url)])
+        counts.append(f"Text: characters {offset} to {end} of {len(seen.content)}{more}")
+    return content or "(no text)", counts
 
 
-def found(seen: WebObservation, text: str) -> str:
-    """Return the elements and passages of an observation that hold a text, for a model.
-
-    Args:
-        seen: The observation.
-        text: What to look for; case does not count.
-    """
-    wanted = text.casefold()
-    tree = _with_short_names(seen.ax_tree)
-    lines = [line.strip() for line in tree.splitlines() if wanted in line.casefold()]
-    passages = [*_passages(seen.content, wanted)] if wanted else []
-    said = [f"Title: {one_line(seen.title)}"]
-    for name, all_of in ((_ELEMENTS, lines), ("Passages:", passages)):
-        shown = [one_line(each) for each in all_of[:_MOST]]
-        more = [f"({len(all_of) - _MOST} more)"] if len(all_of) > _MOST else []
-        said += ["", name, *(shown or ["(none)"]), *more]
-    return "\n".join([*_head(seen), marked("\n".join(said), seen.url)])
+def _count_of_elements(whole: str, shown: str, beyond: int) -> list[str]:
+    """Return how many elements are not shown, and how they are reached."""
+    if len(shown) == len(whole) and not beyond:
+        return []
+    end = shown.count("\n")
+    left = f"; {beyond} characters are beyond the limit" if beyond else ""
+    more = f"lines 1 to {end} of {whole.count(chr(10))}; list more with offset {end}"
+    return [f"Elements: {more if len(shown) < len(whole) else 'all lines'}{left}"]
 
 
-def _with_short_names(tree: str) -> str:
+def _new_text(before: WebObservation, seen: WebObservation, most: int) -> tuple[str, list[str]]:
+    """Return the lines of the text that are new, and where the others are read."""
+    shown, length, rest = [], 0, ""
+    for at, line in new_lines(before.content, seen.content):
+        left = most - length
+        shown.append(line[:left])
+        length += len(shown[-1]) + 1
+        if length > most:
+            rest = f"; read on with offset {at + len(shown[-1])}"
+            break
+    what = "only what is new since the last answer is shown" if shown else "nothing is new"
+    count = f"Text: {what}, of {len(seen.content)} characters{rest}"
+    return "\n".join(shown) or "(nothing new)", [count]
+
+
+def _new_elements(before: WebObservation, whole: str, most: int) -> tuple[str, list[str]]:
+    """Return the controls, headings and rows that are new in the tree: other text is shown."""
+    lines = [line for _, line in new_lines(with_short_names(before.ax_tree), whole)]
+    outline = Outline("\n".join(lines))
+    kept = [raw for raw, line in zip(lines, outline.lines, strict=True) if line.stands_out]
+    least = min((len(line) - len(line.lstrip(" ")) for line in kept), default=0)
+    shown = first_lines("".join(f"{line[least:]}\n" for line in kept), most)
+    left = len(kept) - shown.count("\n")
+    count = f"Elements: {len(lines)} lines are new, of {whole.count(chr(10))}"
+    return shown, [
+        f"{count}; {left} controls of them are left out: look for them" if left else count
+    ]
+
+
+def with_short_names(tree: str) -> str:
+    """Return a tree with its long names and attributes cut."""
     return _NAME.sub(lambda found: f'"{found[1]}…"' if found[1] else f"{found[2]}…", tree)
 
 
-def _head(seen: WebObservation) -> Iterator[str]:
+def head(seen: WebObservation) -> Iterator[str]:
     """Yield what the project says: words of its own and numbers, besides the address."""
     status = f" (status {seen.status})" if seen.status else ""
     yield f"Address: {one_line(seen.url)}{status}"
@@ -79,10 +136,16 @@ def _head(seen: WebObservation) -> Iterator[str]:
         yield f"Tabs: {len(seen.tabs)}, the active one is {active}"
     for dialog in seen.dialogs[:_MOST]:
         yield f"Dialog: {dialog.kind}, {'accepted' if dialog.accepted else 'dismissed'}"
+    if any(each.kind in _ANSWERED and not each.accepted for each in seen.dialogs):
+        yield "To answer such a dialog, say how before you repeat the action that opens it"
     for file in seen.downloads[:_MOST]:
         yield f"Download: {file.size:,} bytes" if file.path else "Download: failed"
     if seen.hidden_text_removed:
         yield f"Hidden text: {seen.hidden_text_removed} pieces were removed"
+    if seen.invalid:
+        yield f"Invalid: {len(seen.invalid)} fields; the browser sends no form with them"
+    if seen.failed_requests:
+        yield f"Failed requests: {len(seen.failed_requests)}"
     if seen.blocked:
         yield f"Blocked: {len(seen.blocked)} hosts that may not be reached"
     if seen.challenge:
@@ -90,7 +153,7 @@ def _head(seen: WebObservation) -> Iterator[str]:
     yield from (f"Note: {note}" for note in seen.notes)
 
 
-def _said(seen: WebObservation) -> Iterator[str]:
+def said_beside(seen: WebObservation) -> Iterator[str]:
     """Yield what comes from the page besides its text."""
     if seen.error:
         yield f"Error: {seen.error}"
@@ -102,26 +165,12 @@ def _said(seen: WebObservation) -> Iterator[str]:
         yield f"Dialog: {one_line(dialog.message)}"
     for file in seen.downloads[:_MOST]:
         yield f"Download: {file.path or one_line(f'{file.error} ({file.url})')}"
+    yield from (f"Invalid: {one_line(each)}" for each in seen.invalid[:_MOST])
+    yield from (f"Failed request: {one_line(each)}" for each in seen.failed_requests[:_MOST])
     yield from (f"Blocked: {one_line(each)}" for each in seen.blocked[:_MOST])
     yield ""
-
-
-def _part(text: str, offset: int, most: int) -> tuple[str, bool]:
-    """Return a part of a text, and whether there is more behind it."""
-    end = offset + most
-    return text[offset:end], end < len(text)
 
 
 def first_lines(tree: str, most: int) -> str:
     """Return the beginning of a tree, in whole lines."""
     return tree if len(tree) <= most else tree[: tree.rfind("\n", 0, most + 1) + 1]
-
-
-def _passages(text: str, wanted: str) -> Iterator[str]:
-    folded = text.casefold()
-    if len(folded) != len(text):  # letters that become two: places would not be the same
-        folded = text.lower() if len(text.lower()) == len(text) else text
-    at = folded.find(wanted)
-    while at >= 0:
-        yield f"at {at}: …{text[max(0, at - _AROUND) : at + len(wanted) + _AROUND]}…"
-        at = folded.find(wanted, at + max(len(wanted), _AROUND))

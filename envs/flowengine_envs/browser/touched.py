@@ -10,7 +10,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine_envs.browser.elements import ActionFailed
+from flowengine_envs.browser.reasons import ActionFailed
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from flowengine.sdk import StepError
 from flowengine.sdk.confined_files import Below
-from flowengine_envs.browser.elements import ActionFailed
+from flowengine_envs.browser.reasons import ActionFailed
 
 LARGEST = 50 * 1024 * 1024
 """Bytes of all files of an upload."""

@@ -96,13 +96,17 @@ class Verbs(Resource):
 
     async def _scroll(
         self,
-        direction: str = "down",
+        direction: str | None = None,
         pixels: int | None = None,
         *,
         selector: str | None = None,
         ref: str | None = None,
     ) -> WebObservation:
-        """Scroll the page, or until an element can be seen."""
+        """Scroll the page down, or in another direction.
+
+        With an element alone it is scrolled until that can be seen; with an element and a direction
+        or pixels, the list or area that the element is in is scrolled.
+        """
         where = {"direction": direction, "pixels": pixels}
         return await self.act("scroll", {**where, "selector": selector, "ref": ref})
 
@@ -161,8 +165,12 @@ class Verbs(Resource):
         return await self.act("close_tab", {"index": index})
 
     async def _answer_dialog(self, accept: bool = True, text: str | None = None) -> WebObservation:
-        """Say in advance how the next dialog is answered."""
+        """Say how a dialog of the next action is answered; several are answered in order."""
         return await self.act("answer_dialog", {"accept": accept, "text": text})
+
+    async def _log(self) -> WebObservation:
+        """Return what the page wrote to its console, and its failed requests, as `value`."""
+        return await self.act("log", {})
 
     async def _screenshot(self, full_page: bool = False) -> WebObservation:
         """Take a picture of the window, or of the whole page."""
@@ -218,6 +226,8 @@ class Verbs(Resource):
     async_close_tab = awaitable(_close_tab)
     answer_dialog = blocking(_answer_dialog)
     async_answer_dialog = awaitable(_answer_dialog)
+    log = blocking(_log)
+    async_log = awaitable(_log)
     screenshot = blocking(_screenshot)
     async_screenshot = awaitable(_screenshot)
     evaluate = blocking(_evaluate)

@@ -2,7 +2,8 @@
 // world of its own, where scripts of the page cannot change what the names here stand for.
 (largest) => {
   const root = document.documentElement;
-  if (!root) return { html: "", hidden: 0, cut: false, title: "", height: 0, frames: [] };
+  if (!root) return { html: "", hidden: 0, cut: false, title: "", height: 0, frames: [],
+    invalid: [] };
   // In a document that is not shown nothing is loaded, and no code of the page runs.
   const inert = document.implementation.createHTMLDocument("");
   const copy = inert.importNode(root, true);
@@ -11,6 +12,8 @@
   const labels = ["alt", "title", "placeholder", "aria-label"];
   const label = 300;
   const backgrounds = new Map();
+  const fields = new Set(["INPUT", "SELECT", "TEXTAREA"]);
+  const invalid = [];
   let hidden = 0;
 
   const isText = (text) => text.trim() !== "";
@@ -58,6 +61,16 @@
       || style.clipPath === "inset(50%)" || style.clipPath === "inset(100%)";
   }
 
+  // What the browser shows in a bubble beside a field when it does not send the form.
+  function refusal(field) {
+    const short = (text) => String(text || "").replace(/\s+/g, " ").trim().slice(0, 100);
+    const label = field.labels && field.labels.length ? field.labels[0].innerText : "";
+    const name = field.getAttribute("aria-label") || label || field.placeholder || field.name;
+    const unseen = field.checkVisibility({ visibilityProperty: true }) ? "" : " (cannot be seen)";
+    const why = unseen && field.validity.customError ? "" : short(field.validationMessage);
+    return `${short(name) || field.type}${unseen}: ${why || "its value is refused"}`;
+  }
+
   // Returns which children a copy has, beside what they are copies of.
   function pairs(element, twin) {
     const children = [...(element.shadowRoot || element).childNodes];
@@ -73,6 +86,9 @@
   const waiting = [{ element: root, twin: copy, lost: false, select: null }];
   while (waiting.length) {
     const { element, twin, lost: gone, select: around } = waiting.pop();
+    if (invalid.length < 20 && fields.has(element.tagName) && element.matches(":user-invalid")
+      && !(element.form && element.form.noValidate))
+      invalid.push([element, refusal(element)]);
     const drawn = element instanceof HTMLElement && element !== root && element !== document.body;
     const select = element.tagName === "SELECT" ? element : around;
     const style = drawn ? getComputedStyle(element) : null;
@@ -118,5 +134,8 @@
     title: document.title.slice(0, 1000),
     height: Math.max(root.scrollHeight, document.body ? document.body.scrollHeight : 0),
     frames: frames.map((each) => each.slice(0, 500)),
+    invalid: invalid.sort(([one], [other]) =>
+      one.compareDocumentPosition(other) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1)
+      .map(([, why]) => why),
   };
 }

@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
+from flowengine_envs.browser import elements
+from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
-from tests.envs.browser.web import Web
+from flowengine_envs.sandboxes.namespace import Namespace
+from tests.envs.browser.web import Web, network, send
+from tests.envs.opening import opened
+
+
+@pytest.fixture(scope="module")
+def patient(
+    web: Web, chromium: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Browser]:
+    """A browser whose actions may take a minute."""
+    asked = {"config": {"action_timeout": 60, "settle": 0.2}, "policy": {"network": network(web)}}
+    folder = tmp_path_factory.mktemp("patient")
+    with opened(BrowserProvider(), Namespace, folder, **asked) as browser:
+        yield browser
 
 
 def reference(tree: str, line: str) -> str:
@@ -58,6 +77,75 @@ def test_pages_are_gone_through(browser: Browser, web: Web) -> None:
     assert browser.reload().content == "second"
     assert web.asked.count("GET /two") == asked + 1
     assert browser.get_markdown() == "second"
+
+
+def test_fields_that_a_form_is_not_sent_with_are_named(browser: Browser, web: Web) -> None:
+    body = """<form method=post action=/sent>
+    <label>Mail <input type=email name=mail required></label>
+    <input type=date aria-label=Day min=2026-01-01><input id=code style="display:none" required>
+    <button>Send</button></form>"""
+    web.page("/sent", "<p>sent</p>")
+    browser.navigate(web.page("/form", body))
+    assert browser.click("[name=mail]").invalid == []  # nobody has tried to send it
+    seen = browser.click("button")
+    assert seen.invalid[0] == "Mail: Please fill out this field."
+    assert any(each.startswith("text (cannot be seen): ") for each in seen.invalid)
+    [mail] = [each for each in browser.fill("[name=mail]", "ida").invalid if "Mail" in each]
+    assert "Please include an '@'" in mail
+    assert any(
+        each.startswith("Day: ") for each in browser.fill("[type=date]", "2025-01-01").invalid
+    )
+    outside, _, block = Browser.told(browser.observe(), 4000, 4000).partition("<content ")
+    assert "Invalid: " in outside
+    assert "Please" not in outside
+    assert "Invalid: Mail: Please include an '@'" in block
+
+
+@pytest.mark.parametrize(
+    ("type", "wrong", "error", "right"),
+    [
+        ("date", "31.12.2026", "a field for a date takes YYYY-MM-DD", "2026-12-31"),
+        ("time", "noon", "a field for a time takes hh:mm", "12:00"),
+        ("datetime-local", "2026-12-31", "takes YYYY-MM-DDThh:mm", "2026-12-31T12:00"),
+        ("month", "December", "takes YYYY-MM", "2026-12"),
+        ("color", "red", "a field for a color takes #rrggbb", "#ff0000"),
+    ],
+)
+def test_a_text_that_a_field_does_not_take_is_an_error(
+    browser: Browser, web: Web, type: str, wrong: str, error: str, right: str
+) -> None:
+    browser.navigate(web.page("/typed", f"<input type={type}>"))
+    seen = browser.fill("input", wrong)
+    assert error in seen.error
+    assert wrong in seen.error
+    assert browser.fill("input", right).error == ""
+
+
+def test_a_text_that_a_field_takes_in_part_is_noted(browser: Browser, web: Web) -> None:
+    browser.navigate(web.page("/short", "<input maxlength=3>"))
+    seen = browser.fill("input", "abcdef")
+    assert (seen.error, seen.notes) == (
+        "",
+        ["The field holds other text than was filled in: 3 characters."],
+    )
+
+
+def test_what_scrolls_inside_of_a_page_is_scrolled_to_its_end(browser: Browser, web: Web) -> None:
+    rows = "".join(f"<p>row {at}</p>" for at in range(20))
+    body = f"""<div id=list style="height:200px;overflow:auto">{rows}</div><p>{"far " * 9000}</p>
+    <script>let come = 0; list.onscroll = () => {{
+      if (come++ === 0) fetch('/more').then(r => r.text()).then(t => list.append(t));
+    }}</script>"""
+    web.page("/more", "<p>more rows</p>")
+    browser.navigate(web.page("/scrolling", body))
+    row = 'p >> text="row 3"'
+    seen = browser.scroll("down", selector=row)
+    assert re.fullmatch(r"Scrolled down by 160 pixels; \d+ more pixels are there\.", seen.notes[0])
+    assert "more rows" in seen.content
+    assert browser.scroll("down", 9999, selector=row).notes[0].endswith("this is the end.")
+    assert browser.scroll("down", selector=row).notes == ["Nothing scrolled; this is the end."]
+    assert browser.scroll().notes[0].startswith("Scrolled down by 576 pixels; ")
+    assert browser.scroll("up").notes == ["Scrolled up by 576 pixels; this is the end."]
 
 
 def test_things_are_dragged(browser: Browser, web: Web) -> None:
@@ -128,21 +216,76 @@ def test_actions_are_data(browser: Browser, web: Web) -> None:
         assert "Go" in seen.content
 
 
-def test_an_element_that_cannot_be_used_is_said_with_the_reason(browser: Browser, web: Web) -> None:
-    body = """<h1>Here</h1><button id=a disabled>A</button><button id=b>B</button>
-    <div style="position:fixed;inset:0;z-index:9"></div><input id=c style="display:none">"""
-    browser.navigate(web.page("/faults", body))
+def test_an_element_that_is_not_there_is_said_with_the_reason(browser: Browser, web: Web) -> None:
+    browser.navigate(web.page("/faults", "<h1>Here</h1>"))
     for selector, error in (
-        ("#a", "it is disabled"),
-        ("#b", "it is covered by <div"),
-        ("#c", "'#c': it is not visible after"),
-        ("#d", "'#d': there is no such element after"),
+        ("#d", "'#d': there is no such element after 3 s"),
         ("css=[", "'css=[': "),
     ):
         seen = browser.click(selector)
         assert error in seen.error
         assert "\n" not in seen.error
         assert "# Here" in seen.content
+
+
+UNUSABLE = """<button id=disabled disabled>A</button><button id=covered>B</button>
+<button id=gone style="display:none">C</button><input id=fixed readonly value=x>
+<select id=port><option>Antwerp<option>Bergen</select>
+<div style="position:fixed;inset:0;z-index:9">over</div><input id=later disabled>
+<p style="height:3000px"></p><button id=below>D</button>
+<script>setTimeout(() => { later.disabled = false }, 100)</script>"""
+
+
+@pytest.mark.parametrize(
+    ("action", "selector", "error"),
+    [
+        ({"action": "click"}, "#disabled", "it is disabled"),
+        ({"action": "click"}, "#covered", "it is covered by <div"),
+        ({"action": "hover"}, "#covered", "it is covered by <div"),
+        ({"action": "click"}, "#below", "it is covered by <div"),
+        ({"action": "click"}, "#gone", "'#gone': it is not visible"),
+        ({"action": "fill", "text": "y"}, "#fixed", "it cannot be edited"),
+        ({"action": "select", "values": ["Oslo"]}, "#port", "it has no option 'Oslo'; it has 'Ant"),
+        ({"action": "fill", "text": "y"}, "#later", ""),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_cannot_be_done_is_said_long_before_the_time_is_over(
+    patient: Browser,
+    web: Web,
+    monkeypatch: pytest.MonkeyPatch,
+    action: dict[str, object],
+    selector: str,
+    error: str,
+) -> None:
+    monkeypatch.setattr(elements, "_PATIENCE", 0.4)
+    patient.navigate(web.page("/unusable", UNUSABLE))
+    began = time.monotonic()
+    seen = patient.step({**action, "selector": selector})
+    assert seen.error.startswith(error)
+    assert (bool(seen.error), "\n" in seen.error) == (bool(error), False)
+    assert time.monotonic() - began < 40  # it may take 60 seconds, and is given up when it is quiet
+
+
+def test_what_is_being_loaded_may_still_make_an_element_usable(
+    patient: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elements, "_PATIENCE", 0.05)
+    waiting = threading.Event()
+
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        waiting.wait(60)
+        send(handler, "ready")
+
+    web.pages["/slow"] = slow
+    body = """<button disabled onclick="document.title = 'clicked'">A</button><script>
+    fetch('/slow').then(() => { document.querySelector('button').disabled = false })</script>"""
+    patient.navigate(web.page("/busy", body))
+    with ThreadPoolExecutor(1) as pool:
+        clicking = pool.submit(patient.click, "button")
+        time.sleep(0.5)  # longer than it waits for a quiet page
+        waiting.set()
+        assert (clicking.result(60).error, patient.observe().title) == ("", "clicked")
 
 
 def test_an_ambiguous_selector_is_refused_with_what_it_fits(browser: Browser, web: Web) -> None:
@@ -181,6 +324,9 @@ def test_dialogs_never_hold_up_the_page(browser: Browser, web: Web) -> None:
     assert browser.click("#c").title == "true"
     browser.answer_dialog(True, "Ida")
     assert browser.click("#p").title == "Ida"
+    browser.answer_dialog(True)
+    browser.hover("#c")
+    assert browser.click("#c").title == "false"  # the answer was for the action before
     seen = browser.navigate(web.page("/after", "<p>left</p>"))
     assert (seen.error, seen.content) == ("", "left")
     assert [each.kind for each in seen.dialogs] == ["beforeunload"]

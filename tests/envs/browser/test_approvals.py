@@ -74,8 +74,8 @@ def asking(
         yield browser
 
 
-def on_login(browser: Browser, web: Web) -> None:
-    web.page("/login", LOGIN)
+def on_login(browser: Browser, web: Web, page: str = LOGIN) -> None:
+    web.page("/login", page)
     seen = browser.navigate("http://home.example/login")
     assert not seen.error
     web.asked.clear()
@@ -198,6 +198,20 @@ def test_with_a_password_on_the_page_whatever_scripts_may_send_is_asked_about(
     for which in ("#area", "#search"):
         assert asking.click(which).needs_approval is not None
     assert not posts(web)
+
+
+def test_an_answer_to_a_dialog_waits_with_its_action_and_approves_nothing(
+    asking: Browser, web: Web
+) -> None:
+    page = LOGIN.replace("action=/in>", "action=/in onsubmit=\"return confirm('sure?')\">")
+    on_login(asking, web, page)
+    asking.answer_dialog(True)
+    found = asking.click("#go").needs_approval
+    assert found is not None
+    assert not posts(web)
+    seen = asking.step({"action": "click", "selector": "#go"}, found)
+    assert [(each.message, each.accepted) for each in seen.dialogs] == [("sure?", True)]
+    assert (seen.error, posts(web)) == ("", ["POST /in"])
 
 
 def test_a_form_without_a_password_is_sent(asking: Browser, web: Web) -> None:

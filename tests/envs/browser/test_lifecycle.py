@@ -9,7 +9,7 @@ import re
 import signal
 import threading
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
@@ -28,7 +28,7 @@ from flowengine.testing.environment_conformance import (
     Check,
     killed_process_is_reaped,
 )
-from flowengine_envs.browser import installation, observing
+from flowengine_envs.browser import installation, session
 from flowengine_envs.browser.driver import LARGEST_MESSAGE, Driver
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
@@ -112,7 +112,7 @@ def test_browsers_conform(check: Check, request: pytest.FixtureRequest) -> None:
 
 def asked(web: Web, **config: Any) -> dict[str, Any]:
     """What a browser is asked for that shares the process of the file's own."""
-    config = {"navigation_timeout": 3, "action_timeout": 2, **config}
+    config = {"navigation_timeout": 3, "action_timeout": 2, "settle": 0.5, **config}
     return {"config": config, "policy": {"network": network(web)}}
 
 
@@ -249,12 +249,58 @@ def test_a_page_that_never_ends_does_not_hang_the_browser(
     own: Browser, web: Web, body: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(observing, "ANSWER", 0.5)  # this one never does
+        patch.setattr(session, "ANSWER", 0.5)  # this one never does
         seen = own.navigate(web.page("/loop", body))
     assert "timeout" in seen.error or "does not answer" in seen.error
     assert len(seen.dialogs) <= 20
     again = own.navigate(web.page("/fine", "<p>fine</p>"))
     assert (again.error, again.content, again.generation) == ("", "fine", 1)
+
+
+@pytest.fixture
+def hung(own: Browser, web: Web, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Shows a page, which then begins what never ends."""
+    begun = threading.Event()
+
+    def told(handler: BaseHTTPRequestHandler) -> None:
+        send(handler, "")
+        begun.set()
+
+    def hang(script: str) -> None:
+        web.pages["/begun"] = told
+        then = f"setTimeout(() => {{ navigator.sendBeacon('/begun'); {script} }})"
+        own.navigate(web.page("/hangs", f'<p>so far</p><button onclick="{then}">hang</button>'))
+        background().run(own.page.evaluate("document.querySelector('button').click()"))
+        assert begun.wait(60)
+
+    monkeypatch.setattr(session, "ANSWER", 0.5)  # such a page never does
+    return hang
+
+
+@pytest.mark.parametrize(
+    ("script", "action"),
+    [("for (;;) {}", "navigate"), ("for (;;) alert('again')", "reload")],
+    ids=["endless-script", "endless-alerts"],
+)
+def test_a_page_that_hangs_after_it_was_seen_is_left_at_once(
+    own: Browser, web: Web, hung: Callable[[str], None], script: str, action: str
+) -> None:
+    hung(script)
+    fine = web.page("/fine" if action == "navigate" else "/hangs", "<p>fine</p>")
+    seen = own.navigate(fine) if action == "navigate" else own.reload()
+    assert (seen.error, seen.url, seen.content, len(seen.tabs)) == ("", fine, "fine", 1)
+    assert "The page before did not answer, and was closed." in seen.notes
+
+
+def test_an_action_on_a_page_that_hangs_is_not_done(
+    own: Browser, hung: Callable[[str], None]
+) -> None:
+    hung("for (;;) {}")
+    seen = own.click("button")
+    assert seen.error == (
+        "nothing was done: scripts of the page keep it busy; "
+        "the page does not answer; it was closed, and a blank one takes its place"
+    )
 
 
 def test_a_document_that_never_ends_is_seen_as_far_as_it_came(own: Browser, web: Web) -> None:

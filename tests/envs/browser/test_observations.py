@@ -15,7 +15,7 @@ from flowengine_envs.browser import faults
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.documents.converters import convert
-from tests.envs.browser.web import Web, redirect
+from tests.envs.browser.web import Answer, Web, redirect, send
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -239,14 +239,92 @@ def test_a_page_that_is_never_quiet_is_seen_soon(browser: Browser, web: Web) -> 
     browser.navigate("about:blank")
 
 
+def answered(status: int, body: str = "<h1>Sorry</h1>") -> Answer:
+    return lambda handler: send(handler, body, status=status)
+
+
+LEADS = """<a id=none href=/none>x</a><a id=fault href=/fault>x</a><a id=bare href=/bare>x</a>
+<a id=empty href=/empty>x</a><a id=tab target=_blank href=/fault>x</a>
+<button id=push onclick="history.pushState(1, '', '/pushed')">x</button>
+<form id=form method=post action=/refused><button id=send>x</button></form>
+<button id=fetch onclick="fetch('/refused', {method: 'POST'})">x</button>"""
+
+
+@pytest.mark.parametrize(
+    ("which", "status", "path"),
+    [
+        ("none", 404, "/none"),
+        ("fault", 500, "/fault"),
+        ("bare", 503, "/bare"),
+        ("send", 422, "/refused"),
+        ("tab", 500, "/fault"),
+        ("empty", 200, "/leads"),  # there is no new page
+        ("push", 200, "/pushed"),
+    ],
+)
+def test_the_status_is_that_of_the_page_that_an_action_led_to(
+    browser: Browser, web: Web, which: str, status: int, path: str
+) -> None:
+    web.pages |= {"/fault": answered(500), "/bare": answered(503, ""), "/empty": answered(204, "")}
+    web.pages["/refused"] = answered(422)
+    browser.navigate(web.page("/leads", LEADS))
+    seen = browser.click(f"#{which}")
+    assert (seen.status, seen.url) == (status, web.url(path))
+    bare = "the server answered with a fault and without a page (ERR_HTTP_RESPONSE_CODE_FAILURE)"
+    assert seen.error == (bare if which == "bare" else "")
+    assert ("# Sorry" in seen.content) == (which in {"fault", "send", "tab"})
+    assert seen.failed_requests == []
+    if which == "tab":
+        browser.close_tab()
+
+
+def test_an_address_that_answers_with_a_bare_status_has_it(browser: Browser, web: Web) -> None:
+    web.pages["/bare"] = answered(503, "")
+    seen = browser.navigate(web.url("/bare"))
+    assert seen.error.startswith("the server answered with a fault and without a page")
+    assert (seen.status, seen.url, seen.content) == (503, web.url("/bare"), "")
+
+
+def test_requests_of_scripts_that_fail_are_named_once(browser: Browser, web: Web) -> None:
+    web.pages["/refused"] = answered(422)
+    script = f"GET {web.url('/no-script.js')} 404"
+    loaded = browser.navigate(web.page("/leads", LEADS + "<script src=/no-script.js></script>"))
+    assert loaded.failed_requests == [script]
+    seen = browser.click("#fetch")
+    assert seen.failed_requests == [f"POST {web.url('/refused')} 422"]
+    assert (seen.status, seen.url) == (200, web.url("/leads"))
+    assert browser.observe().failed_requests == []
+    assert browser.log().value["requests"] == [script, f"POST {web.url('/refused')} 422"]
+
+
+def test_what_a_page_wrote_to_its_console_is_read_until_the_next_page(
+    browser: Browser, web: Web
+) -> None:
+    body = """<button onclick="console.error('boom ' + 'x '.repeat(999)); missing()">x</button>
+    <script>for (let at = 0; at < 300; at++) console.log('line ' + at)</script>"""
+    browser.navigate(web.page("/console", body))
+    browser.click("button")
+    seen = browser.log()
+    written = seen.value["console"]
+    assert len(written) <= 50
+    assert "log: line 299" in written
+    assert [each[:11] for each in written if "boom" in each] == ["error: boom"]
+    assert max(map(len, written)) < 350
+    assert any("missing is not defined" in each for each in written)
+    said = Browser.log_shown(seen)
+    outside, _, block = said.partition("<content ")
+    assert "boom" in block
+    assert "boom" not in outside
+    browser.navigate(web.page("/quiet", "quiet"))
+    assert browser.log().value == {"console": [], "requests": []}
+
+
 def test_what_an_action_loads_is_waited_for(browser: Browser, web: Web) -> None:
     body = """<p id=x>before</p><button onclick="fetch('/data').then(r => r.text())
       .then(t => { document.getElementById('x').textContent = t })">Load</button>"""
 
     def slow(handler: BaseHTTPRequestHandler) -> None:
         web.closing.wait(0.3)
-        from tests.envs.browser.web import send
-
         send(handler, "fetched", type="text/plain")
 
     web.pages["/data"] = slow

@@ -1,0 +1,213 @@
+"""Elements and passages of a page that are looked for, and all its elements part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from flowengine.sdk.untrusted import marked, one_line
+from flowengine_envs.browser.observation import WebObservation
+from flowengine_envs.browser.outline import Line, Outline
+from flowengine_envs.browser.told import ELEMENTS, head, said_beside, with_short_names
+
+_MOST = 20
+"""Places and passages that are shown at once."""
+_BESIDE = 5
+"""Passages that are shown beside elements."""
+_SHOWN = 4000
+"""Characters of elements that are shown at once."""
+_WHOLE = 12
+"""Lines of a region that is shown whole; of a larger one, what was found and its controls."""
+_CONTROLS = 8
+"""Controls of a region that are shown beside what was found."""
+_AROUND = 100
+"""Characters that are shown on each side of a passage."""
+_DEEPEST = 20
+"""Steps by which a line is indented."""
+_PATH = 4
+"""Elements around one that are named."""
+
+
+def found(seen: WebObservation, text: str, offset: int = 0, ref: str | None = None) -> str:
+    """Return the elements of an observation that hold a text, each with its row or section.
+
+    Args:
+        seen: The observation.
+        text: What to look for; case does not count. Several words need not stand beside each
+            other if no element has them so.
+        offset: Number of places to leave out, from the beginning.
+        ref: Look only in this element; None: on the whole page.
+
+    Returns:
+        The elements with what belongs to them and the controls in it, and passages of the text.
+    """
+    wanted = text.casefold().strip()
+    outline = Outline(with_short_names(seen.ax_tree))
+    within = _within(outline, ref)
+    if within is None:
+        return _gone(seen, ref or "")
+    places = _places(outline, wanted, within) if wanted else []
+    passages = [*_passages(seen.content, wanted)] if wanted and ref is None else []
+    shown, count = _shown_places(outline, places, offset)
+    lines = [*said_beside(seen), ELEMENTS, *(shown or ["(none)"])]
+    first = [*head(seen), _counted("Found", len(places), offset, count), *_beyond(seen)]
+    if ref is None and not (places and offset):
+        part = passages[offset : offset + (_BESIDE if places else _MOST)]
+        lines += ["", "Passages:", *([one_line(each) for each in part] or ["(none)"])]
+        if len(passages) > len(part):
+            first.append(_counted("Passages", len(passages), offset, len(part), more=not places))
+    return "\n".join([*first, marked("\n".join(lines), seen.url)])
+
+
+def elements(seen: WebObservation, offset: int = 0, ref: str | None = None) -> str:
+    """Return lines of the accessibility tree of an observation.
+
+    Args:
+        seen: The observation.
+        offset: Number of lines to leave out, from the beginning.
+        ref: Only those of this element; None: of the whole page.
+
+    Returns:
+        As many of the lines as are shown at once, and how many more there are.
+    """
+    outline = Outline(with_short_names(seen.ax_tree))
+    within = _within(outline, ref)
+    if within is None:
+        return _gone(seen, ref or "")
+    part = within[offset:]
+    lines: list[str] = []
+    count = 0
+    if part and (path := outline.path(part[0])):
+        lines.append(f"(in {' > '.join(_named(each) for each in path[-_PATH:])})")
+    for line in _dedented(outline, part):
+        if count and sum(map(len, lines)) + len(line) > _SHOWN:
+            break
+        lines.append(line)
+        count += 1
+    first = [*head(seen), _counted("Elements", len(within), offset, count, "lines"), *_beyond(seen)]
+    said = [*said_beside(seen), ELEMENTS, *(lines or ["(none)"])]
+    return "\n".join([*first, marked("\n".join(said), seen.url)])
+
+
+def _within(outline: Outline, ref: str | None) -> range | None:
+    if ref is None:
+        return range(len(outline.lines))
+    at = outline.find(ref)
+    return None if at is None else outline.below(at)
+
+
+def _beyond(seen: WebObservation) -> Iterator[str]:
+    if seen.ax_tree_left_out:
+        yield f"Elements: {seen.ax_tree_left_out} characters of the tree are beyond the limit"
+
+
+def _gone(seen: WebObservation, ref: str) -> str:
+    said = [*said_beside(seen), f"Error: reference {one_line(ref, 40)} is not on the page"]
+    why = "Nothing was looked for: the last line of the block says why"
+    return "\n".join([*head(seen), why, marked("\n".join(said), seen.url)])
+
+
+def _counted(
+    what: str,
+    all_of: int,
+    offset: int,
+    count: int,
+    unit: str = "places",
+    *,
+    more: bool = True,
+) -> str:
+    """Return how many there are, which of them are shown, and how the others are reached."""
+    if not count:
+        return f"{what}: {all_of} {unit}"
+    end = offset + count
+    rest = f"; more with offset {end}" if more and end < all_of else ""
+    return f"{what}: {all_of} {unit}, {offset + 1} to {end} are shown{rest}"
+
+
+class _Place:
+    """A row or section in which something was found."""
+
+    def __init__(self, region: range) -> None:
+        self.region = region
+        self.hits: list[int] = []
+
+
+def _places(outline: Outline, wanted: str, within: range) -> list[_Place]:
+    """Return where a text is, in the order of the page."""
+    hits = [at for at in within if wanted in outline.lines[at].text.casefold()]
+    words = wanted.split()
+    apart = not hits and len(words) > 1
+    if apart:
+        hits = [at for at in outline.holding(words) if at in within]
+    places: list[_Place] = []
+    for at in hits:
+        region = outline.below(at) if apart and len(outline.below(at)) > 1 else outline.around(at)
+        if not places or at not in places[-1].region:
+            places.append(_Place(region))
+        elif places[-1].region[0] in region and len(places[-1].region) < len(region):
+            places[-1].region = region
+        places[-1].hits.append(at)
+    return places
+
+
+def _shown_places(outline: Outline, places: Sequence[_Place], offset: int) -> tuple[list[str], int]:
+    """Return lines for the places from one on, and how many of them those are."""
+    shown: list[str] = []
+    count, length, last = 0, 0, None
+    for place in places[offset : offset + _MOST]:
+        lines = [*_shown_place(outline, place)]
+        heading = outline.heading(place.region)
+        if heading is not None and heading != last:
+            lines = [f"(under {_named(outline.lines[heading])})", *lines]
+            last = heading
+        length += sum(map(len, lines))
+        if count and length > _SHOWN:
+            break
+        shown += lines
+        count += 1
+    return shown, count
+
+
+def _shown_place(outline: Outline, place: _Place) -> Iterator[str]:
+    """Yield a region, of a large one what was found, its text and its controls."""
+    lines, region = outline.lines, place.region
+    kept = [at for at in region if not _is_repeated(outline, at, place)]
+    if len(kept) > _WHOLE:
+        controls = [at for at in kept if lines[at].control and at not in place.hits][:_CONTROLS]
+        kept = sorted({region[0], *place.hits[:_CONTROLS], *controls})
+    yield from _dedented(outline, kept)
+    left = len(region) - len(kept)
+    if len(region) > _WHOLE and left:
+        whole = lines[region[0]].ref if outline.below(region[0]) == region else ""
+        yield f"({left} more lines{f' in {whole}' if whole else ''})"
+
+
+def _is_repeated(outline: Outline, at: int, place: _Place) -> bool:
+    """Return whether a line adds nothing to the first one of its region: a cell of a named row."""
+    line, first = outline.lines[at], outline.lines[place.region[0]]
+    if line is first or line.control:
+        return False
+    if line.role == "/url":
+        return at not in place.hits
+    return bool(line.words) and line.words.strip('"') in first.words
+
+
+def _dedented(outline: Outline, numbers: Sequence[int]) -> Iterator[str]:
+    least = min((outline.lines[at].depth for at in numbers), default=0)
+    for at in numbers:
+        line = outline.lines[at]
+        yield "  " * min(line.depth - least, _DEEPEST) + one_line(line.text)
+
+
+def _named(line: Line) -> str:
+    ref = f" [ref={line.ref}]" if line.ref else ""
+    return f"{line.role} {one_line(line.words, 80)}{ref}"
+
+
+def _passages(text: str, wanted: str) -> Iterator[str]:
+    folded = text.casefold()
+    if len(folded) != len(text):  # letters that become two: places would not be the same
+        folded = text.lower() if len(text.lower()) == len(text) else text
+    at = folded.find(wanted)
+    while at >= 0:
+        yield f"at {at}: …{text[max(0, at - _AROUND) : at + len(wanted) + _AROUND]}…"
+        at = folded.find(wanted, at + max(len(wanted), _AROUND))

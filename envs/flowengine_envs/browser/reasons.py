@@ -1,0 +1,35 @@
+"""Why an action was not done, in words for those who asked for it."""
+
+from __future__ import annotations
+
+import re
+
+LONGEST = 500
+"""Characters of a reason."""
+BUSY = "nothing was done: scripts of the page keep it busy"
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_REASONS = (
+    (re.compile(r"(<[^\n]{1,200}) intercepts pointer events"), r"it is covered by \1"),
+    (re.compile(r"element is not visible"), "it is not visible"),
+    (re.compile(r"element is not enabled"), "it is disabled"),
+    (re.compile(r"element is not editable"), "it cannot be edited"),
+    (re.compile(r"element is not stable"), "it does not stop moving"),
+    (re.compile(r"element is outside of the viewport"), "it is outside of the window"),
+    (re.compile(r"did not find some options"), "it has no such option"),
+)
+"""What Playwright tells of an action that it kept trying, and how that is said here."""
+
+
+class ActionFailed(Exception):
+    """An action was not done; the message says why."""
+
+
+def told(error: Exception) -> str:
+    """Return why Playwright did not do something, in one line."""
+    text = _ESCAPES.sub("", str(error))
+    for pattern, reason in _REASONS:
+        if (match := pattern.search(text)) is not None:
+            return match.expand(reason)
+    first = text.split("Call log:")[0].strip().splitlines()
+    line = first[0] if first else type(error).__name__
+    return re.sub(r"^(?:Error: )?\w+\.\w+: (?:Error: )?", "", line)[:LONGEST]

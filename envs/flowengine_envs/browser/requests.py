@@ -1,0 +1,151 @@
+"""What a page requests: whether it is still under way, how it was answered, and what failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from flowengine_envs.browser import faults
+from flowengine_envs.browser.addresses import shown_url
+from flowengine_envs.network.proxy import NAME
+
+if TYPE_CHECKING:
+    from playwright.async_api import Frame, Page, Request, Response
+
+_LOADED = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
+"""What an observation waits for, and names if it fails: what changes the text of a page."""
+_MOST = 100
+"""Failures that are remembered of a tab."""
+_LONGEST = 300
+_FAULT = 400
+"""The first status of those that say that there is no answer."""
+_WITHOUT_STATUS = ("about:", "blob:", "chrome-error:", "data:")
+_ANSWERED = "net::ERR_HTTP_RESPONSE_CODE_FAILURE"
+"""The failure of a page that is nothing but a status."""
+_UNTOLD = ("net::ERR_ABORTED", "net::ERR_TUNNEL_CONNECTION_FAILED")
+"""Failures that are no news: what the page gave up, and what the proxy refused."""
+
+
+class Requests:
+    """The requests of one tab.
+
+    Args:
+        page: Its page.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self.status: int | None = None
+        """Of the response that the page came with."""
+        self.failure = ""
+        """Why the last page that was asked for did not come, in the words of Chromium."""
+        self.asked = ""
+        """Address of that page."""
+        self.failures: deque[str] = deque(maxlen=_MOST)
+        """The last requests of this page that failed or were answered with a fault."""
+        self._page = page
+        self._coming: int | None = None
+        self._untold: deque[str] = deque(maxlen=_MOST)
+        self._loading: set[Request] = set()
+        self._open: set[Request] = set()
+        self._changed = asyncio.Event()
+        page.on("request", self._began)
+        page.on("response", self._answered)
+        page.on("requestfinished", self._ended)
+        page.on("requestfailed", self._failed)
+        page.on("framenavigated", self._navigated)
+
+    @property
+    def loading(self) -> bool:
+        """Whether something is under way that was requested since `begin`."""
+        return bool(self._loading)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way that may change the page."""
+        return bool(self._open)
+
+    def begin(self) -> None:
+        """Wait later only for what is requested from now on."""
+        self._loading.clear()
+
+    async def change(self) -> None:
+        """Wait until something has arrived, or nothing will."""
+        self._changed.clear()
+        await self._changed.wait()
+
+    def forget(self) -> None:
+        """Wait for nothing more: the page is gone."""
+        self._loading.clear()
+        self._open.clear()
+        self._changed.set()
+
+    def untold(self) -> list[str]:
+        """Return what failed since this was asked last, as far as a page is worth less for it."""
+        told = [*dict.fromkeys(self._untold)]
+        self._untold.clear()
+        return told
+
+    async def look_back(self) -> None:
+        """Learn the status of a page whose response came before anything was known of its tab."""
+        if self.status is not None or self._page.url.startswith(_WITHOUT_STATUS):
+            return
+        for asked in reversed(await self._page.requests()):
+            if self._is_page(asked) and (response := asked.existing_response) is not None:
+                self.status = response.status
+                return
+
+    def _began(self, asked: Request) -> None:
+        if asked.redirected_from is None and self._is_page(asked):
+            self.failures.clear()
+            self._open.clear()
+        if asked.resource_type in _LOADED:
+            self._loading.add(asked)
+            self._open.add(asked)
+
+    def _ended(self, asked: Request) -> None:
+        self._loading.discard(asked)
+        self._open.discard(asked)
+        self._changed.set()
+
+    def _answered(self, response: Response) -> None:
+        asked, status = response.request, response.status
+        if self._is_page(asked):
+            self._coming = status
+        if status < _FAULT or response.headers.get("proxy-status", "").startswith(f"{NAME};"):
+            return
+        self._note(asked, str(status), told=not self._is_page(asked))
+
+    def _failed(self, asked: Request) -> None:
+        self._ended(asked)
+        failure = str(asked.failure or "failed")
+        is_page = self._is_page(asked)
+        if is_page:
+            self.failure, self.asked = failure, asked.url
+            if not failure.startswith(_ANSWERED):
+                self._coming = None
+        answer = asked.existing_response
+        if answer is None or answer.status < _FAULT:  # else it has been noted
+            self._note(asked, failure, told=not is_page and not failure.startswith(_UNTOLD))
+
+    def _note(self, asked: Request, why: str, *, told: bool) -> None:
+        line = f"{asked.method} {shown_url(asked.url)[:_LONGEST]} {why[:_LONGEST]}"
+        self.failures.append(line)
+        if told and asked.resource_type in _LOADED:
+            self._untold.append(line)
+
+    def _navigated(self, frame: Frame) -> None:
+        """Note that a page has come, unless it is the one that was there."""
+        if frame is not self._page.main_frame:
+            return
+        if self._coming is not None or frame.url.startswith(_WITHOUT_STATUS):
+            self.status, self._coming = self._coming, None
+
+    def _is_page(self, asked: Request) -> bool:
+        """Return whether a request is for the page itself, not for something in it."""
+        if not asked.is_navigation_request():
+            return False
+        try:
+            return asked.frame is self._page.main_frame
+        except faults.Error:  # its frame is still to come: that of a new tab
+            return True
