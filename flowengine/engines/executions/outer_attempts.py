@@ -1,6 +1,6 @@
 """What holds for the agents that an attempt starts: the budgets and policies around it, and depth.
 
-The function of a step or tool may run agents (`MetaChain`). That is an execution of its own, on its
+The function of a step or tool may run agents (`Runner`). That is an execution of its own, on its
 own engine or the same one, and often on another thread. The execution around it is read and written
 only on the thread that drives it.
 """
