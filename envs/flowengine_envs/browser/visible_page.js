@@ -12,7 +12,8 @@
   const labels = ["alt", "title", "placeholder", "aria-label"];
   const label = 300;
   const backgrounds = new Map();
-  const fields = new Set(["INPUT", "SELECT", "TEXTAREA"]);
+  const known = CSS.supports("selector(:user-invalid)"); // since Chromium 119
+  const fields = new Set(known ? ["INPUT", "SELECT", "TEXTAREA"] : []);
   const invalid = [];
   let hidden = 0;
 
