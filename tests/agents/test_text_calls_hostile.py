@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -22,11 +23,18 @@ CALL = f'{OPEN}{{"a":1,"b":2}}</call-0badcafe>'
 
 
 def seconds_for(text: str) -> float:
-    begun = time.process_time()
-    content = read_reply(text, [ADD], FORM).content
-    unread_call(content, {"add": "add"})
-    read_reply(text, [], None)
-    return time.process_time() - begun
+    """Return how long the slowest takes of those who read a reply."""
+    readers: list[Callable[[], object]] = [
+        lambda: read_reply(text, [ADD], FORM),
+        lambda: read_reply(text, [], None),
+        lambda: unread_call(text, {"add": "add"}),
+    ]
+    found = []
+    for read in readers:
+        begun = time.process_time()
+        read()
+        found.append(time.process_time() - begun)
+    return max(found)
 
 
 @pytest.mark.parametrize(

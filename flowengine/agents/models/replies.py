@@ -231,20 +231,23 @@ class _Reader:
 
     def tell_unread(self, calling: FunctionCalling) -> None:
         """Tell the model of a call in its text that was not made, and that it may have meant."""
-        if self.faults or not may_hold_call(self.content):
+        told_already = calling == "text" and self.faults
+        if told_already or not may_hold_call(self.content):
             return
-        tools = {tool.name: tool for tool in text_tools_of(self.request)}
+        # What is called, too, is not missing: servers leave the text of calls beside them.
+        made = {call.name for call in self.calls}
+        tools = {one.name: one for one in text_tools_of(self.request) if one.name not in made}
         names = {name: name for name in tools} | {wire_name(name): name for name in tools}
         bare = self.request.returns is None
         unread = unread_call(self.content, names, bare=bare)
-        if unread is None or any(call.name == unread.tool for call in self.calls):
+        if unread is None:
             return
-        how = "exactly as shown" if calling == "text" else "by function calling only"
-        fault = Fault("form", UNREAD.format(unread.tool, how), unread.tool, unread.written)
         if calling == "text":
+            message = UNREAD.format(unread.tool, "exactly as shown")
+            fault = Fault("form", message, unread.tool, unread.written)
             told = faults_told([fault], [*tools.values()], form_of(self.request))
-        else:
-            told = _worded(fault, tools)
+        else:  # no example: somebody else may have named the tool, and its schema is known
+            told = UNREAD.format(unread.tool, "by function calling only")
         self.faults.append(CallFault(None, unread.tool, told))
 
     def _take(self, reading: Reading) -> None:

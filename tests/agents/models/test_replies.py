@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from flowengine.agents.models.replies import Finish, SentCall, SentReply, read_sent
-from tests.agents.models.asking import request, written
+from tests.agents.models.asking import ADD, request, written
 
 
 def read(*calls: SentCall, text: str = "", ended: Finish = "stop", **more: Any) -> Any:
@@ -112,6 +113,18 @@ def test_no_text_of_a_model_with_function_calling_is_a_call(
         assert not reply.faults  # a sentence about code says as much
     else:
         assert [one.name for one in reply.faults] == ["math.add"] * (not shown)
+
+
+def test_text_beside_native_calls_names_only_what_is_missing() -> None:
+    made = SentCall("x", "math.add", '{"a": 1, "b": 2}')
+    offers = (ADD, replace(ADD, name="pay"))
+    paid = f"<tool_call>{CALL.replace('math.add', 'pay')}</tool_call>"
+
+    same = read(made, text=f"<tool_call>{CALL}</tool_call>", tools=offers)
+    other = read(made, text=f"<tool_call>{CALL}</tool_call>\n{paid}", tools=offers)
+
+    assert (len(same.calls), same.faults) == (1, ())
+    assert (len(other.calls), [one.name for one in other.faults]) == (1, ["pay"])
 
 
 def test_an_answer_about_calls_stays_an_answer() -> None:
