@@ -112,7 +112,7 @@ class OuterAttempt:
         """
         budget = inner.state.get("budget")
         amounts = self._told if budget is None else total(budget)
-        if amounts != self._told:
+        if amounts != self._told and (self._told or any(amounts.values())):
             self._told = amounts
             try:
                 self._room = self._there(partial(self._post, amounts, inner.state["now"]))
