@@ -115,7 +115,7 @@ def test_they_reach_the_tool_and_nobody_else(
     told: list[Any] = []
     Echo.got.clear()
     with case.engine_open() as engine:
-        engine.subscribe(told.append, output=True)
+        end = engine.subscribe(told.append, output=True)
         [wait] = engine.run(case.path).waits
         is_secret = kind in ("python", "mcp")
         assert wait["subject"] == {"text": "hello", "key": "***" if is_secret else "fixed"}
@@ -124,6 +124,7 @@ def test_they_reach_the_tool_and_nobody_else(
         assert result is not None
         assert result.status == "succeeded"
         shown = [engine.show(wait["execution"]), *engine.events(wait["execution"])]
+        end()
 
     [offer] = case.model.requests[0].tools
     assert list(offer.parameters["properties"]) == ["text"]
@@ -151,9 +152,10 @@ def test_what_a_python_tool_says_logs_and_raises_is_masked(
     case = asked(tmp_path, "python", 0, "fail", {})
     told: list[Any] = []
     with case.engine_open() as engine:
-        engine.subscribe(told.append, output=True)
+        end = engine.subscribe(told.append, output=True)
         [wait] = engine.run(case.path).waits
         engine.approve(wait["id"])
+        end()
     content = case.sent(1)[-1]["content"]
     assert "ValueError: failed with ***" in content
     out, err = capfd.readouterr()
@@ -174,6 +176,7 @@ def test_a_model_that_gives_one_is_told_that_there_is_none(
         for wait in waits:
             assert wait["subject"]["key"] in ("***", "fixed")
             engine.approve(wait["id"])
+        end()
     content = case.sent(1)[-1]["content"]
     assert "mine" not in content
     if not waits:

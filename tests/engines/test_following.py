@@ -311,8 +311,9 @@ def test_a_function_passes_data_on_while_it_works(tmp_path: Path) -> None:
     )
     heard: list[Any] = []
     with Engine(None) as engine:
-        engine.subscribe(heard.append, output=True)
+        end = engine.subscribe(heard.append, output=True)
         assert engine.run(tmp_path / "talk.yaml").outputs == {"said": "done"}
+        end()
 
     told = [{**one.data} for one in heard if one.kind == "part"]
     assert told == [
