@@ -176,7 +176,6 @@ def test_a_model_that_gives_one_is_told_that_there_is_none(
         for wait in waits:
             assert wait["subject"]["key"] in ("***", "fixed")
             engine.approve(wait["id"])
-        end()
     content = case.sent(1)[-1]["content"]
     assert "mine" not in content
     if not waits:
