@@ -478,6 +478,8 @@ def test_a_tool_that_raises_is_told_and_the_run_goes_on(
     assert "Traceback" not in content
     assert str(Path(__file__).parent) not in content
     assert found.termination == "resolved"
+    logged = [one.data["status"] for one in bench.events if one.event == "tool_call"]
+    assert logged == ["started", "failed"]
 
 
 def test_unknown_tools_and_wrong_arguments_are_told_and_the_others_run(bench: Bench) -> None:
