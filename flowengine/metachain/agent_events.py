@@ -132,7 +132,7 @@ class AgentEvents:
         spec, item = self._steps[seen.step], _around(seen.address)
         if seen.step in self._inside and seen.error is not None and seen.status == "succeeded":
             self._errors[item] = _words(seen.error)
-        if spec.get("plumbing") or seen.status not in {"running", "succeeded", "failed"}:
+        if "teller" not in spec or seen.status not in {"running", "succeeded", "failed"}:
             return
         call = self._call_at(item) if seen.step in self._inside else {}
         name = str(spec["id"])
@@ -177,7 +177,7 @@ class AgentEvents:
         self._asked[wait["id"]] = told
         item = _around(wait["address"])
         call, agent = self._call_at(item), self._active.get(_around(item), "")
-        tool = str(wait.get("tool") or call.get("name", ""))
+        tool = str(call.get("name") or wait.get("tool", ""))
         yield AgentEvent(
             "question", agent, wait["address"], call=str(call.get("id", "")), tool=tool, wait=wait
         )

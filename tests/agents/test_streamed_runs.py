@@ -20,6 +20,7 @@ from flowengine.errors import UsageError
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.metachain import AgentRunFailed, StreamPart
 from flowengine.secrets import Secrets
+from flowengine.tool_environment import tool
 from tests.agents.models.wire import Answer, Wire, call, replied, serving, streamed, written
 
 ASK = [{"role": "user", "content": "What is 1 + 2?"}]
@@ -257,6 +258,27 @@ def test_a_run_that_waited_goes_on_in_parts(
     assert response is not None
     assert (response.termination, response.result) == ("resolved", "It is 3.")
     assert [part.response for part in again] == [response]
+
+
+def test_a_question_comes_again_when_more_is_known_of_it() -> None:
+    def preview(arguments: dict[str, Any]) -> str:
+        return f"pays {arguments['amount']} EUR"
+
+    @tool(approval="required", preview=preview)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    with (
+        answering({"calls": [{"name": "pay", "arguments": {"amount": 5}}]}),
+        Engine(None) as engine,
+    ):
+        *parts, last = MetaChain(engine).stream(Agent(name="A", tools=[pay]), ASK)
+
+    asked = [one.wait for one in parts if one.kind == "question" and one.wait is not None]
+    assert [one.get("preview") for one in asked] == [None, "pays 5 EUR"]
+    assert last.response is not None
+    assert {one["id"] for one in asked} == {last.response.waits[0]["id"]}
 
 
 @BOTH
