@@ -164,19 +164,21 @@ class Result(BaseModel):
 
 
 class Response(BaseModel):
-    """What a run gives back.
+    """What a run gives back; if it waits, what it has done so far.
 
     Attributes:
-        messages: The new messages, as plain dicts.
+        messages: The new messages, as plain dicts. While calls of the last reply wait, it has the
+            results of the others.
         agent: The one that was active last.
-        context_variables: As they are in the end, live objects included.
+        context_variables: As they are now, live objects included.
         history: All messages, those of the caller included.
         termination: Why the run ended; empty while it waits for something.
-        result: The answer, or what `case_resolved` was given.
+        result: The answer, or what `case_resolved` was given; None while it waits.
         reason: Why it did not end as `resolved`.
         usage: Tokens and cost of all calls of models together, and under `models` those of each.
         execution: Id of the execution; `Engine.show` tells all of it.
-        waits: What it waits for, such as approvals.
+        waits: What it waits for, such as approvals, with the keys of `WaitInfo`: `id`, `title`,
+            `tool`, `subject` (the arguments of the call), `preview`, …
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)

@@ -73,6 +73,15 @@ _ABOUT = {
 """What led to a call: the user's newest message, and what the model said with the call."""
 
 
+def calls_of(caller: str) -> str:
+    """Return the id of the step that runs the calls of a reply, one item for each.
+
+    Args:
+        caller: The agent.
+    """
+    return f"{caller}.calls"
+
+
 def ids(caller: str) -> list[str]:
     """Return the ids of the steps around the tools of an agent.
 

@@ -209,7 +209,7 @@ class _Writer:
         return "end" if self.person is None or agent.finish == "tools" else self.person
 
     def _steps(self, agent: AgentSpec) -> Iterable[Plain]:
-        calls = f"{agent.name}.calls"
+        calls = generated_calls.calls_of(agent.name)
         yield self._turn(agent, calls)
         if self.execute_tools:
             yield self._calls(agent, calls)
@@ -374,7 +374,7 @@ class _Writer:
 
 def _around_turns(agent: AgentSpec) -> Iterable[str]:
     """Yield the ids of an agent's steps that are neither its turns nor its tools."""
-    yield f"{agent.name}.calls"
+    yield generated_calls.calls_of(agent.name)
     yield from generated_calls.ids(agent.name)
     if agent.context is not None:
         yield from generated_reductions.ids(agent.name, agent.context)

@@ -95,7 +95,8 @@ class LoggerManager:
         Args:
             tool: Its name.
             arguments: What it is given; shown at `DEBUG`.
-            status: How the call stands: `started`, `succeeded`, `failed`.
+            status: How the call stands: `started`, `succeeded`, `failed`; `rejected`, `expired`,
+                `refused`: it was not made.
             **place: `agent`, `execution`, `step`.
         """
         data = {"tool": tool, "arguments": dict(arguments or {}), "status": status}

@@ -96,6 +96,12 @@ class View:
         """Return the scope of the flow."""
         return next(s for s in self.state["scopes"].values() if not s["unit"])
 
+    def subflows(self) -> Iterator[Scope]:
+        """Yield the scope of each subflow at work, outer ones first."""
+        for scope in self.state["scopes"].values():
+            if scope.get("frame", 0) and self.graph.body(scope["body"]).kind == "flow":
+                yield scope
+
     def step_address(self, act: Activation) -> str:
         """Return the address of an activation: the path of its scope, the step, `#` if again."""
         if "address" in act:

@@ -123,9 +123,10 @@ class Runner:
     ) -> Generator[StreamPart, None, None]:
         """Like `run`, but yield each reply in parts while it arrives, then the response.
 
-        A loop that is left stops the run: the request to the model is given up, and no further call
-        is run. With an engine that keeps it, it can be resumed. Parts are not kept: a loop that is
-        too slow misses some, and learns how many; the response is always whole.
+        Between replies come tool calls, their results, handoffs and questions. A loop that is left
+        stops the run: the request to the model is given up, and no further call is run. With an
+        engine that keeps it, it can be resumed. A loop that is too slow misses pieces of replies,
+        and learns how many; everything else, and the response, is always whole.
 
         Yields:
             The parts; the last one has the response.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,8 @@ from flowengine.agents.agent import Agent, Response
 from flowengine.agents.kept_images import with_data
 from flowengine.agents.used import Used, used, used_by_model
 from flowengine.engines.host import KeptFiles
+from flowengine.metachain.conversations import conversations
+from flowengine.metachain.flows import STEP
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
@@ -32,11 +34,10 @@ def response(
         given: How many messages the caller gave.
     """
     if result.outputs is None:
-        return Response(execution=result.execution, waits=[dict(one) for one in result.waits])
+        return _so_far(engine, result, agents, given)
     run: dict[str, Any] = result.outputs["run"]
     ended: Any = "no_progress" if run["no_progress"] else result.outputs["outcome"]
-    find = KeptFiles(engine.store, result.execution).path
-    history = [with_data(one, find) for one in run["messages"]]
+    history = _history(engine, result.execution, run["messages"])
     agent = agents.get(run["agent"])
     return Response(
         messages=history[given:],
@@ -49,6 +50,27 @@ def response(
         execution=result.execution,
         usage=_usage(engine, result.execution),
     )
+
+
+def _so_far(
+    engine: Engine, result: ExecutionResult, agents: Mapping[str, Agent], given: int
+) -> Response:
+    """Return what a run has done until now, which waits."""
+    found = Response(execution=result.execution, waits=[dict(one) for one in result.waits])
+    conversation = conversations(engine, result.execution).get(STEP)
+    if conversation is not None:
+        found.history = _history(engine, result.execution, conversation.messages)
+        found.messages = found.history[given:]
+        found.agent = agents.get(conversation.active)
+        found.context_variables = conversation.context
+    found.usage = _usage(engine, result.execution)
+    return found
+
+
+def _history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return messages with the images that are kept as files of the execution."""
+    find = KeptFiles(engine.store, execution).path
+    return [with_data(one, find) for one in messages]
 
 
 def _usage(engine: Engine, execution: str) -> dict[str, Any]:

@@ -8,19 +8,27 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from flowengine.engines.inspection.backlog import Backlog
+from flowengine.secrets import mask_known
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Response
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import Update
+    from flowengine.metachain.agent_events import AgentEvent
     from flowengine.metachain.work import Work
 
-Kind = Literal["start", "text", "reasoning", "call", "restart", "end", "missed", "response"]
+Kind = Literal[
+    "start", "text", "reasoning", "call", "restart", "end", "missed",
+    "tool_call", "tool_result", "handoff", "question", "response",
+]  # fmt: skip
+_READ = frozenset({"part", "missed", "step", "wait"})
+_OF_EVENTS = frozenset({"tool_call", "tool_result", "handoff", "question"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +38,29 @@ class StreamPart:
     kind: Kind
     """`start` and `end` of a reply; between them pieces of its `text`, its `reasoning` and the
     arguments of its `call`s. `restart`: forget what came of the reply, it will `start`
-    again: it broke off, or what came as text was reasoning. `missed`: you took parts too slowly to
-    get them all. `response`: the last one."""
+    again: it broke off, or what came as text was reasoning. `missed`: you took pieces too slowly to
+    get them all. `tool_call`: a tool is called, once more for each further attempt; `tool_result`:
+    what the model is told of a call, also of one that was not made. `handoff`: another agent takes
+    over. `question`: the run needs a decision; it comes again when more is known of it.
+    `response`: the last one. Of these five none is ever missed."""
     agent: str = ""
-    """Name of the agent that speaks."""
+    """Name of the agent that speaks, calls, or hands over."""
     text: str = ""
     """The next piece."""
     call: str = ""
-    """Id of the call that the piece belongs to."""
+    """Id of the call; empty where no call of a model leads to a question."""
     tool: str = ""
     """Its tool."""
+    arguments: Mapping[str, Any] | None = None
+    """Of a `tool_call`: what the tool is given."""
+    result: str = ""
+    """Of a `tool_result`: what the model is told, within the limits of the tool."""
+    error: str = ""
+    """Of a `tool_result`: type and message of what the call failed with; empty: it did not."""
+    to: str = ""
+    """Of a `handoff`: name of the agent that takes over."""
+    wait: Mapping[str, Any] | None = None
+    """Of a `question`: as in `Response.waits`."""
     missed: int = 0
     """How many parts were missed here."""
     response: Response | None = None
@@ -53,26 +74,46 @@ class _Parts:
 
     Args:
         engine: Runs it.
-        execution: Id of the run.
+        work: The run.
         on_arrival: Called, on any thread, when there is another.
     """
 
     def __init__(
-        self, engine: Engine, execution: str, on_arrival: Callable[[], object] | None = None
+        self, engine: Engine, work: Work, on_arrival: Callable[[], object] | None = None
     ) -> None:
-        self._execution = execution
+        self._execution = work.id
+        self._events = work.events(engine)
+        self._next: deque[StreamPart] = deque()
         self._backlog = Backlog(on_arrival)
         self._end = engine.subscribe(self._put, output=True)
 
     def take(self, *, wait: bool = False) -> StreamPart | None:
         """Return the next one; None: there is none, or if it waits, none will come."""
-        update = self._backlog.take(wait=wait)
-        if update is None:
-            return None
+        while not self._next:
+            update = self._backlog.take(wait=wait)
+            if update is None:
+                return None
+            self._next.extend(self._of(update))
+        return self._next.popleft()
+
+    def _of(self, update: Update) -> Iterator[StreamPart]:
         if update.kind == "missed":
-            return StreamPart("missed", missed=update.data["count"], execution=self._execution)
+            yield StreamPart("missed", missed=update.data["count"], execution=self._execution)
+        elif update.kind == "part":
+            yield self._piece(update)
+        else:
+            for event in self._events.of(update):
+                if event.kind in _OF_EVENTS and (event.call or event.kind != "tool_call"):
+                    yield self._part(event)
+
+    def _piece(self, update: Update) -> StreamPart:
         told = {name: update.data.get(name, "") for name in ("agent", "text", "call", "tool")}
         return StreamPart(cast(Kind, update.data["part"]), **told, execution=self._execution)
+
+    def _part(self, event: AgentEvent) -> StreamPart:
+        fields = ("call", "tool", "arguments", "result", "error", "to", "wait")
+        said = mask_known({name: getattr(event, name) for name in fields})
+        return StreamPart(cast(Kind, event.kind), event.agent, **said, execution=self._execution)
 
     def close(self) -> None:
         """Add no more, once all that was told so far has arrived."""
@@ -80,7 +121,7 @@ class _Parts:
         self._backlog.close()
 
     def _put(self, update: Update) -> None:
-        if update.execution == self._execution and update.kind in ("part", "missed"):
+        if update.execution == self._execution and update.kind in _READ:
             self._backlog.put(update)
 
 
@@ -94,7 +135,7 @@ def stream(
         work: The run.
         going: It begins the run, or goes on with it.
     """
-    parts = _Parts(engine, work.id)
+    parts = _Parts(engine, work)
     run = _Run(going, parts.close)
     try:
         while (part := parts.take(wait=True)) is not None:
@@ -117,7 +158,7 @@ async def stream_async(
     """
     loop = asyncio.get_running_loop()
     arrived = asyncio.Event()
-    parts = _Parts(engine, work.id, lambda: loop.call_soon_threadsafe(arrived.set))
+    parts = _Parts(engine, work, lambda: loop.call_soon_threadsafe(arrived.set))
     run = asyncio.ensure_future(going)
     run.add_done_callback(lambda _: arrived.set())
     try:

@@ -17,6 +17,8 @@ from flowengine.engines.seam import RandomIds
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.graph.linked import DEFAULT_LIMITS
 from flowengine.metachain import flows
+from flowengine.metachain.agent_events import AgentEvents
+from flowengine.metachain.conversations import conversations
 from flowengine.metachain.reporting import Reporter
 from flowengine.metachain.responses import response
 from flowengine.sdk.python_functions.schema_forms import is_plain
@@ -176,6 +178,10 @@ class Work:
                 result = await engine.resume_async(self.id, runtime_resources=self.resources)
         return self._response(engine, result)
 
+    def events(self, engine: Engine) -> AgentEvents:
+        """Return what reads the events of this run, which may have begun already."""
+        return AgentEvents(self.flow.compiled, self.id, conversations(engine, self.id))
+
     @contextmanager
     def _told_by(self, engine: Engine) -> Iterator[None]:
         """Tell the logger what an engine tells of this run; what is around it binds it."""
@@ -185,7 +191,7 @@ class Work:
                 f"runs of agents in tools of runs are more than {DEEPEST} levels deep",
                 hint="hand over, or make the agent a tool: agent.as_tool()",
             )
-        end = engine.subscribe(Reporter(self.logger, self.flow.compiled, self.id))
+        end = engine.subscribe(Reporter(self.logger, self.events(engine)))
         before = OUTER.set(None if outer is None else outer.binding(self.id))
         try:
             yield

@@ -478,6 +478,8 @@ def test_a_tool_that_raises_is_told_and_the_run_goes_on(
     assert "Traceback" not in content
     assert str(Path(__file__).parent) not in content
     assert found.termination == "resolved"
+    logged = [one.data["status"] for one in bench.events if one.event == "tool_call"]
+    assert logged == ["started", "failed"]
 
 
 def test_unknown_tools_and_wrong_arguments_are_told_and_the_others_run(bench: Bench) -> None:
@@ -866,6 +868,64 @@ def test_a_call_waits_for_a_decision_and_the_run_goes_on(bench: Bench, tmp_path:
 
     with bench.answering(*calls), pytest.raises(UsageError, match="waits for a decision"):
         MetaChain(logger=bench.logger).run(agent, ASK)
+
+
+def test_while_a_run_waits_its_response_has_what_has_been_done(
+    bench: Bench, tmp_path: Path
+) -> None:
+    def note(key: str) -> Result:
+        return Result(value=f"noted {key}", context_variables={key: True})
+
+    def pay(amount: int) -> str:
+        return "paid"
+
+    b = Agent(name="The second", functions=[pay], approvals={"pay": "required"})
+    a = Agent(name="A", functions=[note, pay], approvals={"pay": "required"}, handoffs=[b])
+    usage = {"input_tokens": 7, "output_tokens": 3, "cost_usd": 0.25}
+    script = [
+        {
+            "text": "Let me see.",
+            "calls": [call("note", "c1", key="k"), call("pay", "c2", amount=5)],
+            "usage": usage,
+        },
+        {"calls": [call("transfer_to_The_second", "c3")], "usage": usage},
+        {"calls": [call("pay", "c4", amount=6)], "usage": usage},
+        {"text": "so"},
+    ]
+    with Engine(tmp_path / "store") as engine, bench.answering(*script):
+        chain = MetaChain(engine, logger=bench.logger)
+        first = chain.run(a, ASK, {"db": bench, "n": 1})
+        engine.approve(first.waits[0]["id"], resume=False)
+        second = chain.resume(first.execution, a, {"db": bench})
+        again = chain.resume(first.execution, a, {"db": bench})
+        engine.approve(second.waits[0]["id"], resume=False)
+        last = chain.resume(first.execution, a, {"db": bench})
+
+    said, result = without_marks(first.messages)
+    assert (said["content"], [one["id"] for one in said["tool_calls"]]) == (
+        "Let me see.", ["c1", "c2"],
+    )  # fmt: skip
+    assert result == {
+        "role": "tool", "tool_call_id": "c1", "name": "note", "content": "noted k",
+    }  # fmt: skip
+    assert first.history == [*ASK, *first.messages]
+    assert (first.agent, first.termination, first.result) == (a, "", None)
+    assert first.context_variables == {"db": bench, "n": 1, "k": True}
+    assert [first.usage[one] for one in usage] == [7, 3, 0.25]
+    [wait] = first.waits
+    assert (wait["tool"], wait["subject"], wait["title"]) == ("pay", {"amount": 5}, "Call 'pay'?")
+
+    assert [one["role"] for one in second.messages] == [
+        *("assistant", "tool", "tool"),
+        *("assistant", "tool"),
+        "assistant",
+    ]
+    assert second.agent is b
+    assert second.usage["models"]["gpt-4o"]["cost_usd"] == 0.75
+    assert second.waits[0]["subject"] == {"amount": 6}
+    assert again == second
+    assert last.messages[: len(second.messages)] == second.messages
+    assert last.termination == "resolved"
 
 
 @pytest.mark.parametrize("as_text", [True, False])

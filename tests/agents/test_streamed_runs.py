@@ -17,7 +17,10 @@ from flowengine.agents import LogEvent
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
+from flowengine.kernel.graph.compiled import SecretText
 from flowengine.metachain import AgentRunFailed, StreamPart
+from flowengine.secrets import Secrets
+from flowengine.tool_environment import tool
 from tests.agents.models.wire import Answer, Wire, call, replied, serving, streamed, written
 
 ASK = [{"role": "user", "content": "What is 1 + 2?"}]
@@ -86,8 +89,8 @@ def text(parts: list[StreamPart]) -> str:
 
 
 def outline(parts: list[StreamPart]) -> list[tuple[str, str]]:
-    """Kind and agent of the parts, each run of the same once."""
-    said = [(part.kind, part.agent) for part in parts]
+    """Kind and agent of the parts of replies, each run of the same once."""
+    said = [(part.kind, part.agent) for part in parts if not part.kind.startswith("tool_")]
     return [one for place, one in enumerate(said) if said[place - 1 : place] != [one]]
 
 
@@ -104,6 +107,7 @@ def test_a_streamed_run_gives_each_reply_and_the_same_response(run: Streamed) ->
         ("text", "The triage"),
         ("call", "The triage"),
         ("end", "The triage"),
+        ("handoff", "The triage"),
         ("start", "Billing"),
         ("text", "Billing"),
         ("end", "Billing"),
@@ -115,6 +119,86 @@ def test_a_streamed_run_gives_each_reply_and_the_same_response(run: Streamed) ->
     assert parts[-1].response == whole
     assert {part.execution for part in parts} == {"the-run"}
     assert [part.response for part in parts[:-1]] == [None] * (len(parts) - 1)
+
+
+@BOTH
+def test_calls_their_results_and_handoffs_are_parts_in_order(
+    run: Streamed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY", "hunter2-long")
+    Secrets({"KEY": {"env": "API_KEY"}}).reveal(SecretText([["KEY"]]))
+
+    def find(word: str) -> str:
+        """Find."""
+        if not word:
+            raise ValueError("no word")
+        return f"{word} for hunter2-long " * 1000
+
+    billing = Agent(name="The billing")
+    agent = Agent(name="A", tools=[find], handoffs=[billing], limits={"find": {"output": "1KiB"}})
+    script = [
+        {"calls": [{"name": "find", "arguments": {"word": "rain"}, "id": "c1"}]},
+        {"calls": [{"name": "find", "arguments": {"word": ""}, "id": "c2"}]},
+        {"calls": [{"name": "finds", "id": "c3"}]},
+        {"calls": [{"name": "transfer_to_The_billing", "id": "c4"}]},
+        {"text": "So."},
+    ]
+
+    with answering(*script):
+        parts = run(agent, ASK)
+
+    kinds = ("tool_call", "tool_result", "handoff", "start")
+    told = [
+        (one.kind, one.agent, one.call, one.tool, one.arguments, one.error, one.to)
+        for one in parts
+        if one.kind in kinds
+    ]
+    refused = [one.error for one in parts if one.call == "c3" and one.error]
+    assert told == [
+        ("start", "A", "", "", None, "", ""),
+        ("tool_call", "A", "c1", "find", {"word": "rain"}, "", ""),
+        ("tool_result", "A", "c1", "find", None, "", ""),
+        ("start", "A", "", "", None, "", ""),
+        ("tool_call", "A", "c2", "find", {"word": ""}, "", ""),
+        ("tool_result", "A", "c2", "find", None, "ValueError: no word", ""),
+        ("start", "A", "", "", None, "", ""),
+        ("tool_result", "A", "c3", "finds", None, *refused, ""),
+        ("start", "A", "", "", None, "", ""),
+        ("tool_result", "A", "c4", "transfer_to_The_billing", None, "", ""),
+        ("handoff", "A", "", "", None, "", "The billing"),
+        ("start", "The billing", "", "", None, "", ""),
+    ]
+    response = parts[-1].response
+    assert response is not None
+    results = [one.result for one in parts if one.kind == "tool_result"]
+    contents = [one["content"] for one in response.messages if one["role"] == "tool"]
+    assert results == [one.replace("hunter2-long", "***") for one in contents]
+    assert len(results[0]) < 2000
+    assert "hunter2" not in repr(parts[:-1])
+
+
+@BOTH
+def test_parts_of_an_agent_that_is_a_tool_are_its_own(run: Streamed) -> None:
+    expert = Agent(name="The expert", description="Adds.", tools=[add])
+    asking = Agent(name="A", tools=[expert.as_tool("ask_expert")])
+    script = [
+        {"calls": [{"name": "ask_expert", "arguments": {"prompt": "1 + 2?"}, "id": "c1"}]},
+        {"calls": [{"name": "add", "arguments": {"a": 1, "b": 2}, "id": "c2"}]},
+        {"text": "3"},
+        {"text": "It is 3."},
+    ]
+
+    with answering(*script):
+        parts = run(asking, ASK, {"n": 1})
+
+    assert [(one.kind, one.agent, one.call, one.arguments) for one in parts if one.call] == [
+        ("call", "A", "c1", None),
+        ("tool_call", "A", "c1", {"prompt": "1 + 2?"}),
+        ("call", "The expert", "c2", None),
+        ("tool_call", "The expert", "c2", {"a": 1, "b": 2}),
+        ("tool_result", "The expert", "c2", None),
+        ("tool_result", "A", "c1", None),
+    ]
 
 
 @BOTH
@@ -147,18 +231,54 @@ def test_a_run_that_waited_goes_on_in_parts(
     ]
     with answering(*script), Engine(tmp_path / "s.db") as engine:
         chain = MetaChain(engine)
-        *_, last = chain.stream(agent, ASK)
+        *first, last = chain.stream(agent, ASK)
         assert last.response is not None
+        [still] = resume(chain, last.execution, agent)
         engine.approve(last.response.waits[0]["id"], resume=False)
         parts = resume(chain, last.execution, agent)
         again = resume(chain, last.execution, agent)
 
+    [wait] = last.response.waits
+    [asked] = [one for one in first if one.kind not in ("start", "text", "call", "end")]
+    assert first[-1] == asked
+    assert (asked.kind, asked.agent, asked.tool) == ("question", "A", "add")
+    assert asked.wait is not None
+    assert asked.wait.items() <= wait.items()
+    assert asked.call == last.response.messages[0]["tool_calls"][0]["id"]
+    assert (last.agent, last.response.messages[0]["content"]) == ("A", "Let me see.")
+    assert still.response == last.response
+    made = [(one.kind, one.call, one.arguments, one.result) for one in parts[:2]]
+    assert made == [
+        ("tool_call", asked.call, {"a": 1, "b": 2}, ""),
+        ("tool_result", asked.call, None, "3"),
+    ]
     assert outline(parts) == [("start", "A"), ("text", "A"), ("end", "A"), ("response", "A")]
     assert text(parts) == "It is 3."
     response = parts[-1].response
     assert response is not None
     assert (response.termination, response.result) == ("resolved", "It is 3.")
     assert [part.response for part in again] == [response]
+
+
+def test_a_question_comes_again_when_more_is_known_of_it() -> None:
+    def preview(arguments: dict[str, Any]) -> str:
+        return f"pays {arguments['amount']} EUR"
+
+    @tool(approval="required", preview=preview)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    with (
+        answering({"calls": [{"name": "pay", "arguments": {"amount": 5}}]}),
+        Engine(None) as engine,
+    ):
+        *parts, last = MetaChain(engine).stream(Agent(name="A", tools=[pay]), ASK)
+
+    asked = [one.wait for one in parts if one.kind == "question" and one.wait is not None]
+    assert [one.get("preview") for one in asked] == [None, "pays 5 EUR"]
+    assert last.response is not None
+    assert {one["id"] for one in asked} == {last.response.waits[0]["id"]}
 
 
 @BOTH
@@ -185,20 +305,23 @@ def test_a_loop_that_is_slow_misses_parts_and_gets_the_whole_response(
     monkeypatch.setattr("flowengine.engines.inspection.backlog.TEXT", 20_000)
     long = "so " * 40_000
 
-    with answering({"text": long}):
+    called = {"name": "add", "arguments": {"a": 1, "b": 2}, "id": "c"}
+    with answering({"text": long, "calls": [called]}, {"text": "3"}):
         parts = []
         for part in MetaChain(logger=logger).stream(TRIAGE, ASK):
             assert ended.wait(60)  # the run does not wait
             parts.append(part)
 
     [missed] = [part for part in parts if part.kind == "missed"]
-    shown = "".join(part.text or "" for part in parts if part.kind == "text")
+    shown = text(parts).removesuffix("3")
     assert 20_000 <= len(shown) < len(long)
     assert missed.missed > 0
     assert long.startswith(shown)
+    made = [(part.kind, part.result) for part in parts if part.kind.startswith("tool_")]
+    assert made == [("tool_call", ""), ("tool_result", "3")]
     assert parts[-2].kind == "end"
     assert parts[-1].response is not None
-    assert parts[-1].response.result == long.strip() or parts[-1].response.result == long
+    assert parts[-1].response.messages[0]["content"].strip() == long.strip()
 
 
 def test_streaming_blocks_no_event_loop() -> None:

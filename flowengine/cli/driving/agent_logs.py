@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.agents.loggers import LoggerManager
+from flowengine.metachain.agent_events import AgentEvents
 from flowengine.metachain.reporting import Reporter
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def log_agents(session: Session) -> Callable[[], object]:
         id = update.execution
         if id not in reporters:
             flow = session.flow_of(id).compiled
-            reporters[id] = Reporter(logger, flow, id, ends=True)
+            reporters[id] = Reporter(logger, AgentEvents(flow, id), ends=True)
         reporters[id](update)
 
     return session.engine.subscribe(tell)

@@ -17,16 +17,14 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Budget, State, Unit
 
 
-def _in_force(graph: Graph, state: State) -> Iterator[tuple[str, int, Budget]]:
+def _in_force(view: View) -> Iterator[tuple[str, int, Budget]]:
     """Yield address, frame and budget of each flow at work that has one, the main one first."""
-    if "budget" in state:
-        yield "", 0, state["budget"]
-    for scope in state["scopes"].values():
-        frame = scope.get("frame", 0)
-        if frame and graph.body(scope["body"]).kind == "flow":
-            budget = budget_of(state, frame)
-            if budget is not None:
-                yield scope["path"].rstrip("/"), frame, budget
+    if "budget" in view.state:
+        yield "", 0, view.state["budget"]
+    for scope in view.subflows():
+        budget = budget_of(view.state, scope["frame"])
+        if budget is not None:
+            yield scope["path"].rstrip("/"), scope["frame"], budget
 
 
 def budget_views(graph: Graph, state: State, now: int) -> list[BudgetInfo]:
@@ -39,7 +37,7 @@ def budget_views(graph: Graph, state: State, now: int) -> list[BudgetInfo]:
     """
     view = View(graph, state)
     found = []
-    for address, frame, budget in _in_force(graph, state):
+    for address, frame, budget in _in_force(view):
         flow = view.flow_of(frame)
         then = "stop" if flow.budget is None else flow.budget["then"]
         info: BudgetInfo = {"address": address, "flow": flow.id, "then": then}
@@ -97,7 +95,7 @@ def waiting(host: Host, execution: str, view: View, unit: Unit) -> Reason:
 
 def ending(view: View) -> Iterator[Reason]:
     """Say until when the calls that run may run."""
-    for address, frame, budget in _in_force(view.graph, view.state):
+    for address, frame, budget in _in_force(view):
         if "timer" in budget:
             at = format_time(view.state["timers"][budget["timer"]]["due"])
             flow = view.flow_of(frame).id

@@ -9,6 +9,7 @@ import pytest
 
 from flowengine import Engine, Update
 from flowengine.agents import LogEvent, LoggerManager
+from flowengine.metachain.agent_events import AgentEvents
 from flowengine.metachain.reporting import Reporter
 from flowengine.sdk.untrusted import unmarked
 from tests.agents.models.wire import Wire, call, failed, streamed
@@ -67,7 +68,7 @@ def test_a_secret_is_in_no_journal_snapshot_update_log_or_error(
     with Engine(tmp_path / "store", workdir=tmp_path) as engine:
         flow = engine.load(tmp_path / "safe.yaml")
         over = engine.subscribe(updates.append, output=True)
-        engine.subscribe(Reporter(logger, flow.compiled, "run", ends=True))
+        engine.subscribe(Reporter(logger, AgentEvents(flow.compiled, "run"), ends=True))
         result = engine.run(flow, id="run")
         over()
         told = json.dumps([engine.show("run"), *engine.events("run")], default=str)

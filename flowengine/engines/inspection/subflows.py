@@ -1,0 +1,43 @@
+"""Subflows at work: the state that each has, and what has come of a map in it that goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from flowengine.kernel.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.kernel.graph.compiled import Plain
+
+
+class Subflow(NamedTuple):
+    """A subflow at work."""
+
+    address: str
+    """Of the step that runs it."""
+    state: Mapping[str, Plain]
+    """Key → value."""
+    items: Mapping[str, list[Plain]]
+    """Step → outputs of the items that have succeeded, of each map at work, in the order of the
+    items. The state has what they write once the map has ended."""
+
+
+def subflows(execution: Execution) -> Iterator[Subflow]:
+    """Yield the subflows at work in an execution, outer ones first.
+
+    Args:
+        execution: As stored.
+    """
+    view = View(execution.linked.graph, execution.state)
+    for scope in view.subflows():
+        items: dict[str, list[Plain]] = {}
+        for number in scope["live"]:
+            act = execution.state["acts"][number]
+            if "results" in act:
+                ended = [one for one in act["results"] if one is not None]
+                items[view.node(act).id] = [one[1] for one in ended if one[0] == "succeeded"]
+        state = {key: cell[0] for key, cell in view.vars_of(scope["frame"]).items()}
+        yield Subflow(scope["path"].rstrip("/"), state, items)

@@ -1,0 +1,219 @@
+"""What agents do, as typed events: the one source of log events and of the parts of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from flowengine.agents.generated_calls import calls_of
+from flowengine.engines.inspection.call_endings import shown_status
+
+if TYPE_CHECKING:
+    from flowengine.engines.results import Update
+    from flowengine.kernel.commands import Observation
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
+    from flowengine.metachain.conversations import Conversation
+
+TURNS = ("agent_turn", "python_agent_turn")
+_FUNCTION = "agent_function"
+_DECIDED = frozenset({"approval", "ask", "question"})
+"""Kinds of waits that somebody decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEvent:
+    """Something that an agent did."""
+
+    kind: Literal[
+        "reply", "retry", "failure", "handoff", "tool_call", "tool_end", "tool_result", "question",
+        "end",
+    ]  # fmt: skip
+    """`reply`: a model answered, `output` is that of the turn. `retry`, `failure`: it did not.
+    `tool_call`, `tool_end`: an attempt at a call begins and ends, those of checks included;
+    `tool_result`: what the model is told of a call, also of one that was not made. `end`: the work
+    of the agents at `step` is over, in the way that `status` names."""
+    agent: str
+    """Name of the agent."""
+    step: str
+    """Address of the activation."""
+    call: str = ""
+    """Id that the model gave the call."""
+    tool: str = ""
+    arguments: Mapping[str, Any] | None = None
+    """What the tool is given: of `tool_call` and `tool_end`."""
+    status: str = ""
+    """Of `tool_end`: as `show` has it. Of `end`: the outcome."""
+    result: str = ""
+    """What the model is told."""
+    error: str = ""
+    """Type and message."""
+    attempt: int = 0
+    to: str = ""
+    """Name of the agent that was handed over to."""
+    wait: Mapping[str, Any] | None = None
+    """The `WaitInfo` of a `question`."""
+    output: Mapping[str, Any] | None = None
+
+
+class AgentEvents:
+    """Reads what the agents of one execution do from the updates of the engine.
+
+    Args:
+        flow: The compiled flow.
+        execution: Id of the execution.
+        before: Its conversations so far, by the addresses of their steps.
+    """
+
+    def __init__(
+        self,
+        flow: CompiledFlow,
+        execution: str,
+        before: Mapping[str, Conversation] | None = None,
+    ) -> None:
+        self._steps: list[StepSpec] = flow["steps"]
+        self.execution = execution
+        self._callers, self._inside = _callers(flow)
+        known = before or {}
+        self._active = {at: self._called(one.active) for at, one in known.items()}
+        """Address of the step whose agents are at work → the one that is active."""
+        self._calls = {at: one.calls for at, one in known.items()}
+        """The same → the calls of the newest reply, by their places in it."""
+        self._errors: dict[str, str] = {}
+        """Address of a call → what its tool failed with."""
+        self._asked: dict[str, Any] = {}
+        """Id of a question → what was last told of it."""
+
+    def of(self, update: Update) -> Iterator[AgentEvent]:
+        """Yield what an update tells of agents, in order."""
+        if update.execution != self.execution:
+            return
+        if update.kind == "wait":
+            yield from self._question(update.data)
+            return
+        seen = update.step
+        if seen is None:
+            return
+        spec = self._steps[seen.step]
+        if spec.get("kind") in TURNS:
+            yield from self._turn(seen)
+        elif seen.step in self._callers:
+            yield from self._result(seen)
+        elif "teller" in spec or seen.step in self._inside:
+            yield from self._call(seen)
+        elif seen.address in self._active and seen.status in {"succeeded", "failed", "cancelled"}:
+            error = "" if seen.error is None else _words(seen.error)
+            agent, how = self._active.pop(seen.address), seen.outcome or seen.status
+            yield AgentEvent("end", agent, seen.address, status=how, error=error)
+
+    def _called(self, id: str) -> str:
+        """Return the name of an agent."""
+        for spec in self._steps:
+            if spec.get("kind") in TURNS and spec["task"]["agent"]["name"] == id:
+                return _name(spec)
+        return id
+
+    def _turn(self, seen: Observation) -> Iterator[AgentEvent]:
+        agent, above = _name(self._steps[seen.step]), _around(seen.address)
+        active = self._active.get(above, agent)
+        if seen.status == "running" and active != agent:
+            yield AgentEvent("handoff", active, seen.address, to=agent)
+        self._active[above] = agent
+        if seen.status in {"retrying", "failed"} and seen.error is not None:
+            kind: Literal["retry", "failure"] = "retry" if seen.status == "retrying" else "failure"
+            error, attempt = _words(seen.error), seen.attempt
+            yield AgentEvent(kind, agent, seen.address, error=error, attempt=attempt)
+        elif seen.status == "succeeded" and isinstance(seen.output, Mapping):
+            self._calls[above] = {str(one["place"]): one for one in seen.output["calls"]}
+            yield AgentEvent("reply", agent, seen.address, output=seen.output)
+
+    def _call(self, seen: Observation) -> Iterator[AgentEvent]:
+        spec, item = self._steps[seen.step], _around(seen.address)
+        if seen.step in self._inside and seen.error is not None and seen.status == "succeeded":
+            self._errors[item] = _words(seen.error)
+        if "teller" not in spec or seen.status not in {"running", "succeeded", "failed"}:
+            return
+        call = self._call_at(item) if seen.step in self._inside else {}
+        name = str(spec["id"])
+        given: Any = seen.input if isinstance(seen.input, Mapping) else {}
+        arguments = given.get("args", given.get("_args", given))
+        if spec.get("kind") == _FUNCTION:
+            name = name.rpartition(".")[2]
+            arguments = given.get("args", {}) if spec["task"]["function"] else {}
+        yield AgentEvent(
+            "tool_call" if seen.status == "running" else "tool_end",
+            self._inside.get(seen.step) or self._active.get(_around(item), ""),
+            seen.address,
+            call=str(call.get("id", "")),
+            tool=str(call.get("name", name)),
+            arguments=arguments if isinstance(arguments, Mapping) else given,
+            status="started" if seen.status == "running" else shown_status(seen, spec),
+            output=seen.output if isinstance(seen.output, Mapping) else None,
+        )
+
+    def _result(self, seen: Observation) -> Iterator[AgentEvent]:
+        """Yield what the model is told of one call, once it is over."""
+        if seen.status != "succeeded" or not isinstance(seen.output, Mapping):
+            return  # it begins, or is the end of all of them
+        message = seen.output["messages"][0]
+        yield AgentEvent(
+            "tool_result",
+            self._callers[seen.step],
+            seen.address,
+            call=str(message.get("tool_call_id") or ""),
+            tool=str(message.get("name") or ""),
+            result=str(message["content"]),
+            error=self._errors.pop(seen.address, ""),
+        )
+
+    def _question(self, wait: Mapping[str, Any]) -> Iterator[AgentEvent]:
+        if "how" in wait:
+            self._asked.pop(wait["id"], None)
+            return
+        told = {key: one for key, one in wait.items() if key != "source"}
+        if wait["kind"] not in _DECIDED or self._asked.get(wait["id"]) == told:
+            return
+        self._asked[wait["id"]] = told
+        item = _around(wait["address"])
+        call, agent = self._call_at(item), self._active.get(_around(item), "")
+        tool = str(call.get("name") or wait.get("tool", ""))
+        yield AgentEvent(
+            "question", agent, wait["address"], call=str(call.get("id", "")), tool=tool, wait=wait
+        )
+
+    def _call_at(self, item: str) -> Mapping[str, Any]:
+        """Return a call as the model made it, by the address of its item; empty: not known."""
+        place = item.rpartition("[")[2].removesuffix("]")
+        return self._calls.get(_around(item), {}).get(place, {})
+
+
+def _callers(flow: CompiledFlow) -> tuple[dict[int, str], dict[int, str]]:
+    """Return the steps that run the calls of replies, and those inside, with the agents' names."""
+    callers: dict[int, str] = {}
+    inside: dict[int, str] = {}
+    steps, bodies = flow["steps"], flow["bodies"]
+    for body in bodies:
+        numbers = {steps[number]["id"]: number for number in body["steps"]}
+        for spec in (steps[number] for number in body["steps"]):
+            calls = None
+            if spec.get("kind") in TURNS:
+                calls = numbers.get(calls_of(spec["task"]["agent"]["name"]))
+            if calls is not None:
+                callers[calls] = _name(spec)
+                inside |= dict.fromkeys(bodies[steps[calls]["child"]]["steps"], _name(spec))
+    return callers, inside
+
+
+def _name(turn: StepSpec) -> str:
+    """Return the name of the agent whose turn a step is."""
+    agent = turn["task"]["agent"]
+    return str(agent.get("called", agent["name"]))
+
+
+def _around(address: str) -> str:
+    return address.rpartition("/")[0]
+
+
+def _words(error: ErrorData) -> str:
+    return f"{error['type']}: {error['message']}"

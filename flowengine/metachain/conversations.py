@@ -1,0 +1,54 @@
+"""Conversations of agents that have not ended, as an engine has stored them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.agents.generated_calls import calls_of
+from flowengine.engines.inspection.subflows import Subflow, subflows
+from flowengine.errors import NotFound
+
+if TYPE_CHECKING:
+    from flowengine.engines.engine import Engine
+
+_KEYS = frozenset({"messages", "context", "active", "calls"})
+"""State keys of the flow that runs agents."""
+
+
+class Conversation(NamedTuple):
+    """A conversation so far."""
+
+    messages: list[dict[str, Any]]
+    """Results included of calls that have ended while others of their reply have not."""
+    context: dict[str, Any]
+    """The context variables, as these messages left them."""
+    active: str
+    """Id of the agent that spoke last."""
+    calls: Mapping[str, Mapping[str, Any]]
+    """Calls of the newest reply, by their places in it."""
+
+
+def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
+    """Return the conversations of an execution, by the addresses of the steps that have them.
+
+    Args:
+        engine: Has the execution.
+        execution: Its full id; there may be none yet.
+    """
+    try:
+        engine.store.execution(execution)
+    except NotFound:
+        return {}
+    found = subflows(engine._read(execution))
+    return {one.address: _of(one) for one in found if one.state.keys() >= _KEYS}
+
+
+def _of(subflow: Subflow) -> Conversation:
+    state = subflow.state
+    messages, context = list(state["messages"]), dict(state["context"])
+    for made in subflow.items.get(calls_of(state["active"]), ()):
+        messages += made["messages"]
+        context |= made["context"]
+    calls = {str(one["place"]): one for one in state["calls"]}
+    return Conversation(messages, context, state["active"], calls)
