@@ -7,7 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from flowengine.agents.agent_spec import RETRY, AgentSpec
-from flowengine.agents.agent_tool import AgentTool, declared_tool, limited, tools_of_server
+from flowengine.agents.agent_tool import (
+    ASK,
+    AgentTool,
+    declared_tool,
+    limited,
+    question,
+    tools_of_server,
+)
 from flowengine.agents.generated_checks import Check
 from flowengine.agents.generated_flow import agent_flow
 from flowengine.agents.generated_reductions import Reducer
@@ -69,7 +76,12 @@ def declared(configuration: Mapping[str, Any]) -> dict[str, dict[str, Plain]]:
     agents = [*configuration["agents"]]
     for cast in configuration["asked"].values():
         agents += cast
-    ready = {tool["id"]: plain_text(tool["declared"]) for one in agents for tool in one["ready"]}
+    ready = {
+        tool["id"]: plain_text(tool["declared"])
+        for one in agents
+        for tool in one["ready"]
+        if tool["name"] != ASK  # it is a wait, which is not declared
+    }
     functions: dict[str, Plain] = {}
     if configuration["execute_tools"]:
         for one in agents:
@@ -222,6 +234,9 @@ def _ready(
     adapter: Mapping[str, Plain],
     declarations: Declarations,
 ) -> AgentTool:
+    if tool["name"] == ASK:
+        [found] = declarations.tools(ASK, (), {})
+        return question(found)
     uses: dict[str, dict[str, Plain]] = {name: {one: {}} for name, one in environments.items()}
     [found] = declarations.tools(tool["id"], (), uses)
     return replace(declared_tool(found, adapter), name=tool["name"])

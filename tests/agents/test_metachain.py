@@ -1281,3 +1281,17 @@ def test_agents_hand_over_to_those_that_they_name_and_back(bench: Bench) -> None
     assert (found.agent, found.result) == (triage, "so")
     told = [(one.agent, one.data["to"]) for one in bench.events if one.event == "agent_handoff"]
     assert told == [("Triage", "Billing desk"), ("Billing desk", "Triage")]
+
+
+def test_an_agent_asks_a_person_and_gets_the_answer(bench: Bench, tmp_path: Path) -> None:
+    agent = Agent(name="A", tools=["std.ask"])
+    asked = call("std.ask", question="Which day?")
+    with Engine(tmp_path / "store") as engine, bench.answering({"calls": [asked]}, {"text": "so"}):
+        runner = Runner(engine, logger=bench.logger)
+        [wait] = runner.run(agent, "Book it.", id="a1").waits
+        assert wait["title"] == "Which day?"
+        engine.decide(wait["id"], "answer", form={"answer": "Friday"}, resume=False)
+        found = runner.resume("a1", agent)
+
+    assert found.result == "so"
+    assert "Friday" in bench.model.requests[1].messages[-1]["content"]
