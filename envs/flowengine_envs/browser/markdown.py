@@ -1,4 +1,4 @@
-"""Turns the HTML of pages into Markdown, in a process that lasts from page to page."""
+"""Turns the HTML of pages into Markdown, each in a process that a loaded one has forked."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from flowengine.sdk.environments import Program, Sandbox
-from flowengine_envs.browser.markdown_worker import LENGTH, LENGTHS, START
+from flowengine_envs.browser.markdown_worker import LARGEST_ANSWER, LENGTH, LENGTHS, START
 from flowengine_envs.documents import libraries
 from flowengine_envs.documents.document import MIB
 
 MEMORY = 1024 * MIB
-LARGEST_ANSWER = 64 * MIB
 _TIME = 10.0
 """Seconds for one page."""
 
@@ -30,7 +29,9 @@ class Markdown(NamedTuple):
 
 
 class Converter:
-    """A process that converts pages; it is started for the first one, and again when it has ended.
+    """A program that has each page converted by a process of its own, one page after the other.
+
+    It is started for the first page, and again when it has ended.
 
     Args:
         sandbox: Where it runs.

@@ -1,20 +1,31 @@
-"""The process that turns the HTML of pages into Markdown, one page after the other.
+"""The process that turns the HTML of pages into Markdown, and has each page read by one of its own.
 
     python -I -c START OPTIONS
 
 A page comes as two lengths of 4 bytes, then options as JSON and the HTML; the answer is a length of
-4 bytes, then JSON. HTML of pages can be made to exhaust or crash its parser, so it is parsed in
-nothing but a process that can be ended.
+4 bytes, then JSON. HTML can be made to exhaust or take over its parser. So a fork server, which
+never sees a page, forks a process for each one, and this one only passes bytes on: the page to the
+process, and an answer of bounded length back. Before it does, it kills the process with all that
+this has started. Before the next page, a changed server is replaced, and so is it itself.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
+import signal
+import socket
 import struct
 import sys
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple, NoReturn
+
+from flowengine_envs.supervisor import fork_servers, system
+from flowengine_envs.supervisor.fork_servers import ForkServer, standing
+from flowengine_envs.supervisor.killing import kill_everything, own_process_numbers
 
 START = (
     "import sys, json; options = json.loads(sys.argv[1]); sys.path[:0] = options['search_path']; "
@@ -22,39 +33,172 @@ START = (
 )
 LENGTHS = struct.Struct(">II")
 LENGTH = struct.Struct(">I")
+LARGEST_ANSWER = 64 * 1024 * 1024
+_PIECE = 1 << 20
+_USUAL = b"<title>A</title><main><h1>B</h1><p>C <a href='/'>D</a></p></main>"
+"""A page that has the server load what pages need."""
 
 
 def main(options: Mapping[str, Any]) -> None:
-    """Convert pages until standard input ends.
+    """Have pages converted until standard input ends.
 
     Args:
         options: `memory`, in bytes.
     """
+    system.become_unreadable()
+    system.adopt_orphans()
+    if os.getpid() == 1:
+        own_process_numbers()
+    server = _started_server(options["memory"])
+    given = standing()
+    reader = _forked(server)
+    if reader is None:  # it would be so again
+        os._exit(1)
+    while (page := _page()) is not None:
+        answer = reader.answer(page)
+        alone = _end_all_but(server, reader.pid)
+        if answer is None or standing() != given:
+            os._exit(1)
+        _write(sys.stdout.fileno(), answer)
+        reader = _forked(server) if alone else None
+        if reader is None:
+            _begin_anew()
+    kill_everything()
+
+
+class _Reader(NamedTuple):
+    """A process that waits for a page."""
+
+    pid: int
+    to: int
+    """Descriptor that leads to it."""
+    source: BinaryIO
+    """Where its answer comes from."""
+
+    def answer(self, page: bytes) -> bytes | None:
+        """Give it a page; return its answer with the length, None if that is none."""
+        try:
+            with suppress(BrokenPipeError):  # it may have answered without reading all
+                _write(self.to, page)
+        finally:
+            os.close(self.to)
+        with self.source as source:
+            head = source.read(LENGTH.size)
+            size = LENGTH.unpack(head)[0] if len(head) == LENGTH.size else 0
+            if not 0 < size <= LARGEST_ANSWER:
+                return None
+            body = source.read(size)
+            return head + body if len(body) == size else None
+
+
+def _write(fd: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+def _page() -> bytes | None:
+    """Return the next page with its lengths; None: there is none."""
+    head = _exactly(LENGTHS.size)
+    body = _exactly(sum(LENGTHS.unpack(head))) if head is not None else None
+    return None if head is None or body is None else head + body
+
+
+def _exactly(size: int) -> bytes | None:
+    """Return so many bytes of standard input; what is behind them may be for another program."""
+    parts = []
+    while size and (part := os.read(sys.stdin.fileno(), min(size, _PIECE))):
+        parts.append(part)
+        size -= len(part)
+    return None if size else b"".join(parts)
+
+
+def _started_server(memory: int) -> ForkServer:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        _serve(theirs, memory)
+    theirs.close()
+    return ForkServer(None, pid, ours)
+
+
+def _serve(channel: socket.socket, memory: int) -> NoReturn:
+    """Be the fork server."""
+    from flowengine_envs.documents.converters import convert
+
+    convert(_USUAL, "page.html", "text/html; charset=utf-8")
+    os.dup2(channel.fileno(), fork_servers.CONTROL)
+    fork_servers.close_all_but([0, 1, 2, fork_servers.CONTROL])
+    try:
+        fork_servers.serve(partial(_convert, memory))
+    finally:
+        os._exit(1)
+
+
+def _forked(server: ForkServer) -> _Reader | None:
+    """Have a process forked for the next page; None: the server has ended or was changed."""
+    theirs_in, ours_out = os.pipe()
+    ours_in, theirs_out = os.pipe()
+    try:
+        pid = server.fork([], {0: theirs_in, 1: theirs_out, 2: 2})
+    except OSError:
+        os._exit(1)
+    finally:
+        os.close(theirs_in)
+        os.close(theirs_out)
+    if pid in {0, server.pid}:
+        return None
+    return _Reader(pid, ours_out, open(ours_in, "rb"))
+
+
+def _end_all_but(server: ForkServer, pid: int) -> bool:
+    """End a process and all that it has started; return whether only the server is left."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    left = system.children()
+    if left == [server.pid]:
+        return True
+    kill_everything()
+    if system.children():
+        os._exit(1)
+    return False
+
+
+def _begin_anew() -> NoReturn:
+    """Become the program as it was started, with nothing of the pages in its memory."""
+    kill_everything()
+    os.execv(sys.executable, sys.orig_argv)
+
+
+def _convert(memory: int) -> None:
+    """Convert the page on standard input."""
     from flowengine_envs.documents.converters import convert
     from flowengine_envs.documents.document import Limits, Unreadable
 
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    memory = options["memory"]
     soft = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    while len(head := source.read(LENGTHS.size)) == LENGTHS.size:
-        told, size = LENGTHS.unpack(head)
-        asked, html = json.loads(source.read(told)), source.read(size)
-        try:
-            limits = Limits(characters=asked["characters"])
-            found = convert(
-                html, "page.html", "text/html; charset=utf-8", limits, base=asked["base"]
-            )
-            answer: dict[str, Any] = {
-                "markdown": found.markdown,
-                "title": found.title,
-                "truncated": found.truncated,
-            }
-        except MemoryError:
-            answer = {"error": "it takes more memory than it may"}
-        except Unreadable as error:
-            answer = {"error": str(error)}
-        data = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
-        sink.write(LENGTH.pack(len(data)) + data)
-        sink.flush()
+    head = source.read(LENGTHS.size)
+    if len(head) < LENGTHS.size:
+        return
+    told, size = LENGTHS.unpack(head)
+    asked, html = json.loads(source.read(told)), source.read(size)
+    try:
+        limits = Limits(characters=asked["characters"])
+        found = convert(html, "page.html", "text/html; charset=utf-8", limits, base=asked["base"])
+        answer: dict[str, Any] = {
+            "markdown": found.markdown,
+            "title": found.title,
+            "truncated": found.truncated,
+        }
+    except MemoryError:
+        answer = {"error": "it takes more memory than it may"}
+    except Unreadable as error:
+        answer = {"error": str(error)}
+    data = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
+    sink.write(LENGTH.pack(len(data)) + data)
+    sink.flush()

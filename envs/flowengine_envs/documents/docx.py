@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import Any
 
-from flowengine_envs.documents import charts, diagrams
+from flowengine_envs.documents import charts, diagrams, html
 from flowengine_envs.documents.archives import parse_xml, transitional
 from flowengine_envs.documents.comments import Comments, leave_out
-from flowengine_envs.documents.document import Damaged
-from flowengine_envs.documents.markdown import Span, Writer, hidden_note, image, inline, target
+from flowengine_envs.documents.document import Damaged, Limits, Table, Unreadable
+from flowengine_envs.documents.formats import detect, encoding_of
+from flowengine_envs.documents.markdown import (
+    Span,
+    Writer,
+    hidden_note,
+    image,
+    inline,
+    plain,
+    target,
+)
+from flowengine_envs.documents.text import decode, lines
 from flowengine_envs.documents.word_formulas import MATH, latex
 from flowengine_envs.documents.word_styles import Numbering, Styles, is_on
 
@@ -35,6 +45,7 @@ _SYMBOLS = {
 }
 """Characters of the fonts Wingdings and Symbol that stand in texts; others are left out."""
 _TICKED, _OPEN = "\u2612", "\u2610"
+_UNREAD = "a part that was inserted from another file was not read"
 _MARKDOWN_NUMBER = re.compile(r"\d+[.)]")
 
 
@@ -49,15 +60,32 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
     Raises:
         Damaged: It cannot be opened.
     """
-    data = transitional(data, out.limits)
-    import docx
-
-    try:
-        document = docx.Document(io.BytesIO(data))
-    except Exception as error:  # of the library, of lxml, of zipfile
-        raise Damaged(f"the Word document cannot be opened: {error}") from None
+    document = _opened(data, out.limits)
     out.document.title = document.core_properties.title or ""
     Word(document.part, out, comments).convert()
+
+
+def _opened(data: bytes, limits: Limits) -> Any:
+    """Return the library's object for a Word document."""
+    data = transitional(data, limits)
+    import docx
+    from docx.opc.part import PartFactory
+
+    PartFactory.part_class_selector = _class_of_part
+    try:
+        return docx.Document(io.BytesIO(data))
+    except Exception as error:  # of the library, of lxml, of zipfile
+        raise Damaged(f"the Word document cannot be opened: {error}") from None
+
+
+def _class_of_part(_media_type: str, relation: str) -> Any:
+    """Return the library's class for a part; an inserted file says that it is a document's XML."""
+    from docx.opc.constants import RELATIONSHIP_TYPE
+    from docx.opc.part import Part
+    from docx.parts.image import ImagePart
+
+    known = {RELATIONSHIP_TYPE.IMAGE: ImagePart, RELATIONSHIP_TYPE.A_F_CHUNK: Part}
+    return known.get(relation)
 
 
 class Word:
@@ -67,10 +95,12 @@ class Word:
         part: The main part of the package.
         out: Where it goes.
         comments: Whether its comments are read, too.
+        inserted: Whether it is a part of another document.
     """
 
-    def __init__(self, part: Any, out: Writer, comments: bool) -> None:
+    def __init__(self, part: Any, out: Writer, comments: bool, inserted: bool = False) -> None:
         self._part = part
+        self._is_inserted = inserted
         self._out = out
         related = {
             rel.reltype.rpartition("/")[2]: rel for rel in part.rels.values() if not rel.is_external
@@ -117,8 +147,38 @@ class Word:
                 self._blocks(child.iterchildren(f"{W}sdtContent"))
             elif child.tag in _TRANSPARENT:
                 self._blocks(child)
+            elif child.tag == f"{W}altChunk":
+                self._insert(child)
             else:
                 self._limit_of_comment(child)
+
+    def _insert(self, chunk: Any) -> None:
+        """Write a file of another format that a program has inserted for Word to read."""
+        relation = self._part.rels.get(chunk.get(f"{_RELATION}id", ""))
+        if relation is None or relation.is_external:
+            self._out.note(f"{_UNREAD}: it is not in the file")
+            return
+        part, title = relation.target_part, self._out.document.title
+        try:
+            self._write_inserted(part.blob, str(part.partname), part.content_type)
+        except Unreadable as error:
+            self._out.note(f"{_UNREAD}: {error}")
+        finally:
+            self._out.document.title = title
+
+    def _write_inserted(self, data: bytes, name: str, media_type: str) -> None:
+        format = detect(data, name, media_type).format
+        if format == "html":
+            html.convert(data, self._out, encoding_of(data, media_type))
+        elif format == "text":
+            text, _ = decode(data, encoding_of(data, media_type))
+            for line in lines(text).split("\n"):
+                self._out.paragraph(plain(line))
+        elif format == "docx" and not self._is_inserted:
+            document = _opened(data, self._out.limits)
+            Word(document.part, self._out, self._wants_comments, inserted=True).convert()
+        else:
+            self._out.note(f"{_UNREAD}: its format is {format}")
 
     def _paragraph(self, paragraph: Any) -> None:
         style = self._styles.of(paragraph)
@@ -262,6 +322,8 @@ class Word:
                     yield "; ".join(filter(None, (" ".join(text.split()) for text in row)))
             elif child.tag in {f"{W}sdt", *_TRANSPARENT}:
                 yield from self._cell_lines(child)
+            elif child.tag == f"{W}altChunk":
+                self._out.note(f"{_UNREAD}: it is in a table or beside the text")
 
     def _numbered(self, paragraph: Any, text: str) -> str:
         """Return the text of a paragraph in a cell, with its number if it is in a list."""
@@ -284,11 +346,23 @@ class Word:
                 for rel in self._part.rels.values()
                 if not rel.is_external and rel.reltype.endswith(f"/{kind}")
             ]
-            texts = (
-                " ".join(filter(None, self._cell_lines(parse_xml(part.blob)))) for part in parts
-            )
-            for text in dict.fromkeys(filter(None, texts)):
-                self._out.paragraph(f"Page {kind}: {text}")
+            for text, tables in _unique(self._margin(parse_xml(part.blob)) for part in parts):
+                if text or tables:
+                    self._out.paragraph(f"Page {kind}: {text}".strip())
+                for rows in tables:
+                    self._out.table(rows)
+
+    def _margin(self, root: Any) -> tuple[str, list[Table]]:
+        """Return the text of a header or footer, and its tables; a single row is text, too."""
+        texts: list[str] = []
+        tables: list[Table] = []
+        for child in root:
+            rows = [*self._rows(child)] if child.tag == f"{W}tbl" else []
+            if len(rows) > 1:
+                tables.append(rows)
+            else:
+                texts += self._cell_lines([child])
+        return " ".join(filter(None, texts)), tables
 
     def _write_comments(self) -> None:
         """Write the comments, or how many there are."""
@@ -299,6 +373,14 @@ class Word:
             text = " ".join(filter(None, self._cell_lines(comment)))
             author = comment.get(f"{W}author", "")
             self._out.paragraph(self._comments.told(id, author, text))
+
+
+def _unique(margins: Iterable[tuple[str, list[Table]]]) -> list[tuple[str, list[Table]]]:
+    found: list[tuple[str, list[Table]]] = []
+    for one in margins:
+        if one not in found:
+            found.append(one)
+    return found
 
 
 def _span(element: Any, otherwise: int) -> int:

@@ -26,6 +26,8 @@ _LONGEST_SIDE = 1_568
 _LARGEST_PNG = 1_500_000
 _SMALLEST_SIDE = 200
 """Pixels; what is smaller is no scan of a page."""
+_SMALLEST_PAGE = 400 * 400
+"""Pixels of all images of a page; with less it is no scan in strips."""
 _ALMOST = 0.5
 """A scan has one image; others have less of its pixels."""
 _QUALITY = 85
@@ -106,14 +108,18 @@ def copy_of_scan(page: PageObject, most_pixels: int) -> str:
         Exception: The image cannot be read: the libraries have errors of many types.
     """
     sizes: dict[str, int] = {}
+    pixels: list[int] = []
     for name, each in page["/Resources"]["/XObject"].items():  # type: ignore[index]
         image = each.get_object()
         if image.get("/Subtype") == "/Image":
             wide, high = int(image["/Width"]), int(image["/Height"])
+            pixels.append(wide * high)
             sizes[name] = wide * high if min(wide, high) >= _SMALLEST_SIDE else 0
     largest = max(sizes, key=lambda name: sizes[name], default="")
     others = [size for name, size in sizes.items() if name != largest]
     if not sizes.get(largest) or max(others, default=0) > _ALMOST * sizes[largest]:
+        if len(pixels) > 1 and sum(pixels) >= _SMALLEST_PAGE:
+            raise ValueError(f"it is in {len(pixels)} pieces")
         return ""
     if sizes[largest] > most_pixels:
         raise ValueError(f"it has {sizes[largest]:,} pixels; the limit 'pixels' is {most_pixels:,}")

@@ -21,6 +21,7 @@ from flowengine_envs import RequestsMarkdownBrowser
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.picture import NO_DESCRIPTION
 from flowengine_envs.sandboxes.processes import has
+from tests.envs.documents.written_pdf import pdf
 
 EYES = "scripted/eyes"
 GPS, MAKE = 0x8825, 271
@@ -251,6 +252,18 @@ def test_what_is_no_scan_is_not_described(eyes: ScriptedModel, folder: Path) -> 
     assert eyes.requests == []
     assert any("page 1 is not described: its image cannot be read: it has" in note
                for note in document["notes"])  # fmt: skip
+
+
+def test_a_scan_in_strips_says_that_it_is_not_described() -> None:
+    strip = b"<< /Type /XObject /Subtype /Image /Width 600 /Height 100 >>"
+    names = b" ".join(b"/S%d %d 0 R" % (at, at) for at in range(4, 12))
+    page = b"<< /Type /Page /Parent 2 0 R /Resources << /XObject << %b >> >> >>" % names
+    kids = b"<< /Type /Pages /Kids [3 0 R] /Count 1 /MediaBox [0 0 600 800] >>"
+    data = pdf(b"<< /Type /Catalog /Pages 2 0 R >>", kids, page, *[strip] * 8)
+
+    told = "page 1 is not described: its image cannot be read: it is in 8 pieces"
+    assert told in convert(data, picture=True).notes
+    assert convert(data).notes == ["no text on page 1; images there: 8, so it may be a scan"]
 
 
 def test_no_model_is_asked_unless_one_is_named(eyes: ScriptedModel) -> None:

@@ -16,6 +16,7 @@ from docx.opc.constants import RELATIONSHIP_TYPE as RT
 from docx.opc.packuri import PackURI
 from docx.opc.part import Part
 from docx.oxml import parse_xml
+from docx.shared import Length
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.opc.package import Part as SlidePart
@@ -191,6 +192,48 @@ def test_word_headers_footers_text_boxes_and_controls() -> None:
     assert read(document).markdown == (
         "in a control\n\nanchor\n\nin a box\n\nPage header: ACME\n\nPage footer: Page one"
     )
+
+
+def test_word_headers_keep_their_tables() -> None:
+    document = docx.Document()
+    header = document.sections[0].header
+    header.paragraphs[0].text = "ACME"
+    table = header.add_table(2, 2, Length(1))
+    for cell, text in zip(table._cells, ["Part", "Valve", "Revision", "C"], strict=True):
+        cell.text = text
+
+    found = read(document)
+    assert found.markdown.startswith("Page header: ACME\n\n| Part")
+    assert found.tables == [[["Part", "Valve"], ["Revision", "C"]]]
+
+
+def insert(document: Any, name: str, media_type: str, data: bytes) -> None:
+    """Insert a file as programs do that leave it to Word to read it."""
+    part = Part(PackURI(f"/word/{name}"), media_type, data, document.part.package)
+    id = document.part.relate_to(part, RT.A_F_CHUNK)
+    R = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    add(document, f'<w:altChunk W xmlns:r="{R}" r:id="{id}"/>')
+
+
+def test_word_files_inserted_for_word_to_read_are_read() -> None:
+    word = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    deepest, inner, document = docx.Document(), docx.Document(), docx.Document()
+    deepest.add_paragraph("deepest")
+    inner.add_paragraph("from Word")
+    for each, into in ((deepest, inner), (inner, document)):
+        saved = io.BytesIO()
+        each.save(saved)
+        insert(into, "inner.docx", word, saved.getvalue())
+    page = b"<title>x</title><h1>Terms</h1><p>pay <b>now</b></p>"
+    insert(document, "a.html", "text/html", page)
+    insert(document, "b.txt", "text/plain", b"# plain\n*text*")
+    insert(document, "c.rtf", "application/rtf", b"{\\rtf1 x}")
+
+    found = read(document)
+    assert found.markdown == ("from Word\n\n# Terms\n\npay **now**\n\n\\# plain\n\n*text*")
+    assert found.title == ""
+    assert len(found.notes) == 2
+    assert all("inserted from another file was not read" in note for note in found.notes)
 
 
 def test_word_comments_are_read_at_their_place() -> None:

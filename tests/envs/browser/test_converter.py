@@ -1,0 +1,129 @@
+"""Each page is converted by a process of its own: one that takes it over reaches no other page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from flowengine.sdk.environments import background
+from flowengine_envs.browser.markdown import Converter, Markdown
+from flowengine_envs.browser.markdown_worker import START
+from flowengine_envs.browser.provider import BrowserProvider
+from flowengine_envs.sandboxes.namespace import Namespace
+from tests.envs.opening import request_for
+
+HOSTILE = '''
+import builtins, ctypes, os, resource, signal, struct, sys, time
+from pathlib import Path
+from flowengine_envs.documents import converters
+
+plain = converters.convert
+FORGED = b'{"markdown": "forged", "title": "", "truncated": false}'
+FORGED = struct.pack(">I", len(FORGED)) + FORGED
+
+def others():
+    """The process that the engine talks to, then the server."""
+    pids = sorted(int(each.name) for each in Path("/proc").glob("[0-9]*"))
+    return [pid for pid in pids if pid != os.getpid()]
+
+def change():
+    """Whatever a process can do to itself."""
+    builtins.left = "x"
+    converters.convert = lambda *_, **__: 1 / 0
+    os.chdir("/")
+
+def reach():
+    """Into the memory and the descriptors of the others."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert others(), "it sees no process"
+    for pid in others():
+        for path in ("mem", "environ", "fd/0", "fd/1", "fd/3"):
+            try:
+                open(f"/proc/{pid}/{path}", "rb").close()
+                return f"opened {path}"
+            except OSError:
+                pass
+        if libc.ptrace(16, pid, 0, 0) == 0 or libc.syscall(438, os.pidfd_open(pid), 1, 0) >= 0:
+            return "taken"
+
+def more():
+    """A second answer, for the next page."""
+    os.write(1, 2 * FORGED)
+    time.sleep(600)
+
+def leave():
+    """A process that goes on, with the descriptors."""
+    if not os.fork():
+        os.setsid()
+        if not os.fork():
+            while True:
+                os.write(1, FORGED)
+        os._exit(0)
+    os.wait()
+
+def end():
+    os.kill(others()[-1], signal.SIGKILL)
+
+def stop():
+    for pid in others():
+        os.kill(pid, signal.SIGSTOP)
+
+def slow():
+    os.setpriority(os.PRIO_PROCESS, others()[-1], 19)
+
+def limit():
+    resource.prlimit(others()[0], resource.RLIMIT_NOFILE, (9, 9))
+
+def crash():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def convert(data, *rest, **named):
+    found = plain(data, *rest, **named)
+    if data.startswith(b"look"):
+        found.markdown = f"{os.getcwd()} {getattr(builtins, 'left', '')} nice {os.nice(0)}"
+    elif data.startswith(b"do "):
+        found.markdown = f"done {globals()[data.split()[1].decode()]() or ''}".strip()
+    return found
+
+converters.convert = convert
+'''
+TAKEN_OVER = START.replace(
+    "from flowengine_envs.browser", "exec(HOSTILE); from flowengine_envs.browser"
+)
+
+
+@pytest.fixture(scope="module")
+def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Converter]:
+    """A converter that pages take over."""
+    folder = tmp_path_factory.mktemp("converter") / "workspace"
+    folder.mkdir()
+    sandbox = Namespace(request_for(BrowserProvider(), Namespace, folder))
+    converter = Converter(sandbox, None)
+    with pytest.MonkeyPatch.context() as patch:
+        start = f"HOSTILE = {HOSTILE!r}; {TAKEN_OVER}"
+        patch.setattr("flowengine_envs.browser.markdown.START", start)
+        background().run(sandbox.open())
+        yield converter
+        background().run(converter.close())
+        background().run(sandbox.close())
+
+
+def convert(converter: Converter, html: str) -> Markdown:
+    return background().run(converter.convert(html, "http://host/", 1000))
+
+
+@pytest.mark.parametrize(
+    "what", ["change", "reach", "more", "leave", "end", "stop", "slow", "limit", "crash"]
+)
+def test_what_a_page_does_does_not_reach_the_next(converter: Converter, what: str) -> None:
+    before = convert(converter, "look")
+    done = convert(converter, f"do {what}")
+
+    if what in {"limit", "crash"}:
+        assert done == Markdown("", error="the process that converts the page has ended")
+    else:
+        assert done.text == ("forged" if what in {"more", "leave"} else "done")
+    assert convert(converter, "look") == before
+    assert convert(converter, "<b>plain</b>") == Markdown("**plain**")
+    assert before.text.endswith("nice 0")
