@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,24 @@ from tests.examples.conftest import EXAMPLES, Shell
 HERE = EXAMPLES / "research_crew"
 
 
+PORT = "18766"
+"""Of the example's site."""
+
+
+@pytest.fixture
+def port() -> str:
+    """Return a port at which nobody serves: another run of the tests may serve at the example's."""
+    with socket.socket() as line:
+        line.bind(("127.0.0.1", 0))
+        return str(line.getsockname()[1])
+
+
 @pytest.fixture(autouse=True)
-def folder(flowengine: Shell) -> Path:
+def folder(flowengine: Shell, port: str) -> Path:
     shutil.copytree(HERE, flowengine.folder, dirs_exist_ok=True)
+    for name in ("light_list.py", "replies.json", "research.yaml"):
+        file = flowengine.folder / name
+        file.write_text(file.read_text().replace(PORT, port))
     return flowengine.folder
 
 
@@ -42,8 +58,10 @@ def test_a_report_is_written_sent_back_and_published(flowengine: Shell, folder: 
     assert len(wait["subject"]["report"]) < 200
 
 
-def test_its_readme_shows_what_happens_with_a_site(flowengine: Shell, folder: Path) -> None:
-    readme = (HERE / "README.md").read_text()
+def test_its_readme_shows_what_happens_with_a_site(
+    flowengine: Shell, folder: Path, port: str
+) -> None:
+    readme = (HERE / "README.md").read_text().replace(PORT, port)
     [transcript] = re.findall(r"^```console\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     shown = re.split(r"^\$ ", transcript, flags=re.MULTILINE)[1:]
     site = subprocess.Popen(
@@ -75,8 +93,8 @@ def outline(text: str) -> list[str]:
     return sorted(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
-def test_without_its_site_the_crew_says_so(flowengine: Shell) -> None:
-    flowengine("run", "research.yaml", "-i", "site=http://localhost:18766/", code=4)
+def test_without_its_site_the_crew_says_so(flowengine: Shell, port: str) -> None:
+    flowengine("run", "research.yaml", "-i", f"site=http://localhost:{port}/", code=4)
 
     [wait] = flowengine("--json", "approvals", "list").json()
     steps = flowengine("--json", "show", wait["execution"]).json()["steps"]
