@@ -75,11 +75,12 @@ class Bill:
 
     def over(self) -> list[str]:
         """Return a line for each folder that costs more than it may."""
-        allowed = tomllib.loads(BUDGET.read_text())["seconds"]
+        budget = tomllib.loads(BUDGET.read_text())
+        own, shared = budget["seconds"], budget["shared"]
         return [
-            f"{folder}: {cost:.0f} processor seconds, {allowed.get(folder, 0)} allowed"
+            f"{folder}: {cost:.0f} processor seconds, {own.get(folder, 0)} and {shared} allowed"
             for folder, cost in sorted(self.folders.items())
-            if cost > allowed.get(folder, 0)
+            if cost > own.get(folder, 0) + shared
         ]
 
     @pytest.hookimpl(trylast=True)

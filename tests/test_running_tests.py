@@ -101,9 +101,9 @@ def test_a_folder_beyond_its_budget_fails_the_run_and_the_dearest_tests_are_name
     (project.tests / "test_cheap.py").write_text("def test_cheap():\n    pass\n")
     budget = project.tests / "budget.toml"
 
-    budget.write_text("[seconds]\nkernel = 0.01\ntests = 5\n")
+    budget.write_text("shared = 0.01\n[seconds]\nkernel = 0.01\ntests = 5\n")
     over = project("--budget")
-    budget.write_text("[seconds]\nkernel = 5\ntests = 5\n")
+    budget.write_text("shared = 5\n[seconds]\nkernel = 0.01\ntests = 5\n")
     within = project("--budget")
 
     assert over.returncode == 1
