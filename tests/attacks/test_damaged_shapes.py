@@ -6,7 +6,7 @@ import random
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
@@ -168,6 +168,14 @@ COMMANDS = [
 ]
 
 
+def change_flows(change: Callable[[Any], Any]) -> None:
+    """Change all flows that the store of the current folder has."""
+    store = Path(".flowengine", "flowengine.db")
+    for kept in records(store):
+        if kept.table == "flows":
+            write(store, kept, change(kept.value))
+
+
 def copied(made: Path, folder: Path) -> Path:
     """Copy a folder with a store, and name the store once: a copy is not used before that."""
     shutil.copytree(made, folder)
@@ -265,15 +273,14 @@ def test_what_shows_or_copies_a_flow_says_that_it_is_damaged(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def in_steps(value: Any) -> Any:
+        for number in range(len(value["steps"])):
+            if key in value["steps"][number]:
+                value = changed(value, ("steps", number, key), other)
+        return value
+
     monkeypatch.chdir(copied(made, tmp_path / "changed"))
-    store = Path(".flowengine", "flowengine.db")
-    for flow in records(store):
-        if flow.table == "flows":
-            value = flow.value
-            for number in range(len(value["steps"])):
-                if key in value["steps"][number]:
-                    value = changed(value, ("steps", number, key), other)
-            write(store, flow, value)
+    change_flows(in_steps)
 
     assert main(words) == 10
     assert "is damaged" in capsys.readouterr().err
@@ -290,10 +297,7 @@ def test_what_reads_only_a_flow_says_that_it_is_damaged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(copied(made, tmp_path / "changed"))
-    store = Path(".flowengine", "flowengine.db")
-    for flow in records(store):
-        if flow.table == "flows":
-            write(store, flow, changed(flow.value, (part,), GONE))
+    change_flows(lambda value: changed(value, (part,), GONE))
 
     assert main([*words, "--no-interactive"]) == 10
 
