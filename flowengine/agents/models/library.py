@@ -6,7 +6,6 @@ is asked, or a flow with agents says that one will be.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import threading
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.models.errors import ModelError
 from flowengine.agents.models.plain_requests import spare
+from flowengine.garbage import CollectedLater
 from flowengine.sdk.threads import on_thread
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def load() -> Any:
     with _lock:
         if _loaded is None:
             try:
-                with _environment(_WHILE_IMPORTED), _uncollected():
+                # To look for garbage among all that is imported is a third of the time.
+                with _environment(_WHILE_IMPORTED), CollectedLater():
                     litellm = import_module("litellm")
             except ImportError as error:
                 raise ModelError(
@@ -111,21 +112,6 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Look for no garbage for a while: among all that is imported there is none.
-
-    To look at it again and again is a third of the time that the import takes.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _forked() -> None:

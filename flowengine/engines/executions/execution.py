@@ -6,7 +6,6 @@ collected into one `Append`; the commands that follow wait here until that is on
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +16,7 @@ from flowengine.engines.executions.step_index import StepIndex
 from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.engines.executions.timers import Timers
 from flowengine.errors import InputError
+from flowengine.garbage import CollectedLater
 from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
 from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Outgoing
 from flowengine.journal.records import Claim as StoredClaim
@@ -588,13 +588,8 @@ class Execution:
 
 def _unpacked(snapshot: bytes) -> State:
     """Return the state of a snapshot, without looking for garbage: none of it can be any."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
+    with CollectedLater():
         state: State = unpack_snapshot(snapshot)
-    finally:
-        if collects:
-            gc.enable()
     return state
 
 

@@ -24,8 +24,8 @@ from flowengine.engines.inspection.interrupted import standing_view
 from flowengine.engines.interventions import trying_again
 from flowengine.engines.messages.delivery import view as undelivered
 from flowengine.engines.people.waits import decision_view, stored_wait_view
-from flowengine.engines.running.garbage import CollectedLater
 from flowengine.errors import NotFound
+from flowengine.garbage import CollectedLater
 from flowengine.journal.records import WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
 from flowengine.kernel.commands import Observation

@@ -17,12 +17,12 @@ from flowengine.engines.executions.execution import ENDED, Execution, Told
 from flowengine.engines.executions.preview import Preview
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.results import Update
-from flowengine.engines.running.garbage import CollectedLater
 from flowengine.engines.running.preview_requests import has_preview
 from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_quick
 from flowengine.engines.running.recovery import fire, recover, take_message
 from flowengine.engines.running.reporting import report
 from flowengine.errors import Conflict, StoreError
+from flowengine.garbage import CollectedLater
 from flowengine.journal.records import Append, Wait
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.commands import (

@@ -1,8 +1,9 @@
-"""The search for cyclic garbage waits while executions take turns.
+"""The search for cyclic garbage waits, such as while executions take turns.
 
 Python looks for cycles after every 700 new containers, and a record of 1 KB has a dozen: within a
 few steps it would look through values that the state still holds, and in vain. So it looks once
-after some milliseconds of turns instead. What no cycle holds is freed at once, as ever.
+after some milliseconds of turns instead; also after what is unpacked or imported, of which all is
+kept. What no cycle holds is freed at once, as ever.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ _waiting: list[None] = []
 class CollectedLater:
     """A block after which cyclic garbage is searched for; where others turned that off, it stays.
 
-    Only for blocks of a few milliseconds, or of less than a second where somebody asks for a lot at
-    once: this holds for the whole process.
+    Only for blocks of a few milliseconds, or of seconds where somebody asks for a lot at once: this
+    holds for the whole process.
     """
 
     __slots__ = ("_was_on",)
