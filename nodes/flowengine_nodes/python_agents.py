@@ -161,15 +161,18 @@ class AgentFunction(Python):
             return None
         return super().source({"function": named["name"], "folder": named["folder"]})
 
+    @classmethod
+    def has_preview(cls, task: Mapping[str, Plain]) -> bool:
+        """Return whether the function has a preview."""
+        return "preview" in task["function"]
+
     def preview(
         self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
     ) -> str | None:
         """Return what the function's own preview says."""
         from flowengine.sdk.previews import call_preview
 
-        named = task["function"].get("preview")
-        if named is None:
-            return None
+        named = task["function"]["preview"]
         return call_preview(_function(context, named), args)  # type: ignore[no-any-return]
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
@@ -190,7 +193,11 @@ class AgentFunction(Python):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Call the function and return what it returns."""
-        call = await context.on_thread(lambda: _function(context, task["function"]))
+        named = task["function"]
+        if "live" in named:
+            call = _function(context, named)
+        else:  # importing may take seconds
+            call = await context.on_thread(lambda: _function(context, named))
         function = look_at(call, task.get("floats"))
         return await self.called(context, function, function.arguments(context, input))
 

@@ -18,10 +18,9 @@ def has_preview(execution: Execution, step: int) -> bool:
     if "preview" in spec:
         return True
     from flowengine.engines.executions.calls import kind_of
-    from flowengine.sdk import StepKind
 
     kind = kind_of(spec)
-    return kind is not None and kind.preview is not StepKind.preview
+    return kind is not None and kind.has_preview(spec.get("task", {}))
 
 
 def missing(execution: Execution) -> Iterator[Preview]:
