@@ -1,0 +1,173 @@
+"""Calls as executions of an engine: shown, decided and answered for like any others."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.tool_environment import LocalEnvironment, ToolContext, journal, tool, tool_message
+from tests.tool_environment.test_approval import PNG
+from tests.tool_environment.world import Asked, Counting, Seen, call, echo, made, run, until
+
+DEFER = {"approved": False, "decision": "defer"}
+
+
+def test_each_call_is_an_execution_of_its_task_and_its_tool_a_step() -> None:
+    async def main() -> None:
+        with Engine(None) as engine:
+            answer = Asked(lambda one: one.args["text"] != "no")
+            async with await made(echo, callback=answer, engine=engine, execution_id="day") as env:
+                await env.execute_tools([call("echo", "1", text="a"), call("echo", "2", text="no")])
+            listed = engine.executions(labels={"task": "day"}).items
+            found = {one["execution"]: engine.show(one["execution"]) for one in listed}
+            ran, refused = found["day.1.0000"], found["day.2.0000"]
+            assert (ran["status"], ran["inputs"]["args"]) == ("succeeded", {"text": "a"})
+            assert [step["address"] for step in ran["steps"]] == ["call", "observe"]
+            assert ran["outputs"] is not None
+            assert ran["outputs"]["result"]["content"] == "a"
+            assert refused["error"] is not None
+            assert (refused["status"], refused["error"]["type"]) == ("failed", "Rejected")
+
+    run(main())
+
+
+@pytest.mark.parametrize("choice", ["approve", "edit", "reject", "respond"])
+def test_whoever_decides_in_another_process_is_heard(choice: str, tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    @tool
+    async def note(text: str) -> str:
+        """Note a text."""
+        ran.append(text)
+        return "noted"
+
+    async def main() -> dict[str, Any]:
+        with Engine(tmp_path / "calls") as engine, Engine(tmp_path / "calls") as elsewhere:
+            asked = Asked(DEFER)
+            async with await made(note, callback=asked, engine=engine, execution_id="x") as env:
+                seen = Seen(env)
+                one = call("note", "1", text="a")
+                running = asyncio.ensure_future(env.execute_tool(one))
+                await until(lambda: seen.of("deferred"))
+                [wait] = elsewhere.waits().items
+                assert (wait["tool"], wait["subject"]) == ("note", {"text": "a"})
+                if choice == "respond":
+                    elsewhere.respond(wait["id"], "it is there", comment="looked", resume=False)
+                elif choice == "reject":
+                    elsewhere.reject(wait["id"], comment="looked", images=[PNG], resume=False)
+                else:
+                    edit = {"text": "b"} if choice == "edit" else {}
+                    elsewhere.approve(wait["id"], edit=edit, comment="looked", resume=False)
+                response = await running
+                assert env.questions() == []
+                return {"told": tool_message(one, response)["content"], "status": response.status}
+
+    found = run(main())
+    told = str(found["told"])
+    assert "looked" in told
+    assert ran == {"approve": ["a"], "edit": ["b"], "reject": [], "respond": []}[choice]
+    assert found["status"] == ("rejected" if choice == "reject" else "ok")
+    assert ("it is there" in told) is (choice == "respond")
+    assert ('{"text": "b"}' in told) is (choice == "edit")
+    assert ("data:image/png;base64," in told) is (choice == "reject")
+
+
+def test_the_policies_of_the_host_hold_for_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    rules = tmp_path / "flowengine" / "policies.yaml"
+    rules.parent.mkdir()
+    rules.write_text(
+        "policies:\n  - {deny: count}\n  - {ask: echo, when: '${{ args.text == \"b\" }}'}"
+    )
+
+    async def main() -> None:
+        count = Counting(tmp_path)
+        async with LocalEnvironment(auto_approve="everything") as env:
+            await env.register_tool(count.tool)
+            await env.register_tool(echo)
+            denied = await env.execute_tool(call("count"))
+            assert (denied.status, denied.ran, count.n) == ("rejected", "no", 0)
+            assert "policies.yaml" in str(denied.error)
+            assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
+            asking = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="b")))
+            await until(env.questions)  # whatever the program approves by itself
+            env.decide("1", {"approved": False})
+            assert (await asking).status == "rejected"
+
+    run(main())
+
+
+def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "c4n4ry")
+
+    @tool
+    def send(token: str, ctx: ToolContext) -> str:
+        """Send something."""
+        ctx.state["token"] = token
+        return token[::-1]
+
+    async def main() -> None:
+        with Engine(None) as engine:
+            env = await made(
+                send, engine=engine, execution_id="x", secrets={"TOKEN": {"env": "TOKEN"}}
+            )
+            response = await env.execute_tool(call("send", "1", token="c4n4ry"))
+            assert response.tool_result is not None
+            assert response.tool_result.content == "yr4n4c"  # it was called with the secret
+            await env.dispose()
+            assert "c4n4ry" not in str([engine.show("x.1.0000"), *engine.events("x.1.0000")])
+
+    run(main())
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_question_outlives_its_process_but_not_a_change_of_the_tool(
+    changed: bool, tmp_path: Path
+) -> None:
+    @tool(name="echo")
+    def other(text: str) -> str:
+        """Return the text."""
+        return text + "!"
+
+    asked = Asked(DEFER)
+
+    async def first() -> str:
+        """Leave while the question is open, as a process that is killed does."""
+        with Engine(tmp_path / "calls") as engine:
+            env = await made(echo, callback=asked, engine=engine, execution_id="x")
+            asyncio.ensure_future(env.execute_tool(call("echo", "1", text="a")))  # noqa: RUF006
+            await until(env.questions)
+            return engine.waits().items[0]["id"]
+
+    async def second(question: str) -> Any:
+        with Engine(tmp_path / "calls") as engine:
+            tool = other if changed else echo
+            async with await made(tool, callback=asked, engine=engine, execution_id="x") as env:
+                running = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="a")))
+                await until(env.questions)
+                [wait] = engine.waits().items
+                assert (wait["id"] == question) is not changed
+                env.decide("1", {"approved": True})
+                return (await running).tool_result
+
+    result = run(second(run(first())))
+    assert (result.content, result.replayed) == ("a!" if changed else "a", False)
+
+
+def test_an_engine_in_memory_forgets_calls_that_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_PRUNED", 3)
+
+    async def main() -> None:
+        async with await made(echo) as env:
+            for number in range(10):
+                response = await env.execute_tool(call("echo", text=str(number)))
+                assert response.status == "ok"
+            assert len(env._host.journal.engine.executions().items) < 4
+
+    run(main())
