@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     )
     from flowengine.tool_environment.abort import Aborted, AbortSignal
     from flowengine.tool_environment.agent_functions import through
-    from flowengine.tool_environment.agent_tools import AgentTool
     from flowengine.tool_environment.authority import CallbackAuthority
     from flowengine.tool_environment.clients import EnvironmentClient, Link, MemoryClient
     from flowengine.tool_environment.clock import Clock, LoopClock
@@ -79,7 +78,6 @@ _HOMES = {
     ),
     "flowengine.tool_environment.abort": ("AbortSignal", "Aborted"),
     "flowengine.tool_environment.agent_functions": ("through",),
-    "flowengine.tool_environment.agent_tools": ("AgentTool",),
     "flowengine.tool_environment.authority": ("CallbackAuthority",),
     "flowengine.tool_environment.clients": ("EnvironmentClient", "Link", "MemoryClient"),
     "flowengine.tool_environment.clock": ("Clock", "LoopClock"),
@@ -107,7 +105,6 @@ _HOMES = {
 __all__ = [
     "AbortSignal",
     "Aborted",
-    "AgentTool",
     "ApprovalResponse",
     "BaseEnvironment",
     "Bounds",

@@ -187,6 +187,7 @@ class Call:
         self.turns = None
         self.produced = []
         self.controller = _ENDED
+        self.context = Context()
 
     # Stopping
 

@@ -7,16 +7,18 @@ execution, and the engine keeps arguments with secrets masked: the call itself h
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
 import threading
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.live_functions import LIVE
-from flowengine.errors import NotFound
+from flowengine.errors import Conflict, NotFound
 from flowengine.sdk.tool_calls import ApprovalResponse, Image
 from flowengine.tool_environment.call import Call, digest_of
 
@@ -39,6 +41,14 @@ _PRUNED = 1_000
 """Calls after which an engine in memory forgets those that have ended."""
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 _CHOICES = {"approve": "approve", "edit": "approve", "reject": "reject", "respond": "respond"}
+
+
+LOOK = 0.1
+"""Seconds between two looks at what other processes do."""
+
+
+class Elsewhere(Exception):
+    """Another process has a call that is to stop here."""
 
 
 class Journal:
@@ -88,21 +98,21 @@ class Journal:
             run: Runs the tool; takes a `StepContext` and the arguments.
             observe: Takes what came of it.
             asks: Whether somebody is asked first.
+
+        Raises:
+            Elsewhere: Another process has it, and the call is to stop.
         """
         assert call.definition is not None
         live = {LIVE: {call.tool: run, _OBSERVERS: observe}}
         version = call.definition.version()
         call.execution, kept = self._kept(call.id) if self.is_kept else (self._id(call.id, 0), None)
         if kept is not None:
-            call.replayed = True
-            result = self.engine.result(call.execution)
-            if result.ended:
-                return result
-            if kept["version"] == version or approval_of(result) is None:
-                return await self.engine.resume_async(call.execution, runtime_resources=live)
+            asked = approval_of(self.engine.result(call.execution))
+            if asked is None or kept["version"] == version:
+                call.replayed = True
+                return await self.go_on(call, live)
             await self.withdraw(call)  # what was asked about is not what would run
             call.execution, _ = self._kept(call.id)
-            call.replayed = False
         options = call.definition.options
         schema = json.dumps(call.definition.signature.schema, sort_keys=True)
         approval = ("required" if options.approval == "required" else "ask") if asks else "none"
@@ -114,10 +124,35 @@ class Journal:
         self._begun += 1
         if not self.is_kept and self._begun % _PRUNED == 0:
             self.engine.prune()
-        return await self.engine.run_async(
-            flow, inputs, id=call.execution, labels={TASK: self._task, TOOL: call.tool},
-            runtime_resources=live,
-        )  # fmt: skip
+        try:
+            return await self.engine.run_async(
+                flow, inputs, id=call.execution, labels={TASK: self._task, TOOL: call.tool},
+                runtime_resources=live,
+            )  # fmt: skip
+        except Conflict:  # somebody has begun it in this moment
+            call.replayed = True
+            return await self.go_on(call, live)
+
+    async def go_on(self, call: Call, live: Mapping[str, Any] | None = None) -> ExecutionResult:
+        """Go on with the execution of a call, as soon as no other process has it.
+
+        Args:
+            call: The call.
+            live: What it needs that is alive, if this process has not begun it.
+
+        Raises:
+            Elsewhere: Another process has it, and the call is to stop.
+        """
+        while True:
+            try:
+                result = self.engine.result(call.execution)
+                if result.ended:
+                    return result
+                return await self.engine.resume_async(call.execution, runtime_resources=live)
+            except Conflict:
+                if await call.unless_stopped(asyncio.ensure_future(asyncio.sleep(LOOK))):
+                    continue
+                raise Elsewhere from None
 
     async def decide(
         self, call: Call, wait: WaitInfo, decision: ApprovalResponse
@@ -136,31 +171,38 @@ class Journal:
                 if key not in shown or shown[key] != value
             } or None
         assert decision.decision is not None
-        made = await self.engine.decide_async(wait["id"], _CHOICES[decision.decision], **given)
-        return made.result or self.engine.result(call.execution)
-
-    async def go_on(self, call: Call) -> ExecutionResult:
-        """Go on with a call that somebody has decided on elsewhere."""
-        return await self.engine.resume_async(call.execution)
+        call.decision = decision
+        try:
+            made = await self.engine.decide_async(wait["id"], _CHOICES[decision.decision], **given)
+        except Conflict:  # somebody else was first
+            call.decision = None
+            return await self.go_on(call)
+        return made.result or await self.go_on(call)
 
     def is_open(self, wait: WaitInfo) -> bool:
         """Return whether nobody has decided on a wait."""
         return self.engine.wait(wait["id"])["status"] == "pending"
 
-    async def withdraw(self, call: Call) -> None:
-        """End the execution of a call that has not begun."""
-        await self.engine.cancel_async(call.execution)
+    async def withdraw(self, call: Call) -> ExecutionResult:
+        """End the execution of a call that has not begun, unless somebody has just decided."""
+        with suppress(Conflict):  # it has ended
+            await self.engine.cancel_async(call.execution)
+        return self.engine.result(call.execution)
 
-    def decided(self, call: Call) -> ApprovalResponse:
-        """Return the newest decision on a call, whoever made it."""
-        found = [one for one in self.engine.events(call.execution) if one["type"] == "decided"][-1]
-        files = [self.engine.store.artifact(one["sha256"]) for one in found.get("images") or ()]
-        return ApprovalResponse(
-            approved=found["choice"] == "approve",
-            feedback=found["comment"],
-            images=[Image.model_validate(file.read_bytes()) for file in files],
-            by=found["by"],
-        )
+    def decided(self, call: Call) -> ApprovalResponse | None:
+        """Return the decision whether a call may run, whoever made it; None: nobody was asked."""
+        for event in reversed(list(self.engine.events(call.execution))):
+            if event["type"] == "decided" and event["choice"] in _CHOICES:
+                files = [
+                    self.engine.store.artifact(one["sha256"]) for one in event.get("images") or ()
+                ]
+                return ApprovalResponse(
+                    approved=event["choice"] == "approve",
+                    feedback=event.get("comment"),
+                    images=[Image.model_validate(file.read_bytes()) for file in files],
+                    by=event["by"],
+                )
+        return None
 
     def state_of(self, tool: str) -> Mapping[str, Any]:
         """Return what a tool had in its state at the end of its last call: `number`, `values`."""

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.engines.attempts.serialization import copy
-from flowengine.errors import Conflict
 from flowengine.sdk import StepContext
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
@@ -18,7 +17,7 @@ from flowengine.sdk.tool_calls import (
 )
 from flowengine.tool_environment.call import Call, Grant, digest_of
 from flowengine.tool_environment.execution import execute, not_begun
-from flowengine.tool_environment.journal import Step, approval_of
+from flowengine.tool_environment.journal import Elsewhere, Step, approval_of
 from flowengine.tool_environment.observers import observe
 from flowengine.tool_environment.outcomes import bounded, describe
 from flowengine.tool_environment.questions import unmasked
@@ -64,8 +63,9 @@ class Pipeline:
             call.halt("aborted")
             response = response_of(_stopped(call))
             raise
-        except Conflict as error:  # who holds it is about to make it, or makes it
-            response = response_of(_uncertain(call, f"another process has the call ({error})"))
+        except Elsewhere:
+            message = "aborted while another process has it: it may have acted"
+            response = response_of(result_of(call, call.stop or "aborted", message, ran="maybe"))
             return response
         except Exception as error:
             logging.getLogger("flowengine.tools").exception("call %s failed", call.id)
@@ -92,11 +92,11 @@ class Pipeline:
             if asked == "elsewhere":
                 result = await journal.go_on(call)
             elif isinstance(asked, ApprovalResponse):
-                call.decision = asked
                 result = await journal.decide(call, wait, asked)
             else:
-                await journal.withdraw(call)
-                return self._undecided(call, asked)
+                result = await journal.withdraw(call)
+                if result.status == "cancelled":
+                    return self._undecided(call, asked)
         return self._read(call, result)
 
     async def ask(self, call: Call) -> EnvironmentResponse:
@@ -133,7 +133,8 @@ class Pipeline:
         args = unmasked(given, call.masked, call.args)
         call.changed = None if args == call.args else args
         result = await _in_context(call, execute(self._host, call, args, step))
-        decision = call.decision or self._decided(call, step.approval is not None)
+        asked = step.approval is not None
+        decision = call.decision or (self._host.journal.decided(call) if asked else None)
         result = _with_feedback(result, decision)
         if result.ran != "no":
             result = result.model_copy(update={"written_by": call.options.written_by})
@@ -179,11 +180,12 @@ class Pipeline:
         if result.outputs is not None:
             made = ToolResult(**result.outputs["result"])
             if made.success and made.ran == "no":
-                made = _with_feedback(made, call.decision or self._decided(call, True))
+                made = _with_feedback(made, call.decision or self._host.journal.decided(call))
         elif result.error is None:
-            made = _uncertain(call, "the process ended during the call")
+            why = "the process ended during the call: nobody knows whether it acted"
+            made = result_of(call, "uncertain", why, ran="maybe")
         elif result.error["type"] == "Rejected":
-            decision = call.decision or self._decided(call, True)
+            decision = call.decision or self._host.journal.decided(call)
             assert decision is not None
             said = f": {decision.feedback}" if decision.feedback else ""
             why = self._host.mask(f"rejected by {decision.by}{said}")
@@ -194,10 +196,6 @@ class Pipeline:
             made = _internal(call, result.error["message"])
         replayed = call.replayed and call.stage not in {"execution", "observers"}
         return made.model_copy(update={"replayed": replayed})
-
-    def _decided(self, call: Call, somebody: bool) -> ApprovalResponse | None:
-        """Return what somebody elsewhere has decided about a call."""
-        return self._host.journal.decided(call) if somebody else None
 
     def _fault(self, call: Call) -> str | None:
         """Return what is wrong with the final arguments."""
@@ -268,10 +266,6 @@ def _stopped(call: Call) -> ToolResult:
         return not_begun(call)
     message = "aborted while it ran: it may have acted in part"
     return result_of(call, call.stop or "aborted", message, ran="maybe")
-
-
-def _uncertain(call: Call, message: str) -> ToolResult:
-    return result_of(call, "uncertain", f"{message}: nobody knows whether it acted", ran="maybe")
 
 
 def _internal(call: Call, message: str) -> ToolResult:

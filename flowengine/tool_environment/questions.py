@@ -20,6 +20,7 @@ from flowengine.tool_environment.authority import (
 from flowengine.tool_environment.call import Call
 from flowengine.tool_environment.clock import LoopClock
 from flowengine.tool_environment.errors import DecisionError
+from flowengine.tool_environment.journal import LOOK
 from flowengine.tool_environment.outcomes import bounded, contained, describe, within
 from flowengine.tool_environment.outcomes import call as call_plugin
 from flowengine.tool_environment.signatures import Fault
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 Ended = Literal["aborted", "expired", "elsewhere"]
 """Why a question has no answer here; `elsewhere`: another process has decided."""
-LOOK = 0.1
-"""Seconds between two looks whether somebody has decided elsewhere."""
 AutoApprove = Literal["nothing", "asking", "everything"]
 BY_TOOL = "tool"
 """Who approves a call of a tool that needs no approval."""

@@ -11,7 +11,7 @@ import pytest
 from flowengine import Engine
 from flowengine.tool_environment import LocalEnvironment, ToolContext, journal, tool, tool_message
 from tests.tool_environment.test_approval import PNG
-from tests.tool_environment.world import Asked, Counting, Seen, call, echo, made, run, until
+from tests.tool_environment.world import Asked, Counting, Seen, Slow, call, echo, made, run, until
 
 DEFER = {"approved": False, "decision": "defer"}
 
@@ -56,12 +56,12 @@ def test_whoever_decides_in_another_process_is_heard(choice: str, tmp_path: Path
                 [wait] = elsewhere.waits().items
                 assert (wait["tool"], wait["subject"]) == ("note", {"text": "a"})
                 if choice == "respond":
-                    elsewhere.respond(wait["id"], "it is there", comment="looked", resume=False)
+                    await elsewhere.respond_async(wait["id"], "it is there", comment="looked")
                 elif choice == "reject":
-                    elsewhere.reject(wait["id"], comment="looked", images=[PNG], resume=False)
+                    await elsewhere.reject_async(wait["id"], comment="looked", images=[PNG])
                 else:
                     edit = {"text": "b"} if choice == "edit" else {}
-                    elsewhere.approve(wait["id"], edit=edit, comment="looked", resume=False)
+                    await elsewhere.approve_async(wait["id"], edit=edit, comment="looked")
                 response = await running
                 assert env.questions() == []
                 return {"told": tool_message(one, response)["content"], "status": response.status}
@@ -158,6 +158,35 @@ def test_a_question_outlives_its_process_but_not_a_change_of_the_tool(
 
     result = run(second(run(first())))
     assert (result.content, result.replayed) == ("a!" if changed else "a", False)
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_call_that_two_processes_make_runs_once(aborted: bool, tmp_path: Path) -> None:
+    async def main() -> None:
+        slow, other = Slow(), Slow()
+        with Engine(tmp_path / "calls") as one, Engine(tmp_path / "calls") as two:
+            first = await made(slow.tool, engine=one, execution_id="x")
+            second = await made(other.tool, engine=two, execution_id="x")
+            seen = Seen(second)
+            running = asyncio.ensure_future(first.execute_tool(call("slow", "1")))
+            await slow.began.wait()
+            waiting = asyncio.ensure_future(second.execute_tool(call("slow", "1")))
+            await until(lambda: "parameters_final" in seen.types())
+            if aborted:
+                second.abort_step()
+                assert ((await waiting).status, (await waiting).ran) == ("aborted", "maybe")
+            slow.go_on.set()
+            assert (await running).status == "ok"
+            result = (await waiting).tool_result
+            assert result is not None
+            assert (result.content, result.replayed) == (
+                (None, False) if aborted else ("done", True)
+            )
+            assert not other.began.is_set()
+            await first.dispose()
+            await second.dispose()
+
+    run(main())
 
 
 def test_an_engine_in_memory_forgets_calls_that_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
