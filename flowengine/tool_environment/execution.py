@@ -117,7 +117,11 @@ async def _run(
         )
     )
     artifacts = step.execution.artifacts
-    mark = mark_of(step.execution.id, 0)
+
+    def processes() -> ProcessRunner:
+        mark = mark_of(step.execution.id, 0)
+        return ProcessRunner(artifacts, mark, host.mask, grace=host.bounds.grace)
+
     context = ToolContext(
         tool_call_id=call.id,
         execution_id=host.execution_id,
@@ -126,7 +130,7 @@ async def _run(
         parallel=call.options.supports_parallel_execution,
         state=host.state_of(call.tool),
         resources=resources,
-        processes=ProcessRunner(artifacts, mark, host.mask, grace=host.bounds.grace),
+        processes=processes,
         progress=progress,
     )
     await _tell(host, "start", call.view())

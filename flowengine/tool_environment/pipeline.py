@@ -138,7 +138,7 @@ class Pipeline:
         result = _with_feedback(result, decision)
         if result.ran != "no":
             result = result.model_copy(update={"written_by": call.options.written_by})
-        return {"result": result.model_dump(), "state": self._state_of(call)}
+        return {"result": _plain(result), "state": self._state_of(call)}
 
     def _state_of(self, call: Call) -> Any:
         """Return the state of the tool of a call for the next process, if it has changed."""
@@ -149,12 +149,12 @@ class Pipeline:
         """Tell the observers that there are now of a call that ran; the second step."""
         if not isinstance(result, dict) or "result" not in result:  # somebody gave it
             given = result_of(call, "ok", content=result)
-            return {"result": given.model_dump(), "state": None}
+            return {"result": _plain(given), "state": None}
         made = ToolResult(**result["result"])
         if made.ran != "no":
             made = made.model_copy(update={"replayed": call.stage != "execution"})
             made = await _in_context(call, self._told(call, made))
-        return {**result, "result": made.model_dump()}
+        return {**result, "result": _plain(made)}
 
     async def _told(self, call: Call, result: ToolResult) -> ToolResult:
         host = self._host
@@ -242,6 +242,11 @@ class Pipeline:
 async def _in_context(call: Call, work: Coroutine[Any, Any, _Result]) -> _Result:
     """Run a part of a call in the context of whoever makes it, and not of the engine's loop."""
     return await asyncio.get_running_loop().create_task(work, context=call.context)
+
+
+def _plain(result: ToolResult) -> dict[str, Any]:
+    """Return a result as the engine keeps it."""
+    return result.model_dump(exclude_defaults=True)
 
 
 def _granted(call: Call) -> ApprovalResponse | None:

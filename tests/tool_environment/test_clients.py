@@ -166,7 +166,7 @@ def test_a_client_that_never_reads_slows_nothing_and_is_told_what_it_missed() ->
             await self.go_on.wait()
             await super().follow(link)
 
-    @tool(name="echo")
+    @tool(name="echo", approval="none")
     async def quick_echo(text: str) -> str:
         """Return the text."""
         return text
