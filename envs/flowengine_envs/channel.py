@@ -24,6 +24,7 @@ from flowengine.sdk import (
     ToolError,
     ValidationError,
 )
+from flowengine.sdk.coroutines import uncut
 from flowengine.sdk.environments import Program
 from flowengine_envs.supervisor import bootstrap, frames
 
@@ -204,7 +205,7 @@ class Channel:
             header, payload = await asyncio.shield(exchange.done)
         except asyncio.CancelledError:
             if withdraw and not exchange.done.done():
-                await _uncut(self._withdraw(exchange))
+                await uncut(self._withdraw(exchange))
             raise
         finally:
             self._exchanges.pop(exchange.id, None)
@@ -377,12 +378,3 @@ def _pieces_of(part: bytes | Path) -> Iterator[bytes]:
     else:
         for start in range(0, len(part), frames.PIECE):
             yield part[start : start + frames.PIECE]
-
-
-async def _uncut(work: Any) -> None:
-    """Await something that another cancellation must not cut short."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.shield(task)
-    task.result()

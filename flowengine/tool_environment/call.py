@@ -15,7 +15,6 @@ from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.tool_environment.abort import AbortController
 from flowengine.tool_environment.feed import Feed
-from flowengine.tool_environment.outcomes import set_soon
 from flowengine.tool_environment.turns import Turns
 
 if TYPE_CHECKING:
@@ -135,7 +134,8 @@ class Call:
         self._ended = False
         self._feed = feed
         self._lock = lock
-        self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._stopped: Future[None] = Future()
+        self._stopped.set_running_or_notify_cancel()
 
     def move(self, stage: Stage, **told: Any) -> None:
         """Move to the next stage, and publish it.
@@ -197,10 +197,8 @@ class Call:
             if self._ended or self.stop is not None or self.response.done():
                 return False
             self.stop = why
-            waiting = self._waiting
         self.controller.abort(why)
-        if waiting is not None:
-            set_soon(*waiting)
+        self._stopped.set_result(None)
         return True
 
     def end(self) -> bool:
@@ -213,19 +211,11 @@ class Call:
 
     async def unless_stopped(self, work: asyncio.Future[Any]) -> bool:
         """Wait until some work has ended, or the call is to stop; return whether the work has."""
-        event = asyncio.Event()
-
-        def ended(_: object) -> None:
-            event.set()
-
-        work.add_done_callback(ended)
-        with self._lock:
-            self._waiting = (asyncio.get_running_loop(), event)
-            stopped = self.stop is not None
-        if not stopped:
-            await event.wait()
-        self._waiting = None
-        work.remove_done_callback(ended)
+        stopped = asyncio.wrap_future(self._stopped)
+        try:
+            await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
         return work.done()
 
     def decide(self, decision: ApprovalResponse) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.attempts.leak_detection import Started, process_left
 from flowengine.engines.attempts.processes import ProcessRunner
 from flowengine.sdk import Artifacts, StepContext
+from flowengine.sdk.coroutines import uncut
 from flowengine.sdk.process_tree import Family, mark_of
 from flowengine.sdk.threads import on_thread
 from flowengine.sdk.tool_calls import Ran, ToolResult
@@ -103,7 +104,7 @@ async def _with_resources(
             return not_begun(call)
         return await _run(host, call, args, step, resources)
     finally:
-        await _uncut(contained(host.resources.release(after)))
+        await uncut(contained(host.resources.release(after)))
 
 
 async def _run(
@@ -342,16 +343,3 @@ def _failed(
     message = host.mask(text or error_text(error))
     partial = host.mask("".join(call.produced)) if call.produced else None
     return result_of(call, "error", message, ran=ran, content=partial)
-
-
-async def _uncut(work: Any) -> None:
-    """Await something that a cancellation must not cut short."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled:
-        raise asyncio.CancelledError

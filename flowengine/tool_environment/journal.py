@@ -37,14 +37,12 @@ _CALL, _OBSERVE = "call", "observe"
 """Steps of the flow of a tool."""
 _OBSERVERS = "/observers"
 """Names the function of the second step; that of the first has the name of the tool."""
+LOOK = 0.1
+"""Seconds between two looks at what other processes do."""
 _PRUNED = 1_000
 """Calls after which an engine in memory forgets those that have ended."""
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 _CHOICES = {"approve": "approve", "edit": "approve", "reject": "reject", "respond": "respond"}
-
-
-LOOK = 0.1
-"""Seconds between two looks at what other processes do."""
 
 
 class Elsewhere(Exception):
@@ -130,6 +128,9 @@ class Journal:
                 runtime_resources=live,
             )  # fmt: skip
         except Conflict:  # somebody has begun it in this moment
+            there = self._kept(call.id)[1]
+            if there is None or there["digest"] != inputs["digest"]:
+                raise
             call.replayed = True
             return await self.go_on(call, live)
 

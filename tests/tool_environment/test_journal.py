@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,27 @@ def test_a_call_that_two_processes_make_runs_once(aborted: bool, tmp_path: Path)
             await second.dispose()
 
     run(main())
+
+
+def test_the_loops_of_several_threads_share_an_engine() -> None:
+    env = LocalEnvironment()
+    env.register_tool_approval_callback(Asked())
+    run(env.register_tool(echo))
+    contents: list[Any] = []
+
+    def thread(name: str) -> None:
+        calls = [call("echo", text=f"{name}{number}") for number in range(5)]
+        for response in run(env.execute_tools(calls)):
+            contents.append(response.tool_result and response.tool_result.content)
+
+    threads = [threading.Thread(target=thread, args=(name,)) for name in "abcd"]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+
+    assert sorted(contents) == [f"{name}{number}" for name in "abcd" for number in range(5)]
+    run(env.dispose())
 
 
 def test_an_engine_in_memory_forgets_calls_that_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
