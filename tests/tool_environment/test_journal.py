@@ -198,8 +198,8 @@ def test_the_loops_of_several_threads_share_an_engine() -> None:
 
     def thread(name: str) -> None:
         calls = [call("echo", text=f"{name}{number}") for number in range(5)]
-        for response in run(env.execute_tools(calls)):
-            contents.append(response.tool_result and response.tool_result.content)
+        responses = run(env.execute_tools(calls))
+        contents.extend(each.tool_result and each.tool_result.content for each in responses)
 
     threads = [threading.Thread(target=thread, args=(name,)) for name in "abcd"]
     for each in threads:
