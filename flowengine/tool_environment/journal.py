@@ -1,8 +1,8 @@
 """Calls as executions of an engine: it journals each one, and its approval is a wait there.
 
-The flow of a tool has two steps. `call` asks, if somebody is to be asked, and runs the tool;
-`observe` tells the observers. What a call needs that is alive is a runtime resource of its
-execution, and the engine keeps arguments with secrets masked: the call itself has the others.
+The flow of a tool has two steps. `call` waits for an approval, if one is needed, and runs the tool.
+`observe` runs the observers. Live objects of a call are runtime resources of its execution. The
+engine stores the arguments with secrets masked; the `Call` has the originals.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ TOOL = "tool"
 _CALL, _OBSERVE = "call", "observe"
 """Steps of the flow of a tool."""
 _OBSERVERS = "/observers"
-"""Names the function of the second step; that of the first has the name of the tool."""
+"""Key of the function of the second step. The key of the first is the name of the tool."""
 LOOK = 0.1
-"""Seconds between two looks at what other processes do."""
+"""Seconds between two checks for changes by other processes."""
 _PRUNED = 1_000
 """Calls after which an engine in memory forgets those that have ended."""
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
@@ -46,7 +46,7 @@ _CHOICES = {"approve": "approve", "edit": "approve", "reject": "reject", "respon
 
 
 class Elsewhere(Exception):
-    """Another process has a call that is to stop here."""
+    """Another process holds a call that was stopped here."""
 
 
 class Journal:
@@ -54,14 +54,14 @@ class Journal:
 
     Args:
         task: Its execution id.
-        engine: Runs them; None: one in memory, which is made when the first call comes.
+        engine: Runs them. None: an engine in memory, created with the first call.
     """
 
     def __init__(self, task: str, engine: Engine | None) -> None:
         self._task = task
         self._engine = engine
         self.is_kept = engine is not None
-        """Whether other processes may have made, or decided on, calls of the same task."""
+        """Whether other processes may make calls of the same task, or decide on them."""
         self._lock = threading.Lock()
         self._begun = 0
 
@@ -81,7 +81,7 @@ class Journal:
             await self._engine.__aexit__()
 
     def find(self, call: str) -> Mapping[str, Any] | None:
-        """Return the inputs of the execution of a call that an earlier process made, if it counts.
+        """Return the inputs of the execution of a call; None if there is none from another process.
 
         Args:
             call: Id of the call.
@@ -89,16 +89,16 @@ class Journal:
         return self._kept(call)[1] if self.is_kept else None
 
     async def begin(self, call: Call, run: Step, observe: Step, *, asks: bool) -> ExecutionResult:
-        """Begin the execution of a call, or go on with what there is of it.
+        """Start the execution of a call, or resume the one that exists.
 
         Args:
-            call: The call; what the engine keeps of its arguments is in `masked`.
-            run: Runs the tool; takes a `StepContext` and the arguments.
-            observe: Takes what came of it.
-            asks: Whether somebody is asked first.
+            call: The call. The engine stores its `masked` arguments.
+            run: Runs the tool. Takes a `StepContext` and the arguments.
+            observe: Runs the observers. Takes the result of the first step.
+            asks: Whether the call needs a decision first.
 
         Raises:
-            Elsewhere: Another process has it, and the call is to stop.
+            Elsewhere: Another process holds it, and the call was stopped here.
         """
         assert call.definition is not None
         live = {LIVE: {call.tool: run, _OBSERVERS: observe}}
@@ -109,7 +109,7 @@ class Journal:
             if asked is None or kept["version"] == version:
                 call.replayed = True
                 return await self.go_on(call, live)
-            await self.withdraw(call)  # what was asked about is not what would run
+            await self.withdraw(call)  # the question is about another version
             call.execution, _ = self._kept(call.id)
         options = call.definition.options
         schema = json.dumps(call.definition.signature.schema, sort_keys=True)
@@ -127,7 +127,7 @@ class Journal:
                 flow, inputs, id=call.execution, labels={TASK: self._task, TOOL: call.tool},
                 runtime_resources=live,
             )  # fmt: skip
-        except Conflict:  # somebody has begun it in this moment
+        except Conflict:  # another process was faster
             there = self._kept(call.id)[1]
             if there is None or there["digest"] != inputs["digest"]:
                 raise
@@ -135,14 +135,14 @@ class Journal:
             return await self.go_on(call, live)
 
     async def go_on(self, call: Call, live: Mapping[str, Any] | None = None) -> ExecutionResult:
-        """Go on with the execution of a call, as soon as no other process has it.
+        """Resume the execution of a call, as soon as no other process holds it.
 
         Args:
             call: The call.
-            live: What it needs that is alive, if this process has not begun it.
+            live: Live objects, if this process did not start the execution.
 
         Raises:
-            Elsewhere: Another process has it, and the call is to stop.
+            Elsewhere: Another process holds it, and the call was stopped here.
         """
         while True:
             try:
@@ -158,7 +158,7 @@ class Journal:
     async def decide(
         self, call: Call, wait: WaitInfo, decision: ApprovalResponse
     ) -> ExecutionResult:
-        """Record a decision, and go on."""
+        """Record a decision, and resume the execution."""
         given: Any = {"comment": decision.feedback}
         if decision.decision == "respond":
             given["value"] = decision.content
@@ -172,26 +172,25 @@ class Journal:
                 if key not in shown or shown[key] != value
             } or None
         assert decision.decision is not None
-        call.decision = decision
         try:
             made = await self.engine.decide_async(wait["id"], _CHOICES[decision.decision], **given)
-        except Conflict:  # somebody else was first
+        except Conflict:  # there is another decision already
             call.decision = None
             return await self.go_on(call)
         return made.result or await self.go_on(call)
 
     def is_open(self, wait: WaitInfo) -> bool:
-        """Return whether nobody has decided on a wait."""
+        """Return whether a wait is undecided."""
         return self.engine.wait(wait["id"])["status"] == "pending"
 
     async def withdraw(self, call: Call) -> ExecutionResult:
-        """End the execution of a call that has not begun, unless somebody has just decided."""
+        """Cancel the execution of a call that has not begun, and return its state."""
         with suppress(Conflict):  # it has ended
             await self.engine.cancel_async(call.execution)
         return self.engine.result(call.execution)
 
     def decided(self, call: Call) -> ApprovalResponse | None:
-        """Return the decision whether a call may run, whoever made it; None: nobody was asked."""
+        """Return the newest decision about the approval of a call; None if there is none."""
         for event in reversed(list(self.engine.events(call.execution))):
             if event["type"] == "decided" and event["choice"] in _CHOICES:
                 files = [
@@ -206,7 +205,7 @@ class Journal:
         return None
 
     def state_of(self, tool: str) -> Mapping[str, Any]:
-        """Return what a tool had in its state at the end of its last call: `number`, `values`."""
+        """Return the state of a tool after its last call, as `number` and `values`."""
         newest: Mapping[str, Any] = {"number": 0, "values": {}}
         after = None
         while self.is_kept:
@@ -221,9 +220,9 @@ class Journal:
         return newest
 
     def _kept(self, call: str) -> tuple[str, Mapping[str, Any] | None]:
-        """Return the execution of a call, and its inputs; None: it is still to be begun.
+        """Return the execution id of a call, and the inputs if the execution exists.
 
-        One that was withdrawn before it began does not count: the same call may be made again.
+        A cancelled execution does not count: the call was withdrawn and may be made again.
         """
         number = 0
         while True:
@@ -237,7 +236,7 @@ class Journal:
             number += 1
 
     def _id(self, call: str, number: int) -> str:
-        """Return the id of an execution; none is the beginning of another."""
+        """Return the id of an execution. No id is a prefix of another."""
         return f"{_part(self._task)}.{_part(call)}.{number:04}"
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.engines.attempts.serialization import copy
+from flowengine.errors import InputError
 from flowengine.sdk import StepContext
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
@@ -92,7 +93,13 @@ class Pipeline:
             if asked == "elsewhere":
                 result = await journal.go_on(call)
             elif isinstance(asked, ApprovalResponse):
-                result = await journal.decide(call, wait, asked)
+                call.decision = asked
+                try:
+                    result = await journal.decide(call, wait, self._masked(asked))
+                except InputError as error:
+                    await journal.withdraw(call)
+                    why = f"the decision of {asked.by} is not valid: {error.message}"
+                    return result_of(call, "rejected", host.mask(why))
             else:
                 result = await journal.withdraw(call)
                 if result.status == "cancelled":
@@ -100,7 +107,7 @@ class Pipeline:
         return self._read(call, result)
 
     async def ask(self, call: Call) -> EnvironmentResponse:
-        """Ask about a call that is made later, if at all; an approval holds for just that call."""
+        """Ask for a decision without making the call. An approval is kept for this call only."""
         decision = self._questions.answer(call) or await self._questions.ask(call)
         if not isinstance(decision, ApprovalResponse):
             return response_of(self._undecided(call, decision))
@@ -109,6 +116,10 @@ class Pipeline:
             version = call.definition.version()
             call.granted = Grant(version, digest_of(call.args), decision)
         return EnvironmentResponse(result=decision)
+
+    def _masked(self, decision: ApprovalResponse) -> ApprovalResponse:
+        said = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
+        return decision.model_copy(update=self._host.mask(said))
 
     def _undecided(self, call: Call, why: str) -> ToolResult:
         if why == "expired":
@@ -129,8 +140,9 @@ class Pipeline:
         return run, tell
 
     async def _run(self, call: Call, step: StepContext, given: dict[str, Any]) -> dict[str, Any]:
-        """Run the tool; the first step."""
-        args = unmasked(given, call.masked, call.args)
+        """Run the tool (first step)."""
+        edited = None if call.decision is None else call.decision.args
+        args = unmasked(given if edited is None else edited, call.masked, call.args)
         call.changed = None if args == call.args else args
         result = await _in_context(call, execute(self._host, call, args, step))
         asked = step.approval is not None
@@ -138,7 +150,11 @@ class Pipeline:
         result = _with_feedback(result, decision)
         if result.ran != "no":
             result = result.model_copy(update={"written_by": call.options.written_by})
-        return {"result": _plain(result), "state": self._state_of(call)}
+        return {"result": self._plain(result), "state": self._state_of(call)}
+
+    def _plain(self, result: ToolResult) -> Any:
+        """Return a result as the engine stores it."""
+        return self._host.mask(result.model_dump(exclude_defaults=True))
 
     def _state_of(self, call: Call) -> Any:
         """Return the state of the tool of a call for the next process, if it has changed."""
@@ -146,15 +162,15 @@ class Pipeline:
         return host.mask(host.state_of(call.tool).to_keep()) if host.journal.is_kept else None
 
     async def _observe(self, call: Call, result: Any) -> dict[str, Any]:
-        """Tell the observers that there are now of a call that ran; the second step."""
-        if not isinstance(result, dict) or "result" not in result:  # somebody gave it
+        """Run the observers that are registered now, if the tool ran (second step)."""
+        if not isinstance(result, dict) or "result" not in result:  # a person gave the result
             given = result_of(call, "ok", content=result)
-            return {"result": _plain(given), "state": None}
+            return {"result": self._plain(given), "state": None}
         made = ToolResult(**result["result"])
         if made.ran != "no":
             made = made.model_copy(update={"replayed": call.stage != "execution"})
             made = await _in_context(call, self._told(call, made))
-        return {**result, "result": _plain(made)}
+        return {**result, "result": self._plain(made)}
 
     async def _told(self, call: Call, result: ToolResult) -> ToolResult:
         host = self._host
@@ -240,17 +256,12 @@ class Pipeline:
 
 
 async def _in_context(call: Call, work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run a part of a call in the context of whoever makes it, and not of the engine's loop."""
+    """Run a part of a call in the context of its caller instead of the engine's."""
     return await asyncio.get_running_loop().create_task(work, context=call.context)
 
 
-def _plain(result: ToolResult) -> dict[str, Any]:
-    """Return a result as the engine keeps it."""
-    return result.model_dump(exclude_defaults=True)
-
-
 def _granted(call: Call) -> ApprovalResponse | None:
-    """Use up what was approved before the call was made, if it was for just this."""
+    """Use up an earlier approval, if tool version and arguments still match."""
     grant, call.granted = call.granted, None
     assert call.definition is not None
     if grant is None or grant[:2] != (call.definition.version(), digest_of(call.args)):

@@ -479,19 +479,26 @@ def test_doubt_means_no_and_says_why(callback: Any, cause: str, tmp_path: Path) 
     run(main())
 
 
-def test_an_edit_cannot_take_an_argument_away() -> None:
-    answer = {"approved": True, "decision": "edit", "args": {}}
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [({"more": "x"}, "'name' cannot be taken away"), ({"name": "B", "x": "y"}, "'x'")],
+)
+def test_an_edit_keeps_the_arguments_and_adds_only_declared_ones(
+    args: dict[str, str], why: str
+) -> None:
+    answer = {"approved": True, "decision": "edit", "args": args}
 
     async def main() -> None:
         @tool
-        def greet(name: str = "you") -> str:
+        def greet(name: str = "you", **more: str) -> str:
             """Greet."""
             return name
 
         async with await made(greet, callback=Asked(answer)) as env:
             response = await env.execute_tool(call("greet", name="Ana"))
-            assert response.status == "rejected"
-            assert "'name' cannot be taken away" in str(response.error)
+            assert (response.status, response.ran) == ("rejected", "no")
+            assert why in str(response.error)
+            assert env._host.journal.engine.waits().items == []
 
     run(main())
 

@@ -108,19 +108,25 @@ def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "c4n4ry")
 
     @tool
-    def send(token: str, ctx: ToolContext) -> str:
+    def send(token: str, note: str, ctx: ToolContext) -> str:
         """Send something."""
         ctx.state["token"] = token
-        return token[::-1]
+        return token[::-1] + note
 
     async def main() -> None:
+        args = {"token": "***", "note": "c4n4ry"}
+        edit = {"approved": True, "decision": "edit", "args": args, "feedback": "c4n4ry"}
         with Engine(None) as engine:
             env = await made(
-                send, engine=engine, execution_id="x", secrets={"TOKEN": {"env": "TOKEN"}}
+                send,
+                callback=Asked(edit),
+                engine=engine,
+                execution_id="x",
+                secrets={"TOKEN": {"env": "TOKEN"}},
             )
-            response = await env.execute_tool(call("send", "1", token="c4n4ry"))
+            response = await env.execute_tool(call("send", "1", token="c4n4ry", note="?"))
             assert response.tool_result is not None
-            assert response.tool_result.content == "yr4n4c"  # it was called with the secret
+            assert response.tool_result.content == "yr4n4c***"  # it was called with the secret
             await env.dispose()
             assert "c4n4ry" not in str([engine.show("x.1.0000"), *engine.events("x.1.0000")])
 
