@@ -151,14 +151,6 @@ class LocalEnvironment(BaseEnvironment):
             self.feed.publish("tool_registered", tool_name=name, tool=definition.metadata())
         return name
 
-    def declare_environments(self, environments: Mapping[str, Mapping[str, Any]]) -> None:
-        """Declare managed environments that tools may use, besides those declared before.
-
-        Args:
-            environments: Name → spec.
-        """
-        self._host.resources.declare(environments)
-
     def register_tool_approval_callback(
         self, callback: Callback, *, timeout: float | None = None
     ) -> None:
