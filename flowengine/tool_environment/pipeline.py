@@ -144,6 +144,8 @@ class Pipeline:
         edited = None if call.decision is None else call.decision.args
         args = unmasked(given if edited is None else edited, call.masked, call.args)
         call.changed = None if args == call.args else args
+        if call.stage == "parameters_final":  # approved elsewhere, or by a policy
+            call.move("approval", call=call.view(), asked=False)
         result = await _in_context(call, execute(self._host, call, args, step))
         asked = step.approval is not None
         decision = call.decision or (self._host.journal.decided(call) if asked else None)

@@ -83,9 +83,12 @@ def test_the_policies_of_the_host_hold_for_calls(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     rules = tmp_path / "flowengine" / "policies.yaml"
     rules.parent.mkdir()
-    rules.write_text(
-        "policies:\n  - {deny: count}\n  - {ask: echo, when: '${{ args.text == \"b\" }}'}"
-    )
+    rules.write_text("""
+policies:
+  - {deny: count}
+  - {ask: echo, when: "${{ args.text == 'b' }}"}
+  - {allow: echo, when: "${{ args.text == 'c' }}"}
+""")
 
     async def main() -> None:
         count = Counting(tmp_path)
@@ -100,6 +103,9 @@ def test_the_policies_of_the_host_hold_for_calls(
             await until(env.questions)  # whatever the program approves by itself
             env.decide("1", {"approved": False})
             assert (await asking).status == "rejected"
+            env.register_tool_approval_callback(lambda one: one.args["text"] != "c")
+            assert (await env.execute_tool(call("echo", text="c"))).status == "ok"  # allowed
+            assert (await env.execute_tool(call("echo", text="d"))).status == "ok"
 
     run(main())
 
@@ -165,6 +171,34 @@ def test_a_question_outlives_its_process_but_not_a_change_of_the_tool(
 
     result = run(second(run(first())))
     assert (result.content, result.replayed) == ("a!" if changed else "a", False)
+
+
+def test_what_was_approved_while_no_process_had_it_runs_in_the_next_one(tmp_path: Path) -> None:
+    asked = Asked(DEFER)
+
+    async def first(count: Counting) -> None:
+        """Leave while the question is open, as a process that is killed does."""
+        with Engine(tmp_path / "calls") as engine:
+            env = await made(count.tool, callback=asked, engine=engine, execution_id="x")
+            asyncio.ensure_future(env.execute_tool(call("count", "1")))  # noqa: RUF006
+            await until(lambda: asked.calls)
+
+    async def second(count: Counting) -> None:
+        with Engine(tmp_path / "calls") as engine:
+            env = await made(count.tool, callback=asked, engine=engine, execution_id="x")
+            for _ in range(2):
+                response = await env.execute_tool(call("count", "1"))
+                assert response.status == "ok"
+            await env.dispose()
+
+    counting = Counting(tmp_path)
+    run(first(counting))
+    with Engine(tmp_path / "calls") as engine:
+        [wait] = engine.waits().items
+        engine.approve(wait["id"])  # it cannot run here
+    assert counting.n == 0
+    run(second(counting))
+    assert (counting.n, len(asked.calls)) == (1, 1)
 
 
 @pytest.mark.parametrize("aborted", [False, True])
