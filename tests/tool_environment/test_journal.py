@@ -201,6 +201,37 @@ def test_what_was_approved_while_no_process_had_it_runs_in_the_next_one(tmp_path
     assert (counting.n, len(asked.calls)) == (1, 1)
 
 
+@pytest.mark.parametrize(("effect", "status"), [("idempotent", "ok"), ("once", "uncertain")])
+def test_an_interrupted_call_runs_again_only_if_its_tool_may(
+    effect: Any, status: str, tmp_path: Path
+) -> None:
+    began: list[str] = []
+
+    @tool(effect=effect)
+    async def act() -> str:
+        """Act."""
+        began.append(effect)
+        if len(began) == 1:
+            await asyncio.Event().wait()
+        return "done"
+
+    async def first() -> None:
+        """Leave while the tool runs, as a process that is killed does."""
+        with Engine(tmp_path / "calls") as engine:
+            env = await made(act, engine=engine, execution_id="x")
+            asyncio.ensure_future(env.execute_tool(call("act", "1")))  # noqa: RUF006
+            await until(lambda: began)
+
+    async def second() -> str | None:
+        with Engine(tmp_path / "calls") as engine:
+            async with await made(act, engine=engine, execution_id="x") as env:
+                return (await env.execute_tool(call("act", "1"))).status
+
+    run(first())
+    assert run(second()) == status
+    assert len(began) == (2 if status == "ok" else 1)
+
+
 @pytest.mark.parametrize("aborted", [False, True])
 def test_a_call_that_two_processes_make_runs_once(aborted: bool, tmp_path: Path) -> None:
     async def main() -> None:
