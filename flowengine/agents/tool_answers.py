@@ -25,7 +25,8 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
 
     Args:
         context: The attempt of the call.
-        task: `agents`, those that the conversation can be handed over to; how much of a result the
+        task: `agents`, those that the conversation can be handed over to, with the names that the
+            flow has for them; how much of a result the
             model is shown: `bytes`, else `limit`, in characters; `source`, if others wrote it.
         result: What the tool returned.
 
@@ -42,7 +43,7 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
         to, result = result, ""
     content = as_text(_opened(result, task))
     if to is not None:
-        content = _handed_over(made, task.get("agents", []), to, content)
+        content = _handed_over(made, task.get("agents", {}), to, content)
     shown = (context.approval or {}).get("images")
     if shown:
         urls = [address(one) for one in shown]
@@ -126,12 +127,12 @@ def _plain_context(update: Mapping[str, Any]) -> dict[str, Plain]:
     return dict(update)
 
 
-def _handed_over(made: dict[str, Plain], known: list[str], to: Any, content: str) -> str:
+def _handed_over(made: dict[str, Plain], known: Mapping[str, str], to: Any, content: str) -> str:
     name = getattr(to, "name", to)
     if name not in known:
         there = ", ".join(known) or "none"
         return f"Error: there is no agent {name!r} in this flow to hand over to; there is {there}."
-    made["handoff"] = name
+    made["handoff"] = known[name]
     return content or f"Handed over to {name}."
 
 

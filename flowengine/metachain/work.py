@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
-from flowengine.agents.described import check_run
 from flowengine.agents.kept_images import with_kept
 from flowengine.agents.live_functions import LIVE
 from flowengine.engines.executions.outer_attempts import OUTER, outer_attempt
@@ -21,11 +20,11 @@ from flowengine.metachain.agent_events import AgentEvents
 from flowengine.metachain.conversations import conversations
 from flowengine.metachain.reporting import Reporter
 from flowengine.metachain.responses import response
+from flowengine.metachain.run_inputs import check_inputs
 from flowengine.sdk.python_functions.schema_forms import is_plain
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Agent, Response
-    from flowengine.agents.described import Described
     from flowengine.agents.loggers import LoggerManager
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import ExecutionResult
@@ -77,7 +76,7 @@ class Work:
     def __init__(
         self,
         logger: LoggerManager,
-        described: Described,
+        described: flows.Described,
         id: str,
         inputs: Mapping[str, Any],
         live: Mapping[str, Any],
@@ -85,7 +84,7 @@ class Work:
     ) -> None:
         self.logger = logger
         self.described = described
-        self.flow = flows.loaded(described)
+        self.flow = described.flow
         self.id = id
         self.inputs = inputs
         self.live = dict(live)
@@ -113,7 +112,7 @@ class Work:
         variables = {} if context_variables is None else context_variables
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        check_run(messages, variables, how["max_turns"])
+        check_inputs(messages, variables)
         described = flows.described(agents, **how)
         live = {key: one for key, one in variables.items() if not is_plain(one)}
         plain = {key: one for key, one in variables.items() if key not in live}

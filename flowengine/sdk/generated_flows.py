@@ -99,6 +99,17 @@ class Declarations(Protocol):
             loc: Where it is named.
         """
 
+    def function(self, name: str, loc: Loc) -> Mapping[str, Plain]:
+        """Return how a Python function is found; that it is not there is reported.
+
+        Args:
+            name: `module:function`; modules beside the flow file come first.
+            loc: Where it is named.
+
+        Returns:
+            Its `name`, and the `folder` where its module is looked for first.
+        """
+
     def folders(
         self, pattern: str, marked: str, largest: int, loc: Loc
     ) -> Mapping[str, Mapping[str, bytes]]:

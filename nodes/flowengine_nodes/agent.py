@@ -18,7 +18,7 @@ class Agent(StepKind):
 
     places: ClassVar[tuple[Place, ...]] = ("step", "tool")
     takes_arguments = True
-    constants: ClassVar[Collection[str]] = ("name", "chat")
+    constants: ClassVar[Collection[str]] = ("name", "chat", "max_turns")
     synonyms = (
         Synonym(
             "session session_id thread thread_id conversation conversation_id memory",
@@ -38,7 +38,7 @@ class Agent(StepKind):
         """Return the JSON Schema of what stands behind `agent`: its name, and how it works."""
         name: dict[str, Plain] = {
             "type": "string",
-            "pattern": r"^[a-z][a-z0-9_]{0,62}(\.[a-z][a-z0-9_]{0,62})?$",
+            "pattern": r"^[A-Za-z][A-Za-z0-9_]*(\.[a-z][a-z0-9_]*)?$",
             "description": "An entry of `agents`, or `alias.name` of an import.",
             "examples": ["researcher"],
         }
@@ -47,10 +47,24 @@ class Agent(StepKind):
             "description": "Each answer is shown to a person, who says what comes next.",
             "examples": [True],
         }
+        count: dict[str, Plain] = {"type": "integer", "minimum": 1}
+        last: dict[str, Plain] = {"enum": ["fail", "answer"]}
+        turns: dict[str, Plain] = {
+            "anyOf": [
+                count,
+                {
+                    "type": "object",
+                    "properties": {"count": count, "last": last},
+                    "additionalProperties": False,
+                },
+            ],
+            "description": "In place of the agent's own: how often models may be called.",
+            "examples": [5],
+        }
         return {
             "type": "object",
             "x-main": "name",
-            "properties": {"name": name, "chat": chat},
+            "properties": {"name": name, "chat": chat, "max_turns": turns},
             "required": ["name"],
             "additionalProperties": False,
         }
@@ -79,8 +93,13 @@ class Agent(StepKind):
         """Return the flow that runs the agent, and those that it may hand over to."""
         from flowengine.agents.declared import generate
 
-        chat = configuration.get("chat") is True
-        return generate(configuration["name"], declarations, chat=chat)
+        turns = configuration.get("max_turns")
+        return generate(
+            configuration["name"],
+            declarations,
+            chat=configuration.get("chat") is True,
+            max_turns={"count": turns} if isinstance(turns, int) else turns,
+        )
 
     @classmethod
     def tell(cls, output: Plain) -> str | None:
@@ -286,7 +305,7 @@ class Turn(StepKind):
         """Return what asking the model may use of budgets."""
         from flowengine.agents.turns import turn_of
 
-        return await turn_of(context, task, input).needs(context)
+        return await turn_of(context, task, await _told(context, task, input)).needs(context)
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
@@ -294,7 +313,11 @@ class Turn(StepKind):
         """Ask the model, and return what follows from its reply."""
         from flowengine.agents.turns import take_turn
 
-        return await take_turn(context, task, input)
+        return await take_turn(context, task, await _told(context, task, input))
+
+    def takes_resources(self, task: Mapping[str, Plain]) -> bool:
+        """Return whether a function says the instructions: it may need objects of the program."""
+        return "instructions" in task["agent"]
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
@@ -302,4 +325,26 @@ class Turn(StepKind):
         """Return how a test case goes on: the model's reply stands in it."""
         from flowengine.agents.rehearsals import turn
 
+        if "instructions" in task["agent"]:
+            return None  # a function of the program says them
         return turn(context, task, input)
+
+
+async def _told(
+    context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+) -> Mapping[str, Plain]:
+    """Return the input of a turn with the instructions that a function says, if one does."""
+    agent = task["agent"]
+    said = agent.get("instructions")
+    if said is None:
+        return input
+    from flowengine.agents.agent import instructions_of
+    from flowengine.agents.live_functions import function_of
+    from flowengine_nodes.python import context_variables
+
+    name, variables = agent.get("called", agent["name"]), context_variables(context)
+
+    def text() -> str:
+        return instructions_of(name, function_of(context, said), said.get("then", ""), variables)
+
+    return {**input, "instructions": await context.on_thread(text)}

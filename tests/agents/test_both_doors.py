@@ -33,6 +33,7 @@ tools:
   add: {python: "tests.agents.door_tools:add"}
   boom: {python: "tests.agents.door_tools:boom"}
   polite: {python: "tests.agents.door_tools:polite"}
+  transfer_to_second: {python: "tests.agents.door_tools:transfer_to_second"}
   short: {python: "tests.agents.door_tools:short"}
   shorten: {python: "tests.agents.door_tools:shorten"}
   page: {python: "tests.agents.door_tools:page"}
@@ -111,6 +112,14 @@ DOORS: dict[str, Sequence[Door]] = {
             [{"calls": [call("transfer_to_second")]}, {"text": "3"}],
         )
     ],
+    "tool_handoffs": [
+        Door(
+            "tools: [transfer_to_second]\n    tool_handoffs: [second]",
+            lambda: {"functions": [tools.transfer_to_second]},
+            [{"calls": [call("transfer_to_second")]}, {"text": "3"}],
+        )
+    ],
+    "title": [Door("title: first!", dict, use=lambda agent: setattr(agent, "name", "first!"))],
     "returns": [
         Door(
             f"returns: {NUMBER}",

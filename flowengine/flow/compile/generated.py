@@ -256,6 +256,11 @@ class FileDeclarations:
         self.program.read[full] = None
         return found
 
+    def function(self, name: str, loc: Loc) -> dict[str, Plain]:
+        """Return how a function of a module beside this file is found."""
+        self.program.tools_of(self.file).function(name, loc)
+        return {"name": name, "folder": self.file.folder}
+
     def folders(
         self, pattern: str, marked: str, largest: int, loc: Loc
     ) -> dict[str, dict[str, bytes]]:
