@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from flowengine.agents.agent import Agent
@@ -26,6 +27,8 @@ from flowengine.errors import UsageError
 from flowengine.kernel.graph.digests import digest
 from flowengine.sdk import Plain
 from flowengine.sdk.literal_text import literal_text
+from flowengine.sdk.python_functions.signature import Signature
+from flowengine.sdk.step_kind import BuiltFlow
 
 SECRET = "secret:"
 """Before the name of an environment variable, in what agents say of environments and servers."""
@@ -33,22 +36,26 @@ _PLAIN = ("fallbacks", "repeats", "tool_choice", "parallel_tool_calls", "functio
 """Fields that a flow says in the same way."""
 
 
-class Functions(Protocol):
-    """How a flow names functions."""
+class References(Protocol):
+    """How a flow names what is outside of it: functions, folders, models."""
 
     case: bool
     """Whether names of agents keep their capital letters, which those of a file have not."""
 
-    def tool(
-        self, function: Any, preview: Any, key: str, args: Mapping[str, Plain] | None
-    ) -> dict[str, Plain]:
+    def model(self, agent: Agent) -> str | None:
+        """Return the model of an agent; None: the flow says none."""
+
+    def folder(self, path: str) -> str:
+        """Return how the flow names a folder."""
+
+    def tool(self, function: Any, preview: Any, key: str, signature: Signature) -> dict[str, Plain]:
         """Return what a tool that calls a function says of it.
 
         Args:
             function: The function.
             preview: The one that says what a call would do; None: nothing does.
             key: Its name among those of the run.
-            args: JSON Schema of its arguments.
+            signature: What the function takes, and its description.
         """
 
     def instructions(self, function: Any, key: str, more: str) -> Plain:
@@ -80,22 +87,25 @@ class AgentDeclarations:
 
 
 def declarations(
-    agents: Sequence[Agent], functions: Functions, *, model: str | None = None
+    agents: Sequence[Agent],
+    references: References,
+    around: Mapping[str, Mapping[str, Plain]] = MappingProxyType({}),
 ) -> AgentDeclarations:
     """Return agents, and all that they may hand over to or ask, as a flow declares them.
 
     Args:
         agents: The first one begins. The others can be handed over to by every agent, unless a
             function leads to them.
-        functions: How the flow names functions.
-        model: In place of the model of every agent.
+        references: How the flow names what is outside of it.
+        around: What the flow declares already: section → name → declaration.
 
     Raises:
         UsageError: What a run would fail at.
     """
     known = all_agents(agents)
-    ids = _ids(known, functions.case)
-    writer = _Writer(ids, model, functions)
+    ids = _ids(known, references.case)
+    tools, environments = (dict(around.get(one, {})) for one in ("tools", "environments"))
+    writer = _Writer(ids, references, tools, FlowEnvironments(tools, environments))
     entries: dict[str, Plain] = {}
     for name, agent in known.items():
         agent.check()
@@ -116,6 +126,70 @@ def declarations(
         agents={ids[name]: one for name, one in known.items()},
         files=digest([_files(one) for one in known.values() if one.skills]),
     )
+
+
+class _OfFile:
+    """Names as a file has them, which another process finds."""
+
+    case = False
+
+    def __init__(self, flow: BuiltFlow) -> None:
+        self.flow = flow
+
+    def model(self, agent: Agent) -> str | None:
+        return agent.model if "model" in agent.model_fields_set else None
+
+    def folder(self, path: str) -> str:
+        near = os.path.relpath(path, self.flow.folder)
+        return path if near.startswith("..") else f"./{near}"
+
+    def tool(self, function: Any, preview: Any, key: str, signature: Signature) -> dict[str, Plain]:
+        found = {"python": self.flow.reference(function)}
+        return found | ({} if preview is None else {"preview": self.flow.reference(preview)})
+
+    def instructions(self, function: Any, key: str, more: str) -> Plain:
+        if more:
+            raise UsageError(
+                f"{key} are a function, and 'context_variables_description' is more text",
+                hint="let the function return all of it",
+            )
+        return self.flow.reference(function)
+
+
+def declare_in(agent: object, flow: BuiltFlow) -> str:
+    """Declare an agent, and all that it names, in a flow that Python builds.
+
+    Args:
+        agent: The agent; the name of one that is declared is given back.
+        flow: The flow.
+
+    Returns:
+        The name of its entry.
+
+    Raises:
+        UsageError: It is none; the flow declares another one of its name; or a file cannot say
+            what it says, such as a function that another process could not find.
+    """
+    if isinstance(agent, str):
+        return agent
+    if not isinstance(agent, Agent):
+        raise UsageError(f"{agent!r} is no agent", hint="give an Agent, or the name of an entry")
+    found = declarations([agent], _OfFile(flow), flow.head)
+    for section, said in found.sections.items():
+        there = flow.head.get(section, {})
+        for name, spec in said.items():
+            if there.get(name, spec) != spec:
+                raise UsageError(
+                    f"the flow declares {name!r} of {section!r}, and not as the agent "
+                    f"{agent.name!r} needs it",
+                    hint="give one of them another name",
+                )
+            if name not in there:
+                flow.declare(section, name, spec)
+    if found.policies:
+        rules = flow.head.setdefault("policies", [])
+        rules += [one for one in found.policies if one not in rules]
+    return found.first
 
 
 def _files(agent: Agent) -> Plain:
@@ -139,18 +213,14 @@ class _Writer:
 
     Args:
         ids: Name of an agent → that of its entry.
-        model: In place of the model of every agent.
-        functions: How the flow names functions.
+        references: How the flow names what is outside of it.
     """
 
     ids: Mapping[str, str]
-    model: str | None
-    functions: Functions
-    tools: dict[str, Plain] = field(default_factory=dict)
+    references: References
+    tools: dict[str, Plain]
+    around: FlowEnvironments
     policies: list[Plain] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.around = FlowEnvironments(self.tools)
 
     def entry(self, agent: Agent) -> dict[str, Plain]:
         """Return the entry of an agent; what it names is declared."""
@@ -163,12 +233,12 @@ class _Writer:
         others = (self.ids[one.name] for one in targets(agent))
         entry: dict[str, Plain] = {
             "title": literal_text(agent.name) if id != agent.name else None,
-            "model": self.model or agent.model,
+            "model": self.references.model(agent),
             "instructions": self._instructions(agent),
             "description": literal_text(agent.description) or None,
             "tools": uses,
             "environments": self._offered(agent),
-            "skills": [os.path.abspath(one) for one in agent.skills],
+            "skills": [self.references.folder(os.path.abspath(one)) for one in agent.skills],
             "handoffs": handoffs,
             "tool_handoffs": [one for one in others if one not in handoffs],
             "returns": literal_text(agent.answer_schema()),
@@ -190,7 +260,7 @@ class _Writer:
         if not callable(said):
             return {"text": literal_text("\n\n".join(filter(None, (said, more))))}
         key = f"{self.ids[agent.name]}.instructions"
-        return {"python": self.functions.instructions(said, key, more)}
+        return {"python": self.references.instructions(said, key, more)}
 
     def _offered(self, agent: Agent) -> dict[str, Plain]:
         """Return what tools that name no environment work in: name → name in the flow."""
@@ -224,8 +294,7 @@ class _Writer:
         key = f"{self.ids[agent.name]}.{name}"
         preview = _option(function, "preview")
         said = {
-            **self.functions.tool(function, preview, key, literal_text(signature.args)),
-            "description": literal_text(signature.description) or None,
+            **self.references.tool(function, preview, key, signature),
             "parallel": bool(_option(function, "supports_parallel_execution")) or None,
             "on_crash": _option(function, "on_crash"),
             "environments": self.around.taken(agent, function) or None,

@@ -28,11 +28,12 @@ class FlowEnvironments:
 
     Args:
         tools: What it declares as tools; gets the servers.
+        environments: What it declares as environments.
     """
 
-    def __init__(self, tools: dict[str, Plain]) -> None:
-        self.environments: dict[str, Plain] = {}
+    def __init__(self, tools: dict[str, Plain], environments: dict[str, Plain]) -> None:
         self.tools = tools
+        self.environments = environments
 
     def environment(
         self, spec: Mapping[str, Any], agent: Equipped, around: Sequence[str] = ()

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from flowengine.agents.agent_declarations import declarations
 from flowengine.agents.turn_limit import TURNS, turn_limit
-from flowengine.errors import UsageError
+from flowengine.errors import FlowFileError, UsageError
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.references import folder_of, reference
 from flowengine.flow.models.types import in_generated
 from flowengine.python_modules import import_function
 from flowengine.sdk import Plain
+from flowengine.sdk.literal_text import literal_text
+from flowengine.sdk.python_functions.signature import Signature
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Agent
@@ -34,6 +36,10 @@ class How(TypedDict, total=False):
     """Calls of models: a number, or `{"count": 10, "last": "answer"}`. Default: 30."""
     execute_tools: bool
     """Whether calls are run. Default: yes."""
+    chat: bool
+    """Whether a person is asked after each answer for the next message. Default: no."""
+    budget: Mapping[str, Any] | None
+    policies: Sequence[Mapping[str, Any]]
 
 
 def compile(agents: Sequence[Agent], **how: Unpack[How]) -> LoadedFlow:
@@ -67,17 +73,26 @@ class Described:
 
 def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
     """Return the flow that runs agents, with the functions that are only in this process."""
-    functions = _Functions()
-    found = declarations(agents, functions, model=how.get("model"))
+    references = _References(how.get("model"))
+    found = declarations(agents, references)
     limit = turn_limit(how.get("max_turns", TURNS))
     runs = {
         "name": found.first,
         "beside": found.beside,
         "max_turns": {"count": limit.turns, "last": limit.last},
         "execute_tools": how.get("execute_tools", True),
+        "chat": how.get("chat", False),
     }
-    content = dumps([found.sections, found.policies, runs])
-    return Described(_loaded(content, found.files), found.agents, functions.live)
+    top: dict[str, Any] = {"policies": [*how.get("policies", ()), *found.policies]}
+    if how.get("budget") is not None:
+        top["budget"] = how["budget"]
+    try:
+        flow = _loaded(dumps([found.sections, top, runs]), found.files)
+    except FlowFileError as error:  # the place of an agent is no line of a file
+        first, *more = [one for one in error.diagnostics if not one.is_warning]
+        said = "; ".join([first.message, *(one.message for one in more)])
+        raise UsageError(said, hint=first.hint) from error
+    return Described(flow, found.agents, references.live)
 
 
 @lru_cache(maxsize=64)
@@ -94,12 +109,12 @@ def _loaded(content: str, files: str) -> LoadedFlow:
         in_generated.reset(token)
 
 
-def _flow(sections: dict[str, Any], policies: list[Any], runs: dict[str, Any]) -> Flow:
+def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -> Flow:
     flow = Flow(
         "agents",
         inputs={"messages": {"type": "array"}, "context": {"type": "object"}},
         limits={"activations": 1_000_000, "steps": 1_000_000},
-        policies=policies,
+        **top,
     )
     for section, declared in sections.items():
         for name, declaration in declared.items():
@@ -115,22 +130,37 @@ def _flow(sections: dict[str, Any], policies: list[Any], runs: dict[str, Any]) -
     return flow
 
 
-class _Functions:
-    """Functions of a program; those that no other process finds are live, under a key."""
+class _References:
+    """What a program has; functions that no other process finds are live, under a key.
+
+    Args:
+        instead: The model of all agents; None: each has its own.
+    """
 
     case = True
 
-    def __init__(self) -> None:
+    def __init__(self, instead: str | None) -> None:
+        self.instead = instead
         self.live: dict[str, Any] = {}
 
-    def tool(
-        self, function: Any, preview: Any, key: str, args: Mapping[str, Plain] | None
-    ) -> dict[str, Plain]:
+    def model(self, agent: Agent) -> str:
+        """Return the model of an agent."""
+        return self.instead or agent.model
+
+    def folder(self, path: str) -> str:
+        """Return the path of a folder."""
+        return path
+
+    def tool(self, function: Any, preview: Any, key: str, signature: Signature) -> dict[str, Plain]:
         """Return what a tool says that calls a function."""
         named = self._named(function, key)
         if preview is not None:
             named["preview"] = self._named(preview, f"{key}.preview")
-        return {"agent_function": {"function": named}, "args": args}
+        return {
+            "agent_function": {"function": named},
+            "args": literal_text(signature.args),
+            "description": literal_text(signature.description) or None,
+        }
 
     def instructions(self, function: Any, key: str, more: str) -> dict[str, Plain]:
         """Return how a function is found that says the instructions."""

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, NotRequired, TypedDict
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Protocol,
+    TypedDict,
+)
 
 from flowengine.kernel.graph.compiled import Plain
 
@@ -123,6 +132,25 @@ class Tool(TypedDict):
     optional: NotRequired[bool]
     """Whether it works without its `environments`, too: it then gets only those that a declaration
     of the tool names."""
+
+
+class BuiltFlow(Protocol):
+    """A flow that Python builds, as declarations are added to it."""
+
+    head: dict[str, Any]
+    """What stands at the top of its file: section → name → declaration."""
+    folder: str
+    """Where it would stand as a file."""
+
+    def declare(self, section: str, name: str, spec: Any) -> str:
+        """Declare something, and return its name."""
+
+    def reference(self, function: Any) -> str:
+        """Return the name of a function, as another process finds it.
+
+        Raises:
+            UsageError: It would not find it.
+        """
 
 
 class StepKind:
@@ -267,6 +295,19 @@ class StepKind:
             SignatureError: It does not exist, or cannot be called with named arguments.
         """
         return CallSignature()
+
+    @classmethod
+    def declared(cls, given: object, flow: BuiltFlow) -> object:
+        """Return what a file says in place of a Python object, which a flow in Python may be given.
+
+        Args:
+            given: What stands behind the kind's name, and is no plain data.
+            flow: Takes the declarations that it names.
+
+        Returns:
+            A name, or a configuration; default: what was given.
+        """
+        return given
 
     @classmethod
     def generate(

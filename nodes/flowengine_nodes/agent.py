@@ -10,7 +10,7 @@ from flowengine.sdk import CallSignature, Meter, Need, Plain, StepContext, StepK
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
     from flowengine.sdk.rehearsals import Rehearsal
-    from flowengine.sdk.step_kind import Place
+    from flowengine.sdk.step_kind import BuiltFlow, Place
 
 
 class Agent(StepKind):
@@ -85,6 +85,15 @@ class Agent(StepKind):
     def names(cls, task: Mapping[str, Plain]) -> list[str]:
         """Return none: running an agent is no call, and rules look at the calls that it makes."""
         return []
+
+    @classmethod
+    def declared(cls, given: object, flow: BuiltFlow) -> object:
+        """Return the name of an agent that is a Python object, which is declared with its tools."""
+        from flowengine.agents.agent_declarations import declare_in
+
+        if isinstance(given, Mapping):
+            return {**given, "name": declare_in(given["name"], flow)}
+        return declare_in(given, flow)
 
     @classmethod
     def generate(
