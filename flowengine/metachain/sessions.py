@@ -117,8 +117,8 @@ def said_next(engine: Engine, said: Said) -> Operations:
         result = engine.result(said.id)
     wait, form = next_message(result.waits), {"answer": said.message}
     engine.decide(str(wait), "answer", form=form, resume=False)
-    result = yield "resume", (said.id,), objects
-    return result
+    last: ExecutionResult = yield "resume", (said.id,), objects
+    return last
 
 
 def _check_open(said: Said, result: ExecutionResult) -> None:
