@@ -13,7 +13,7 @@ from flowengine_nodes.python import Python, context_variables, look_at
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
     from flowengine.sdk.previews import PreviewContext
-    from flowengine.sdk.step_kind import Place
+    from flowengine.sdk.step_kind import AsText, Place
 
 _OBJECT: dict[str, Plain] = {"type": "object"}
 
@@ -73,12 +73,14 @@ class PythonAgents(Agent):
 
         return generate(configuration, declarations)
 
-    def adapt(self, context: StepContext, task: Mapping[str, Plain], result: object) -> Plain:
+    def adapt(
+        self, context: StepContext, task: Mapping[str, Plain], result: object, text: AsText
+    ) -> Plain:
         """Make what a tool returned into what the model is told of it."""
         from flowengine.agents.tool_answers import envelope
 
         names = task["agents"]
-        made = envelope(context, {**task, "agents": list(names)}, result)["envelope"]
+        made = envelope(context, {**task, "agents": list(names)}, result, text)["envelope"]
         return {"envelope": {**made, "handoff": names.get(made["handoff"], "")}}
 
 

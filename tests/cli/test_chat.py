@@ -271,7 +271,7 @@ def test_without_a_file_the_assistant_answers(crew: Path, flowengine: CommandLin
 
     assert done.code == 0
     assert done.out == "What can I do for you?\nIt is 42.\nIt is 43.\n"
-    assert '"value": 43' in done.err  # names last from message to message
+    assert "[value] 43" in done.err  # names last from message to message
     assert (crew / "n.txt").read_text() == "43"
     record = flowengine("--json", "show", flowengine.newest()).json()
     assert (record["flow"], record["labels"]) == ("assistant", {"model": "scripted/crew.yaml"})
