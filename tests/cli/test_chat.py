@@ -116,6 +116,39 @@ def test_a_message_can_be_answered_from_the_inbox(folder: Path, flowengine: Comm
     assert wait["title"] == "Hello Ana.\nI can echo."
 
 
+def test_inputs_that_only_the_steps_use_are_not_asked_for(folder: Path) -> None:
+    asks = FLOW.replace("default: Ana}", "default: Ana}, question: {type: string}")
+    asks = asks.replace("hello", "'${{ inputs.question }}'")
+    (folder / "asks.yaml").write_text(asks)
+    assert chat(folder, "", "asks.yaml").out == "What can I do for you?\n"
+
+    (folder / "asks.yaml").write_text(asks.replace("Help.}", "'${{ inputs[\"question\"] }}'}"))
+    done = chat(folder, "", "asks.yaml")
+    assert (done.code, "input 'question' is missing" in done.err) == (3, True)
+    assert chat(folder, "", "asks.yaml", "-i", "question=Why?").code == 0
+
+
+def test_an_error_of_a_model_is_shown_and_the_conversation_goes_on(folder: Path) -> None:
+    (folder / "replies.yaml").write_text(
+        "- {raise: ModelError, message: the key is not valid, retryable: false}\n"
+        "- {text: Hello Ana.}\n"
+        "- {text: So you did.}\n"
+    )
+    told = (
+        "ModelError: the key is not valid\n"
+        "There is no answer. /retry asks again, or say something else.\n"
+    )
+
+    first = chat(folder, "I am Ana\n", "talk.yaml")
+    again = first.err.splitlines()[-1].removeprefix("saved; to continue: flowengine chat ").split()
+    second = chat(folder, "/retry\n/retry\nI came back.\n", *again)
+
+    assert (first.code, second.code) == (0, 0)
+    assert f"\n> {told}> \n0 replies" in first.err
+    assert f"{told}> > the last message has an answer: say what comes next\n> > \n" in second.err
+    assert second.out == "Hello Ana.\nSo you did.\n"
+
+
 def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> None:
     terminal = Terminal(folder, "chat", "talk.yaml")
     terminal.expect("> ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from flowengine.agents.generated_chat import FAILED, PERSON, RETRY
 from flowengine.cli.driving.arriving import Arriving
 from flowengine.cli.driving.dialogue import Dialogue
 from flowengine.cli.driving.progress import Progress
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import StepSpec
 
 HELP = """\
+/retry   ask again, after an error
 /tools   the tools of the agents
 /cost    what the models have used so far
 /end     end the conversation
@@ -48,6 +50,8 @@ class Talk(Progress):
         self.shown: list[str] = []
         """What was said since the person's last message, in pieces."""
         self._open: set[str] = set()
+        self._failed: str | None = None
+        """A line about a turn without a reply: the person is told in the question, or reads it."""
         self._came: dict[str, Update] = {}
         """What came of environments that are opened in the background, by name, until shown."""
         self._replies = Arriving(self._write, self._end_line, self._broke_off)
@@ -91,11 +95,18 @@ class Talk(Progress):
         """Show calls and what went wrong; what is said is shown as it arrives."""
         if step.status != "running":
             self._replies.ended(step.address)
+        spec = self._flow(execution).compiled["steps"][step.step]
+        if self._failed is not None and spec["id"] != PERSON:
+            self.line(self._failed)
+            self._failed = None
         if step.error is not None and step.status in ("failed", "retrying"):
             told = one_line(error_text(step.error))
-            self.line(f"  {paint(f'{clean(step.address)} {step.status}', 'yellow')} {told}")
+            line = f"  {paint(f'{clean(step.address)} {step.status}', 'yellow')} {told}"
+            if step.status == "failed" and spec["kind"] in ("agent_turn", "agent_reduction"):
+                self._failed = line
+            else:
+                self.line(line)
             return
-        spec = self._flow(execution).compiled["steps"][step.step]
         if spec["kind"] == OPENING and step.status == "succeeded":
             self._opened(spec)
             return
@@ -140,6 +151,10 @@ class Talk(Progress):
     def _wait(self, execution: str, wait: WaitInfo) -> None:
         """Say nothing: it is asked."""
 
+    def told_failure(self) -> None:
+        """Note that the person has read why there is no reply."""
+        self._failed = None
+
 
 class Chat(Dialogue):
     """Asks for the next message, and for approvals, until the person leaves."""
@@ -151,15 +166,18 @@ class Chat(Dialogue):
 
     def _ask(self, wait: WaitInfo) -> bool:
         """Ask for the next message; anything else as every command asks it."""
-        if wait["kind"] != "ask" or wait["step"] != "person":
+        if wait["kind"] != "ask" or wait["step"] != PERSON:
             return super()._ask(wait)
-        self._show(str(wait.get("title", "")))
+        title = str(wait.get("title", ""))
+        self._show(title)
         while True:
             self.talk.catch_up()
             said = self._read("> ").strip()
             if not said:
                 continue
             if not said.startswith("/") or said == "/end":
+                break
+            if said == RETRY and _is_failure(title):
                 break
             if said == "/quit":
                 raise EOFError
@@ -175,8 +193,12 @@ class Chat(Dialogue):
         return True
 
     def _show(self, text: str) -> None:
-        """Show an answer, unless it was read along."""
-        if not "".join(self.talk.shown).rstrip().endswith(text.rstrip()):
+        """Show an answer, unless it was read along; or why there is none."""
+        if _is_failure(text):
+            self.talk.told_failure()
+            for line in text.split("\n"):
+                err(paint(clean(line), "yellow"))
+        elif not "".join(self.talk.shown).rstrip().endswith(text.rstrip()):
             for line in text.split("\n"):
                 out(clean(line.rstrip("\r")))
             flush()
@@ -187,6 +209,8 @@ class Chat(Dialogue):
                 err(clean(line))
         elif said == "/cost":
             err(clean(cost(self._session, execution)))
+        elif said == RETRY:
+            err("the last message has an answer: say what comes next")
         else:
             err(HELP)
 
@@ -198,6 +222,11 @@ class Chat(Dialogue):
         if not line:
             raise EOFError
         return line.rstrip("\n")
+
+
+def _is_failure(title: str) -> bool:
+    """Return whether a question tells the person that a model did not answer."""
+    return title.endswith(FAILED)
 
 
 def _tools(session: Session, execution: str) -> list[str]:
