@@ -47,7 +47,8 @@ def envelope(
     elif _is_agent(result):
         to, result = result, ""
     value = _opened(result, task)
-    content = text(value, _room(task)[0])
+    room = _room(task)
+    content = text(value, room[0])
     if content is None:
         content = as_text(value)
     if to is not None:
@@ -57,10 +58,10 @@ def envelope(
         urls = [address(one) for one in shown]
         made["more"] = [*made["more"], _image_message(urls, "From whoever approved the call:")]
     people = "\n\n".join(_said_by_people(context))
-    content = _cut(context, content, task)
+    content = _cut(context, content, room)
     if to is None and has_text(result):
         content = _framed(content, task)
-    told = [_cut(context, people, task), content]
+    told = [_cut(context, people, room), content]
     made["content"] = "\n\n".join(filter(None, told))
     return {"envelope": made}
 
@@ -158,16 +159,19 @@ def _image_message(urls: Sequence[str], text: str) -> dict[str, Plain]:
     return {"role": "user", "content": [{"type": "text", "text": text}, *shown]}
 
 
-def _room(task: Mapping[str, Plain]) -> tuple[int, Callable[[str, int], Ends | None]]:
+_Room = tuple[int, Callable[[str, int], Ends | None]]
+
+
+def _room(task: Mapping[str, Plain]) -> _Room:
     """Return how much of a result the model is shown, and what finds the ends of a longer one."""
     if "bytes" in task:
         return task["bytes"], ends_in_bytes
     return task.get("limit", LIMIT), ends_in_characters
 
 
-def _cut(context: StepContext, text: str, task: Mapping[str, Plain]) -> str:
+def _cut(context: StepContext, text: str, room: _Room) -> str:
     """Return a text with its middle left out if it is long; all of it is kept as a file."""
-    most, find = _room(task)
+    most, find = room
     if find(text, most) is None:
         return text
     text = context.mask(text)  # half a secret would not be recognized
