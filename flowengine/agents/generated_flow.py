@@ -239,14 +239,14 @@ class _Writer:
             _Way("ends" if checked else "answers", done, self._end(agent)),
         ]
         told = [*(one.says for one in leads), "goes on"]
-        self.marks[agent.name] = Mark(told=True, says=says, ways=told)
+        anew = {"instructions": ("_instructions", agent.name)}
+        self.marks[agent.name] = Mark(told=True, says=says, ways=told, anew=anew)
         ways: list[Plain] = [*(one.edge for one in leads), {"else": agent.name}]
         step: dict[str, Plain] = {
             "id": agent.name,
             "join": {"need": "each"},
             self.turn: {
                 "agent": self._constants(agent),
-                "instructions": f"${{{{ inputs._instructions[{json.dumps(agent.name)}] }}}}",
                 "settings": dict(agent.settings),
             },
             "effect": "idempotent",

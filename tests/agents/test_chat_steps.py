@@ -34,7 +34,7 @@ def talk(case: Case, *said: str) -> list[str]:
         case.run()
     for text in [*said, None]:
         with case.engine_open() as engine:
-            waits = engine.waits(execution=case.id).items
+            waits = engine.waits(execution=case.id, kinds=["ask"]).items
             shown += [str(one["title"]) for one in waits]
             if text is not None:
                 engine.decide(waits[0]["id"], "answer", form={"answer": text})
@@ -64,6 +64,34 @@ def test_the_person_reads_the_error_of_a_model_and_asks_again(tmp_path: Path, ag
         assert (record["status"], record["outputs"]) == ("succeeded", {"answer": "Once more."})
         errors = [one["error"] for one in record["steps"] if one["status"] == "failed"]
         assert [one and one["message"] for one in errors] == [REFUSED.message] * 2
+
+
+def test_instructions_are_those_of_the_moment_in_each_turn(tmp_path: Path) -> None:
+    head = (
+        HEAD
+        + """
+state: {mood: {type: string, default: calm}}
+inputs: {name: {type: string, default: Ana}}
+signals: {mood: {data: {type: string}}}
+"""
+    )
+    steps = """
+    steps:
+      - id: both
+        parallel:
+          - {id: talk, agent: {name: first, chat: true}}
+          - {id: mood, wait: {signal: mood}, set: {mood: "${{ output.data }}"}}
+    """
+    agent = "first: {instructions: '${{ inputs.name }}, ${{ state.mood }}, ${{ now }}'}"
+    case = Case(tmp_path, flow(agent, steps, head), [{"text": "One."}, {"text": "Two."}])
+    talk(case, "hello")
+    with case.engine_open() as engine:
+        engine.signal("mood", "glad", execution=case.id)
+    talk(case, "hi")
+
+    first, second = [case.sent(n)[0]["content"].split(", ") for n in (0, 1)]
+    assert (first[:2], second[:2]) == (["Ana", "calm"], ["Ana", "glad"])
+    assert first[2] < second[2]
 
 
 def test_something_else_may_be_said_after_an_error(tmp_path: Path) -> None:
