@@ -124,7 +124,10 @@ class _Writer:
                 "_args": {"type": "object"},
                 "_instructions": {"type": "object"},
             },
-            "state": generated_state.declared(self.agents[0].name, bool(self.servers)),
+            "state": {
+                **generated_state.declared(self.agents[0].name, bool(self.servers)),
+                **(generated_chat.STATE if self.person is not None else {}),
+            },
             "outputs": {
                 "output": {"value": ANSWER},
                 "agent": {"value": "${{ state.active }}"},
@@ -236,14 +239,14 @@ class _Writer:
             _Way("ends" if checked else "answers", done, self._end(agent)),
         ]
         told = [*(one.says for one in leads), "goes on"]
-        self.marks[agent.name] = Mark(told=True, says=says, ways=told)
+        anew = {"instructions": ("_instructions", agent.name)}
+        self.marks[agent.name] = Mark(told=True, says=says, ways=told, anew=anew)
         ways: list[Plain] = [*(one.edge for one in leads), {"else": agent.name}]
         step: dict[str, Plain] = {
             "id": agent.name,
             "join": {"need": "each"},
             self.turn: {
                 "agent": self._constants(agent),
-                "instructions": f"${{{{ inputs._instructions[{json.dumps(agent.name)}] }}}}",
                 "settings": dict(agent.settings),
             },
             "effect": "idempotent",
@@ -275,17 +278,20 @@ class _Writer:
         return {"type": ["BudgetExceeded"], "set": {"end": end}, "next": "end"}
 
     def _fallbacks(self, agent: AgentSpec) -> list[Plain]:
-        """Return what happens when a model cannot answer: the next one is asked."""
-        if not agent.fallbacks:
-            return []
-        return [
-            {
-                "type": ["ModelError", "RateLimited", "Timeout", "ContextWindowExceeded"],
-                "when": f"${{{{ state.model_at < {len(agent.fallbacks)} }}}}",
-                "set": {"model_at": 1},
-                "next": agent.name,
-            }
-        ]
+        """Return what happens when a model cannot answer: the next one is asked, or the person."""
+        found: list[Plain] = []
+        if agent.fallbacks:
+            found.append(
+                {
+                    "type": ["ModelError", "RateLimited", "Timeout", "ContextWindowExceeded"],
+                    "when": f"${{{{ state.model_at < {len(agent.fallbacks)} }}}}",
+                    "set": {"model_at": 1},
+                    "next": agent.name,
+                }
+            )
+        if self.person is not None:
+            found.append(generated_chat.failed(self.person, agent.name))
+        return found
 
     def _constants(self, agent: AgentSpec) -> Plain:
         """Return what a turn knows of its agent for good."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from flowengine.sdk.rehearsals import Rehearsal
 
 Effect = Literal["pure", "idempotent", "once"]
+AsText = Callable[[object, int], str | None]
+"""What a call returned and the characters that a model is shown → how the model reads it."""
 Place = Literal["step", "tool", "generated"]
 
 
@@ -410,18 +412,41 @@ class StepKind:
         """
         raise NotImplementedError
 
-    def adapt(self, context: StepContext, task: Mapping[str, Plain], result: object) -> Plain:
+    def adapt(
+        self, context: StepContext, task: Mapping[str, Plain], result: object, text: AsText
+    ) -> Plain:
         """Make what a call in a flow of this kind returned into the output of its step.
 
         Args:
             context: The attempt.
             task: What the step's mark says.
             result: What the call returned: any value, plain data or not.
+            text: Returns what `text_for_model` of the called kind makes of it.
 
         Returns:
             Plain data.
         """
         raise NotImplementedError
+
+    def text_for_model(
+        self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
+    ) -> str | None:
+        """Return the output of a tool call as the model that made it reads it.
+
+        A flow uses the output as data. A model reads text more reliably than JSON with escaped line
+        breaks and quotes, so a kind whose output holds text says here how it reads.
+
+        Args:
+            task: As for `execute`.
+            input: As for `execute`.
+            output: What `execute` returned, secrets masked. In a test case it is what the case
+                says, of whatever form.
+            room: Characters that the model is shown; the middle of a longer text is left out.
+
+        Returns:
+            The text; default: None, the output is shown as JSON.
+        """
+        return None
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]

@@ -10,7 +10,7 @@ from flowengine.sdk import CallSignature, Meter, Need, Plain, StepContext, StepK
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
     from flowengine.sdk.rehearsals import Rehearsal
-    from flowengine.sdk.step_kind import BuiltFlow, Place
+    from flowengine.sdk.step_kind import AsText, BuiltFlow, Place
 
 
 class Agent(StepKind):
@@ -117,11 +117,13 @@ class Agent(StepKind):
 
         return tell(output)
 
-    def adapt(self, context: StepContext, task: Mapping[str, Plain], result: object) -> Plain:
+    def adapt(
+        self, context: StepContext, task: Mapping[str, Plain], result: object, text: AsText
+    ) -> Plain:
         """Make what a tool returned into what the model is told of it."""
         from flowengine.agents.tool_answers import envelope
 
-        return envelope(context, task, result)
+        return envelope(context, task, result, text)
 
 
 class Offer(StepKind):
