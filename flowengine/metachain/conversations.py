@@ -33,6 +33,8 @@ class Conversation(NamedTuple):
     """How the work on it has ended, as far as it has."""
     text: str
     """The last text of the agents."""
+    failed: str
+    """Type and message of what no model could answer; empty: nothing."""
 
 
 def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
@@ -58,4 +60,5 @@ def _of(subflow: Subflow) -> Conversation:
         context |= made["context"]
     calls = {str(one["place"]): one for one in state["calls"]}
     asked, end, text = (state[name] for name in ("asked", "end", "text"))
-    return Conversation(messages, context, state["active"], calls, asked, end, text)
+    failed = state.get("failed", "")
+    return Conversation(messages, context, state["active"], calls, asked, end, text, failed)

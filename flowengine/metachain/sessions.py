@@ -121,6 +121,22 @@ def said_next(engine: Engine, said: Said) -> Operations:
     return last
 
 
+def failure(engine: Engine, result: ExecutionResult) -> dict[str, Any] | None:
+    """Return why the newest message of a session has no answer; None: it has one, or may get it.
+
+    The message is asked again if it is said again.
+
+    Args:
+        engine: Has the session.
+        result: Of its execution.
+    """
+    if result.ended or next_message(result.waits) is None:
+        return None
+    failed = conversations(engine, result.execution)[STEP].failed
+    type, _, message = failed.partition(": ")
+    return {"type": type, "message": message} if failed else None
+
+
 def _check_open(said: Said, result: ExecutionResult) -> None:
     if result.ended:
         raise UsageError(

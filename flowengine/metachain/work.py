@@ -27,6 +27,7 @@ from flowengine.metachain.sessions import (
     check_session,
     driven,
     driven_async,
+    failure,
     has_begun,
     said_next,
     session_id,
@@ -239,6 +240,8 @@ class Work:
         if result.status in {"failed", "cancelled"}:
             error = result.error or {"type": "Cancelled", "message": "the run was cancelled"}
             raise AgentRunFailed(error, result.execution)
+        if (failed := failure(engine, result)) is not None:
+            raise AgentRunFailed(failed, result.execution)
         found = response(engine, result, self.described.agents, len(self.inputs["messages"]))
         found.context_variables |= self.live
         if found.termination:

@@ -13,6 +13,7 @@ from flowengine.agents import Agent
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
+from flowengine.metachain import AgentRunFailed
 from tests.agents.flows import call
 
 SESSION = "ana@example.com"
@@ -99,6 +100,17 @@ def test_agents_that_have_changed_go_on_with_it(engine: Engine) -> None:
         found = Runner(engine).run(clerk(instructions="Be long."), "2", session="s")
     assert [one.messages[0]["content"] for one in model.requests] == ["Be short.", "Be long."]
     assert len(found.history) == 4
+
+
+def test_what_no_model_answers_is_asked_again_by_saying_it_again(engine: Engine) -> None:
+    down = {"raise": "ModelError", "message": "the model is down", "retryable": False}
+    with using(ScriptedModel([down, down, {"text": "3"}, {"text": "bye"}])):
+        for _ in range(2):
+            with pytest.raises(AgentRunFailed, match="ModelError: the model is down"):
+                Runner(engine).run(clerk(), "1 + 2?", session="s")
+        assert Runner(engine).run(clerk(), "1 + 2?", session="s").result == "3"
+        found = Runner(engine).run(clerk(), "thanks", session="s")
+    assert [one["content"] for one in found.history] == ["1 + 2?", "3", "thanks", "bye"]
 
 
 def test_its_variables_are_those_of_the_first_run(engine: Engine) -> None:
