@@ -38,6 +38,11 @@ _USED = (
     "'tokens': output.usage.input_tokens + output.usage.output_tokens}} }}}}"
 )
 """How long a request was, and who was asked: the next one is longer by what is new in it."""
+_END = (
+    f"!has(output.end) ? {NOTHING} : has(output.end.value) ? output.end"
+    " : merge(output.end, {'value': output.message.content})"
+)
+"""How a turn ends the work; a value that is the text of the reply stands there only."""
 TEXT = "default(output.message.content, '')"
 
 
@@ -255,7 +260,7 @@ class _Writer:
                 "messages": "${{ has(output.told) ? [output.message] + output.told"
                 " : [output.message] }}",
                 "calls": "${{ output.calls }}",
-                "end": f"${{{{ default(output.end, {NOTHING}) }}}}",
+                "end": f"${{{{ {_END} }}}}",
                 "idle": "${{ default(output.idle, 0) }}",
                 "text": f"${{{{ {TEXT} == '' ? state.text : {TEXT} }}}}",
                 "active": agent.name,

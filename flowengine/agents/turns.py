@@ -264,7 +264,7 @@ class _Reading:
         if self.reply.model != first:
             said["instead_of"] = first
         if self.end.outcome:
-            said["end"] = self.end.data
+            said["end"] = self.end.beside(self.reply.message.get("content"))
         # What says nothing is left out: there are many turns, and each is kept.
         told = ((name, getattr(self.reply.usage, name)) for name in _USAGE)
         usage = {name: one for name, one in told if one or name in _ALWAYS}
