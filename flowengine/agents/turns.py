@@ -151,10 +151,8 @@ class Turn:
         offers = tuple(one.offer for one in self.tools.values())
         choice = "none" if self.answers else agent["tool_choice"]
         known = _CONVERSATIONS.of(self.conversation, self.messages)
-        first = [
-            {"role": "system", "content": self.instructions},
-            *left_out(self.messages, self.state),
-        ]
+        told = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        first = [*told, *left_out(self.messages, self.state)]
         added = [{"role": "user", "content": LAST}] if self.answers else []
         return ModelRequest(
             model=model,

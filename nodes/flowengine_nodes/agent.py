@@ -64,6 +64,7 @@ class Agent(StepKind):
         return {
             "type": "object",
             "x-main": "name",
+            "x-inline": "InlineAgent",
             "properties": {"name": name, "chat": chat, "max_turns": turns},
             "required": ["name"],
             "additionalProperties": False,

@@ -320,3 +320,23 @@ class Agent(Part):
         if given.get("finish") == "tools" and "returns" in given:
             message = "'returns' is the form of an answer, but this agent ends by a tool"
             yield Problem("returns", "E103", message, "leave out 'finish', or 'returns'")
+
+
+class InlineAgent(Agent):
+    """An agent that is declared where a step or tool runs it."""
+
+    instructions: Instructions | None = Field(  # type: ignore[assignment]
+        default=None,
+        description="What it is told before anything else; nothing.",
+        examples=["You find sources."],
+    )
+    prompt: Value = Field(
+        default=None,
+        description="What it is asked, in place of `with.prompt`.",
+        examples=["Summarize ${{ inputs.text }}"],
+    )
+    chat: bool | None = Field(
+        default=None,
+        description="Each answer is shown to a person, who says what comes next.",
+        examples=[True],
+    )

@@ -262,8 +262,8 @@ def _close_wait(
     connection: sqlite3.Connection, execution: str, number: int, closed: ClosedWait
 ) -> None:
     wait = wait_id(execution, closed.number)
-    result = None if closed.result is None else deflated(closed.result)
-    connection.execute(queries.CLOSE_WAIT, (closed.how, closed.at, result, wait))
+    row = (closed.how, closed.at, deflated(closed.result), wait)
+    connection.execute(queries.CLOSE_WAIT, row)
     connection.execute(queries.CLOSE_WAIT_FOR, (wait,))
     connection.execute(queries.DROP_WAIT_KEYS, (number, closed.number))
 
