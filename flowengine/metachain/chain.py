@@ -14,7 +14,6 @@ from flowengine.argument_checks import check_keywords
 from flowengine.errors import UsageError
 from flowengine.metachain import flows
 from flowengine.metachain.options import ResumeOptions, RunOptions
-from flowengine.metachain.scripted_calls import as_scripted
 from flowengine.metachain.work import Work
 from flowengine.sdk.background import refuse_in_loop
 
@@ -239,60 +238,6 @@ class Runner:
             async for part in parts:
                 yield part
 
-    def get_chat_completion(
-        self,
-        agent: Agent,
-        history: list[dict[str, Any]],
-        context_variables: dict[str, Any] | None = None,
-        *,
-        model: str | None = None,
-    ) -> dict[str, Any]:
-        """Ask the model of an agent once, with its instructions and tools; no call is run.
-
-        Args:
-            agent: The agent.
-            history: The conversation so far.
-            context_variables: For instructions that are a function.
-            model: In place of the agent's.
-
-        Returns:
-            The message of the assistant.
-        """
-        found = self.run(
-            agent, history, context_variables, max_turns=1, execute_tools=False, model=model
-        )
-        return next(one for one in found.messages if one["role"] == "assistant")
-
-    def handle_tool_calls(
-        self,
-        tool_calls: Sequence[Any],
-        functions: Sequence[Any],
-        context_variables: dict[str, Any] | None = None,
-    ) -> Response:
-        """Run calls that a model has made, as a run does it.
-
-        Args:
-            tool_calls: `{"id", "function": {"name", "arguments"}}` each, or objects with such
-                attributes; the arguments as JSON text.
-            functions: The tools.
-            context_variables: For those that take them.
-
-        Returns:
-            A message for each call, the agent that was handed over to, and the context.
-        """
-        from flowengine.agents.models.registry import using
-        from flowengine.agents.models.scripted import ScriptedModel
-
-        if not tool_calls:
-            return Response(context_variables=dict(context_variables or {}))
-        agent = Agent(name="calls", model="scripted/calls", functions=list(functions))
-        script: list[Any] = [{"calls": [as_scripted(one) for one in tool_calls]}, {"text": "done"}]
-        with using(ScriptedModel(script)):
-            found = self.run(agent, [], context_variables, max_turns=2)
-        found.messages = [one for one in found.messages if one["role"] != "assistant"]
-        found.agent = None if found.agent is agent else found.agent
-        return found
-
     def _kept_part(self, work: Work, part: StreamPart) -> StreamPart:
         if part.response is not None and self.engine is None:
             _ended(work, part.response)
@@ -356,7 +301,3 @@ def _own_engine(work: Work) -> Engine:
     from flowengine.engines.engine import Engine
 
     return Engine(None) if work.session is None else Engine()
-
-
-MetaChain = Runner
-"""Its name in AutoAgent."""
