@@ -109,6 +109,8 @@ def said_next(engine: Engine, said: Said) -> Operations:
     result = engine.result(said.id)
     if not result.ended and not result.waits:
         result = yield "resume", (said.id,), objects
+        if _newest(engine, said.id) == said.message:
+            return result  # who was not answered says it again
     _check_open(said, result)
     _check_variables(engine, said)
     if engine.store.execution(said.id).hash != said.flow.form:
@@ -135,6 +137,12 @@ def failure(engine: Engine, result: ExecutionResult) -> dict[str, Any] | None:
     failed = conversations(engine, result.execution)[STEP].failed
     type, _, message = failed.partition(": ")
     return {"type": type, "message": message} if failed else None
+
+
+def _newest(engine: Engine, execution: str) -> Any:
+    """Return what the user has said last."""
+    found = conversations(engine, execution)[STEP]
+    return found.messages[found.asked]["content"] if found.asked >= 0 else None
 
 
 def _check_open(said: Said, result: ExecutionResult) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,16 @@ import pytest
 from flowengine import Engine, Runner
 from flowengine.agents import Agent
 from flowengine.agents.models import using
+from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.metachain import AgentRunFailed
+from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
+from flowengine.tool_environment import tool
 from tests.agents.flows import call
 
 SESSION = "ana@example.com"
+DEATHS: tuple[Fault, ...] = ("die before", "die after")
 
 
 def add(a: int, b: int) -> int:
@@ -173,3 +179,48 @@ def test_budget_policies_and_labels_hold_for_a_run(engine: Engine) -> None:
     assert engine.executions(labels={"team": "blue"}).items[0]["execution"] == denied.execution
     with pytest.raises(UsageError, match="tokenz"):
         Runner(engine).run(clerk(), "1 + 2?", budget={"tokenz": 1})
+
+
+def test_it_survives_a_crash_at_any_write(tmp_path: Path) -> None:
+    """Who was not answered says the same again: it is answered, and no call is made twice."""
+
+    @tool(effect="idempotent")
+    def double(n: int) -> int:
+        """Double a number."""
+        return 2 * n
+
+    agent = Agent(name="Clerk", model="scripted/x", tools=[double])
+    said = ["Hi", "2 * 4?"]
+
+    def answer(request: ModelRequest) -> Any:
+        newest = request.messages[-1]
+        if newest["role"] == "tool":
+            return {"text": "8"}
+        return {"text": "Hello"} if newest["content"] == "Hi" else {"calls": [call("double", n=4)]}
+
+    def talk(store: FaultyStore, begin: int) -> Any:
+        """Say what is left, and return the last response, or how much was answered."""
+        found: Any = begin
+        with suppress(ProcessDied), using(ScriptedModel([answer] * 9)), Engine(store) as engine:
+            for place in range(begin, len(said)):
+                found = place
+                found = Runner(engine).run(agent, said[place], session="s")
+        return found
+
+    whole = FaultyStore()
+    expected = talk(whole, 0).history
+    for write, fault in itertools.product(range(whole.writes), DEATHS):
+        store = FaultyStore(faults={write: fault})
+        found = talk(store, 0)
+        if isinstance(found, int):
+            store.restart()
+            store.faults.clear()
+            found = talk(store, found)
+        roles = [one["role"] for one in found.history]
+        exchanges = [one["content"] for one in found.history if one["role"] == "user"]
+        # A process that died after the answer was stored cannot have told it.
+        assert [*dict.fromkeys(exchanges)] == said, (write, fault)
+        assert len(exchanges) <= len(said) + 1, (write, fault)
+        assert found.history[-len(expected[2:]) :][-1] == expected[-1], (write, fault)
+        if len(exchanges) == len(said):
+            assert roles == [one["role"] for one in expected], (write, fault)
