@@ -101,7 +101,11 @@ def adapted(
         if type(reader).text_for_model is StepKind.text_for_model:
             return None
         # What stands between the lines of a secret would hide it from what masks results later.
-        return reader.text_for_model(task, input, context.mask(value), room)
+        shown = context.mask(value)
+        try:
+            return reader.text_for_model(task, input, shown, room)
+        except Exception:  # the call was made: to show its output as JSON always works
+            return None
 
     return kind(adapter["kind"]).adapt(context, adapter["task"], result, text)
 

@@ -440,7 +440,7 @@ class StepKind:
             task: As for `execute`.
             input: As for `execute`.
             output: What `execute` returned, secrets masked. In a test case it is what the case
-                says, of whatever form.
+                says, of whatever form: if an error is raised, the output is shown as JSON.
             room: Characters that the model is shown; the middle of a longer text is left out.
 
         Returns:

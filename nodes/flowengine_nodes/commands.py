@@ -123,9 +123,9 @@ class CommandKind(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return what the command did and printed."""
-        from flowengine_nodes.tool_texts import as_text, command_text
+        from flowengine_nodes.tool_texts import command_text
 
-        return as_text(command_text, output)
+        return command_text(output)
 
 
 def _message(result: Mapping[str, Any]) -> str:

@@ -206,9 +206,9 @@ class Http(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return status, headers that matter and body."""
-        from flowengine_nodes.tool_texts import as_text, http_text
+        from flowengine_nodes.tool_texts import http_text
 
-        return as_text(http_text, output)
+        return http_text(output)
 
 
 def _closed(*names: str) -> dict[str, Plain]:

@@ -156,9 +156,9 @@ class Mcp(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return the text of an answer that is nothing else."""
-        from flowengine_nodes.tool_texts import answer_text, as_text
+        from flowengine_nodes.tool_texts import answer_text
 
-        return as_text(answer_text, output)
+        return answer_text(output)
 
 
 def _kept(context: StepContext, part: Mapping[str, Any], number: int) -> dict[str, Plain]:

@@ -17,7 +17,7 @@ _NOTE = 200
 """Characters kept free for what is said about the lines that are left out."""
 
 
-def tool_text(tool: str, input: Data, output: Plain, room: int) -> str | None:
+def tool_text(tool: str, input: Data, output: Any, room: int) -> str | None:
     """Return how the output of a `std` tool reads; None: as JSON.
 
     Args:
@@ -30,7 +30,7 @@ def tool_text(tool: str, input: Data, output: Plain, room: int) -> str | None:
     if reading is None:
         return None
     given = {**input.get("args", {}), **input.get("bind", {})}
-    return as_text(lambda data: reading(given, data, room), output)
+    return reading(given, output, room)
 
 
 def _fitting(lines: Iterable[str], room: int) -> list[str]:
@@ -43,21 +43,6 @@ def _fitting(lines: Iterable[str], room: int) -> list[str]:
             break
         found.append(line)
     return found
-
-
-def as_text(reading: Callable[[Any], str | None], output: Plain) -> str | None:
-    """Return how an output reads; None: it has another form, as a test case may give it.
-
-    Args:
-        reading: Returns the text of one that has the form which its tool returns.
-        output: The output.
-    """
-    if not isinstance(output, Mapping | list):
-        return None
-    try:
-        return reading(output)
-    except (KeyError, TypeError, AttributeError):
-        return None
 
 
 # Files

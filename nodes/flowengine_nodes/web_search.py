@@ -174,9 +174,9 @@ class WebSearch(StepKind):
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
         """Return the pages as a list."""
-        from flowengine_nodes.tool_texts import as_text, search_text
+        from flowengine_nodes.tool_texts import search_text
 
-        return as_text(search_text, output)
+        return search_text(output)
 
 
 def _request(provider: str, args: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

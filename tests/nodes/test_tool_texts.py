@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,10 +142,12 @@ def test_an_answer_of_a_server_is_its_text() -> None:
         assert registry.kind(name).text_for_model({}, {}, output, ROOM) == text
 
 
-def test_what_has_another_form_in_a_test_case_stays_as_it_is() -> None:
-    for output in ("text", 1, None, {}, {"text": 1}, [1], {"matches": "?"}, {"markdown": None}):
-        for name in ("read_file", "search_files", "run_command", "shell_run", "read_document"):
-            read(name, output)
-        assert registry.kind("mcp").text_for_model({}, {}, output, ROOM) in (None, "1")
-    assert read("read_file", "text") is None
-    assert read("print", {"text": "x"}) is None
+@pytest.mark.parametrize("output", ["text", 1, {}, {"text": 1}, [1], {"matches": "?"}])
+def test_what_has_another_form_in_a_test_case_is_shown_as_it_is(output: Any) -> None:
+    context: Any = SimpleNamespace(approval=None, mask=lambda value: value)
+    adapter = {"kind": "agent", "task": {}}
+
+    for name in ("read_file", "search_files", "run_command", "shell_run", "read_document", "print"):
+        made = registry.adapted(adapter, context, ("std", {"tool": name}, {}), output)
+        shown = output if isinstance(output, str) else json.dumps(output)
+        assert made["envelope"]["content"] == shown
