@@ -8,7 +8,7 @@ from typing import Any
 
 from flowengine.errors import InputError
 from flowengine.flow.building.flow import Flow
-from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.sdk.near_words import did_you_mean
 
 STEP = "chat"
 KEPT = (
