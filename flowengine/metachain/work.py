@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.agents.kept_images import with_kept
 from flowengine.agents.live_functions import LIVE
-from flowengine.engines.executions.outer_attempts import OUTER, outer_attempt
 from flowengine.engines.seam import RandomIds
 from flowengine.errors import FlowEngineError, UsageError
-from flowengine.kernel.graph.linked import DEFAULT_LIMITS
 from flowengine.metachain import flows
 from flowengine.metachain.agent_events import AgentEvents
 from flowengine.metachain.conversations import conversations
@@ -41,10 +39,6 @@ if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
     from flowengine.engines.starting.beginning import Starting
     from flowengine.metachain.options import RunOptions
-
-
-DEEPEST: int = DEFAULT_LIMITS["depth"]
-"""How many executions may be around one another, as subflows may: a tool may begin a run."""
 
 
 class AgentRunFailed(FlowEngineError):
@@ -220,19 +214,11 @@ class Work:
 
     @contextmanager
     def _told_by(self, engine: Engine) -> Iterator[None]:
-        """Tell the logger what an engine tells of this run; what is around it binds it."""
-        outer = outer_attempt()
-        if outer is not None and outer.depth >= DEEPEST:
-            raise UsageError(
-                f"runs of agents in tools of runs are more than {DEEPEST} levels deep",
-                hint="hand over, or make the agent a tool: agent.as_tool()",
-            )
+        """Tell the logger what an engine tells of this run."""
         end = engine.subscribe(Reporter(self.logger, self.events(engine)))
-        before = OUTER.set(None if outer is None else outer.binding(self.id))
         try:
             yield
         finally:
-            OUTER.reset(before)
             end()
 
     def _response(self, engine: Engine, result: ExecutionResult) -> Response:

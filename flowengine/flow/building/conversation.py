@@ -9,7 +9,7 @@ from typing import Any
 from flowengine.errors import InputError
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.compile.addresses import is_constant
-from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.sdk.near_words import did_you_mean
 
 STEP = "chat"
 KEPT = (

@@ -48,11 +48,11 @@ from flowengine.flow.compile.types import (
 from flowengine.flow.compile.views import View
 from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
 from flowengine.flow.models.types import has_expression
-from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.compiled import OPENING, Value
 from flowengine.kernel.graph.specs import HandlerSpec, LockSpec, LoopSpec, MapSpec, StepSpec
 from flowengine.sdk.literal_text import plain_text
+from flowengine.sdk.near_words import did_you_mean
 
 KEY: Schema = {"type": ["string", "integer"]}
 """What a lock is named by."""

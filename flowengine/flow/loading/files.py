@@ -14,10 +14,11 @@ from flowengine.errors import NotFound
 from flowengine.flow.loading.inline_agents import with_entries
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowBody, FlowModel, GeneratedBody, Loc
-from flowengine.flow.source.diagnostics import Diagnostics, Lines, Origin, did_you_mean
+from flowengine.flow.source.diagnostics import Diagnostics, Lines, Origin
 from flowengine.flow.source.report import Report
 from flowengine.flow.source.yaml_source import Source, read
 from flowengine.python_modules import find_module
+from flowengine.sdk.near_words import did_you_mean
 
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import GeneratedFlow
