@@ -21,7 +21,7 @@ from flowengine_envs.documents.document import (
 )
 from flowengine_envs.documents.markdown import Writer, line_of_part
 from flowengine_envs.documents.pdf_annotations import Annotations
-from flowengine_envs.documents.pdf_grids import read_lines
+from flowengine_envs.documents.pdf_grids import read_lines, words_apart
 from flowengine_envs.documents.pdf_order import Line, count_sizes, ordered, with_headings
 from flowengine_envs.documents.pdf_tables import Row, find_rows, find_tables, key_of
 from flowengine_envs.documents.pdf_tags import Marks, Structure, Tags
@@ -215,7 +215,8 @@ class _Pages:
         if not self._tags:
             return read_lines(page), Structure([], [])
         marks = Marks()
-        text = page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
+        with words_apart(page):
+            text = page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
         marks.texts = {mark: one.translate(_LIGATURES) for mark, one in marks.texts.items()}
         return [Line(line) for line in text.splitlines()], self._tags.structure(page, marks)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine_envs.documents.pdf_order import Line, width_of
-from flowengine_envs.documents.pdf_spacing import apart, spaced
+from flowengine_envs.documents.pdf_spacing import apart, spaced, with_gaps
 
 if TYPE_CHECKING:
     from pypdf import PageObject
@@ -59,55 +60,79 @@ def read_lines(page: PageObject) -> list[Line]:
     Args:
         page: The page. All of its text is in one line, and only once.
     """
-    from pypdf.generic import NameObject
+    grids: list[_Grid] = []
+    with _prepared(page, grids) as is_ready:
+        if not is_ready:
+            return [Line(line) for line in page.extract_text().splitlines()]
+        pieces: list[_Piece] = []
 
-    try:
-        prepared = _prepared(page)
-    except MemoryError:
-        raise
-    except Exception:  # of the library, or of what is no number: then it is only text
-        prepared = None
-    if prepared is None:
-        return [Line(line) for line in page.extract_text().splitlines()]
-    stream, grids = prepared
-    pieces: list[_Piece] = []
+        def piece(
+            text: str, around: Sequence[float], own: Sequence[float], _font: object, size: float
+        ) -> None:
+            if text:
+                a, b, c, d, x, y = _product(_matrix(own), _matrix(around))
+                is_level = (
+                    abs(b) + abs(c) < 0.01 * (abs(a) + abs(d)) and a > 0 and not page.rotation
+                )
+                pieces.append(_Piece(text, x, y, abs(size * d) if is_level else 0.0))
 
-    def piece(
-        text: str, around: Sequence[float], own: Sequence[float], _font: object, size: float
-    ) -> None:
-        if text:
-            a, b, c, d, x, y = _product(_matrix(own), _matrix(around))
-            is_level = abs(b) + abs(c) < 0.01 * (abs(a) + abs(d)) and a > 0 and not page.rotation
-            pieces.append(_Piece(text, x, y, abs(size * d) if is_level else 0.0))
-
-    name, before = NameObject("/Contents"), page.raw_get("/Contents")
-    page[name] = stream  # so it is parsed only once
-    try:
         page.extract_text(visitor_text=piece)
-    finally:
-        page[name] = before
     return _lines(pieces, grids)
 
 
-def _prepared(page: PageObject) -> tuple[ContentStream, list[_Grid]] | None:
-    """Return what draws a page, with texts apart that may be in cells, and what may be tables.
+@contextmanager
+def words_apart(page: PageObject) -> Iterator[None]:
+    """Have the library see all words of a page apart while its text is extracted."""
+    with _prepared(page):
+        yield
 
-    Nothing if no text begins there: then it need not be parsed.
+
+@contextmanager
+def _prepared(page: PageObject, grids: list[_Grid] | None = None) -> Iterator[bool]:
+    """Let a page have words apart for a while, and texts apart that may be in cells.
+
+    Args:
+        page: The page.
+        grids: What may be tables is put here; None: nobody wants to know.
+
+    Yields:
+        Whether it could be done; not if no text begins there: then it need not be parsed.
     """
+    from pypdf.generic import NameObject
+
+    try:
+        stream = _apart(page, grids)
+    except MemoryError:
+        raise
+    except Exception:  # of the library, or of what is no number: then it is only text
+        stream = None
+    if stream is None:
+        yield False
+        return
+    name, before = NameObject("/Contents"), page.raw_get("/Contents")
+    page[name] = stream  # so it is parsed only once
+    try:
+        yield True
+    finally:
+        page[name] = before
+
+
+def _apart(page: PageObject, grids: list[_Grid] | None) -> ContentStream | None:
+    """Return what draws a page, with texts and words apart; nothing if no text begins there."""
     from pypdf.generic import ContentStream
 
     stream = ContentStream(page["/Contents"].get_object(), page.pdf, "bytes")
     if b"BT" not in stream.get_data():
         return None
     operations = stream.operations
-    grids = [] if page.rotation else _grids(operations)
+    if grids is not None and not page.rotation:
+        grids += _grids(operations)
     if any(operator in (b"Tw", b'"') for _, operator in operations):
         operations = [*spaced(operations, page)]
     if grids:
         operations = [*apart(operations, page)]
-    if operations is not stream.operations:
-        stream.operations = operations
-    return stream, grids
+    stream.operations = [*with_gaps(operations)]
+    return stream
 
 
 class _Grid:
