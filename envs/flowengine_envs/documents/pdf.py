@@ -232,11 +232,15 @@ class _Pages:
         return (decoded, _UNKNOWN) if decoded else (lines, known)
 
     def _read_by_tags(self, page: PageObject) -> tuple[list[Line], Structure]:
+        """Return the lines of a page and what its tags say; many tag a table as paragraphs."""
         marks = Marks()
         with words_apart(page):
             text = page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
         marks.texts = {mark: one.translate(_LIGATURES) for mark, one in marks.texts.items()}
-        return [Line(line) for line in text.splitlines()], self._tags.structure(page, marks)
+        known = self._tags.structure(page, marks)
+        return [Line(line) for line in text.splitlines()] if known.tables else read_lines(
+            page
+        ), known
 
     def _decoded(self, number: int) -> list[Line]:
         """Return the lines of a page by the library that knows more fonts; none if it fails."""
