@@ -7,7 +7,7 @@ in which it begins. What is no table for certain stays text: a frame, a chart, l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +26,10 @@ _MOST_POINTS = 20_000
 """Of the paths of a page: one with more is a drawing."""
 _MOST_LINES = 500
 _MOST_CELLS = 10_000
+_FEWEST_OPEN_ROWS = 3
+"""Rows without lines between their columns that make them columns all the same."""
+_COLUMN_GAP = 0.6
+"""Between two such columns at least, in sizes of the font: more than a blank."""
 _CURVES = frozenset({b"c", b"v", b"y"})
 _STROKES = frozenset({b"S", b"s", b"B", b"B*", b"b", b"b*"})
 _FILLS = frozenset({b"f", b"F", b"f*"})
@@ -161,9 +165,11 @@ class _Grid:
         texts: dict[_Cell, str] = {}
         taken: set[int] = set()
         last: _Cell | None = None
-        for number, piece in pieces:
+        own = [*pieces]
+        split = self._split(piece for _, piece in own if piece.text.strip())
+        for number, piece in own:
             blank = not piece.text.strip()
-            cell = last if blank and number - 1 in taken else self._cell(piece)
+            cell = last if blank and number - 1 in taken else self._cell(piece, split)
             if cell is None or (blank and number - 1 not in taken):
                 continue
             gap = "" if cell == last and number - 1 in taken else " "
@@ -181,11 +187,41 @@ class _Grid:
         )
         return Line("", left, low, 1.0, right, rows, high=top - low)
 
-    def _cell(self, piece: _Piece) -> _Cell | None:
+    def _cell(self, piece: _Piece, split: Container[_Cell] = ()) -> _Cell | None:
         """Return the cell in which a text begins."""
+        place = self._place(piece)
+        cell = self._whole().get(place)
+        return place if cell in split else cell
+
+    def _place(self, piece: _Piece) -> _Cell:
+        """Return the row and the column in which a text begins."""
         column = sum(at <= piece.x + 1 for at in self._across) - 1
-        row = sum(at >= piece.y + 1 for at in self._down) - 1
-        return self._whole().get((row, column))
+        return sum(at >= piece.y + 1 for at in self._down) - 1, column
+
+    def _split(self, pieces: Iterable[_Piece]) -> set[_Cell]:
+        """Return cells that reach over columns, but whose texts keep to these.
+
+        Many tables have lines between their columns in the header only.
+        """
+        rows: dict[_Cell, list[_Piece]] = {}
+        for piece in pieces:
+            if (cell := self._cell(piece)) is not None:
+                rows.setdefault(cell, []).append(piece)
+        split = {cell for cell, row in rows.items() if self._keeps_to_columns(row)}
+        return split if len(split) >= _FEWEST_OPEN_ROWS else set()
+
+    def _keeps_to_columns(self, pieces: Sequence[_Piece]) -> bool:
+        row = sorted(pieces, key=lambda piece: piece.x)
+        if len({self._place(piece)[1] for piece in row}) < 2:
+            return False
+        if max(piece.y for piece in row) - min(piece.y for piece in row) > row[0].size:
+            return False  # several lines: a text that is broken
+        for left, right in pairwise(row):
+            at = self._place(right)[1]
+            end = left.x + width_of(left.text, left.size)
+            if self._place(left)[1] != at and end + left.size * _COLUMN_GAP > right.x:
+                return False
+        return True
 
     def _whole(self) -> dict[_Cell, _Cell]:
         if not self._first:
