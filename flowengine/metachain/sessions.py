@@ -108,9 +108,10 @@ def said_next(engine: Engine, said: Said) -> Operations:
     objects = {"runtime_resources": said.resources}
     result = engine.result(said.id)
     if not result.ended and not result.waits:
-        result = yield "resume", (said.id,), objects
+        resumed: ExecutionResult = yield "resume", (said.id,), objects
         if _newest(engine, said.id) == said.message:
-            return result  # who was not answered says it again
+            return resumed  # who was not answered says it again
+        result = resumed
     _check_open(said, result)
     _check_variables(engine, said)
     if engine.store.execution(said.id).hash != said.flow.form:
