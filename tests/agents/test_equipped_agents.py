@@ -375,13 +375,14 @@ def test_secrets_of_a_server_are_references(folder: Path, monkeypatch: pytest.Mo
     assert b"s3cr3t-value" not in stored
 
 
-def test_approvals_hold_for_ready_made_tools_and_servers() -> None:
+@pytest.mark.parametrize("asked", ["sums", "sums.add"])
+def test_approvals_hold_for_ready_made_tools_and_servers(asked: str) -> None:
     tools = Path("list.json").resolve()
     numbers = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
     tools.write_text(json.dumps([{"name": "add", "inputSchema": numbers}]))
     command = [sys.executable, str(SERVER), str(tools)]
     made = agent().enable_python().use_mcp(name="sums", command=command)
-    made.approvals = {"run_python": "required", "sums": "ask"}
+    made.approvals = {"run_python": "required", asked: "ask"}
     script: list[dict[str, Any]] = [
         {"calls": [call("run_python", code="6 * 7"), call("sums.add", a=1, b=2)]},
         {"text": "so"},
