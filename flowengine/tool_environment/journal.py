@@ -272,7 +272,7 @@ def flow_of(name: str, schema: str, effect: str, version: str, approval: str) ->
     flow = Flow("tool_call", inputs=inputs)
     function = {"live": name, "version": version}
     tool: dict[str, Any] = {
-        "agent_function": {"function": function, "args": {"type": "object"}},
+        "agent_function": {"function": function},
         "args": literal_text(json.loads(schema)),
         "effect": effect,
     }
@@ -282,7 +282,7 @@ def flow_of(name: str, schema: str, effect: str, version: str, approval: str) ->
     flow.declare("tools", own, tool)
     args: Any = "${{ inputs.args }}"
     flow.step(_CALL, call=own, with_=args)
-    given = {"function": {"live": _OBSERVERS}, "args": {"type": "object"}}
+    given = {"function": {"live": _OBSERVERS}}
     flow.step(
         _OBSERVE,
         action={"agent_function": given},
