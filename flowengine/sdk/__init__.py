@@ -243,6 +243,8 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
     try:
         return python_modules.import_function(function, folder)
     except python_modules.FunctionNotFound as error:
+        from flowengine.sdk.errors import ToolError
+
         raise ToolError(f"{function}: {error}", retryable=False) from None
 
 
