@@ -111,7 +111,8 @@ def advance(
         EVENTS[event["type"]](m, event)
     _work(m)
     if m.reduced:
-        event["reduced"] = m.reduced
+        happened: Any = event
+        happened["reduced"] = m.reduced
     if m.idle_questions:
         budget_questions.withdraw_idle(m)
     if m.state["status"] not in ENDED:
