@@ -221,18 +221,9 @@ def _running(state: State, number: int, attempt: int) -> Unit | None:
 
 
 def _retry(m: Machine, event: RetryAsked) -> None:
-    """Begin anew what failed; an event of an older form names one unit, and holds nothing."""
+    """Begin anew what failed; compensations that have run elsewhere do not run again."""
     compensation.leave_out(m, event.get("undone", ()))
-    if "back" not in event or "kept" in event:
-        retrying.retry(m, event, m.stood)
-        return
-    m.state["last"] = max(m.state["last"], event.get("last", 0))
-    units = m.state["units"]
-    for number, _attempt in running(m.state):
-        if number in units and number != event["unit"]:
-            interrupted.resume_cut(m, units[number])
-    if event["unit"] in units:
-        attempts.begin_anew(m, units[event["unit"]])
+    retrying.retry(m, event, m.stood)
 
 
 def _state_set(m: Machine, event: StateSet) -> None:

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flowengine.kernel.graph.compiled import END, TRIGGER, Condition, Plain, Value
+from flowengine.kernel.graph.compiled import (
+    END,
+    TRIGGER,
+    Condition,
+    Plain,
+    Value,
+    check_format,
+)
 from flowengine.kernel.graph.reachability import reach
 from flowengine.kernel.graph.values import holds_secret, maker
 
@@ -290,6 +297,9 @@ class Graph:
             and outputs. Without it they are not validated.
         function: Finds a reducer written in Python, by `{"python", "folder"}`; what it raises is a
             `ValueError`.
+
+    Raises:
+        OtherFormat: The flow is of a format that this kernel does not run.
     """
 
     def __init__(
@@ -299,6 +309,7 @@ class Graph:
         validate: Callable[[Plain, Plain], str | None] = takes_nothing,
         function: Callable[[dict[str, str]], Callable[[Plain, Plain], Plain]] | None = None,
     ) -> None:
+        check_format(flow["format"])
         self.flow = flow
         self.evaluate = evaluator.evaluate
         self.text = evaluator.text
