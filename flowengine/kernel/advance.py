@@ -35,8 +35,6 @@ from flowengine.kernel.recovery import interrupted, retrying
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps import attempt_outcomes, attempts, cancelling, maps, scopes
-from flowengine.kernel.steps.passing import go_straight
-from flowengine.kernel.steps.rounds_and_items import go_again
 from flowengine.kernel.tokens import joins
 from flowengine.kernel.waiting import (
     approval_ownership,
@@ -105,35 +103,16 @@ def advance(
     more: Any = event.get("holds")
     if more is not None:  # it is applied again, on behalf of a retry or fork
         state["hold"] = added(state.get("hold"), more)
-    if event["type"] == "succeeded" and observe is None and blame is None:
-        unit = _running(state, event["unit"], event["attempt"])
-        if unit is not None:
-            step = state["acts"][unit["act"]]["step"]
-            go = go_again if graph.straight[step] is None else go_straight
-            went = go(graph, state, unit, event)
-            if went is not None:
-                return _settle(went, event) if isinstance(went, Machine) else went
     m = Machine(graph if after is None else after, state, observe, event, blame)
     m.stood = state["now"] - before
     if event["type"] == "upgraded":
         _upgraded(m, graph, event)
     else:
         EVENTS[event["type"]](m, event)
-    return _settle(m, event)
-
-
-def _settle(m: Machine, event: Any) -> list[Command]:
-    """Do all that follows; the end of every event.
-
-    Args:
-        event: What happened; gets what functions of the user gave for it.
-
-    Returns:
-        What is to be done now, in order.
-    """
     _work(m)
     if m.reduced:
-        event["reduced"] = m.reduced
+        happened: Any = event
+        happened["reduced"] = m.reduced
     if m.idle_questions:
         budget_questions.withdraw_idle(m)
     if m.state["status"] not in ENDED:
@@ -242,18 +221,9 @@ def _running(state: State, number: int, attempt: int) -> Unit | None:
 
 
 def _retry(m: Machine, event: RetryAsked) -> None:
-    """Begin anew what failed; an event of an older form names one unit, and holds nothing."""
+    """Begin anew what failed; compensations that have run elsewhere do not run again."""
     compensation.leave_out(m, event.get("undone", ()))
-    if "back" not in event or "kept" in event:
-        retrying.retry(m, event, m.stood)
-        return
-    m.state["last"] = max(m.state["last"], event.get("last", 0))
-    units = m.state["units"]
-    for number, _attempt in running(m.state):
-        if number in units and number != event["unit"]:
-            interrupted.resume_cut(m, units[number])
-    if event["unit"] in units:
-        attempts.begin_anew(m, units[event["unit"]])
+    retrying.retry(m, event, m.stood)
 
 
 def _state_set(m: Machine, event: StateSet) -> None:

@@ -244,7 +244,7 @@ class Execution:
             self._index_of_steps.loaded(self._lists.join(self.state, loaded.lists))
             check_state(self.state, new_state(), f"the snapshot of execution {self.id}")
             self._snapshot = len(packed)
-        self._ids = self.state["last"]
+        self._ids = _numbers(self.state)
         self.linked = self._flows.by_hash(loaded.record.hash)
         graph = self.linked.graph
         for entry in loaded.tail:
@@ -476,8 +476,8 @@ class Execution:
 
     def _due_snapshot(self) -> tuple[tuple[int, bytes] | None, Sequence[ListPart]]:
         """Return a snapshot and what is new of its lists, if what came since has outgrown it."""
-        last = self.state["last"]
-        tail = self._tail + BYTES_PER_ID * (last - self._ids)
+        ids = _numbers(self.state)
+        tail = self._tail + BYTES_PER_ID * (ids - self._ids)
         if not self._rewritten and (tail < SMALLEST_TAIL or tail < 2 * self._snapshot):
             return None, ()
         state: Mapping[str, Any] = self.state
@@ -485,7 +485,7 @@ class Execution:
         if self.linked.grows:
             state, lists = self._lists.split(self.linked.graph, self.state, self._index_of_steps)
         packed = pack_snapshot(state)
-        self._snapshot, self._tail, self._ids = len(packed), 0, last
+        self._snapshot, self._tail, self._ids = len(packed), 0, ids
         return (self.seq, packed), lists
 
     def takes(self, message: int) -> bool:
@@ -594,6 +594,11 @@ class Execution:
             None if outputs is None else pack(outputs),
             None if error is None else pack(error),
         )
+
+
+def _numbers(state: State) -> int:
+    """Return how many records a state has had."""
+    return state["last"] + state["inner"]
 
 
 def _unpacked(snapshot: bytes) -> State:

@@ -19,7 +19,7 @@ from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.flow_state.causality import learn, of_frame, writer
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.state import entries
+from flowengine.kernel.state import entries, initial
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.tokens import routing
 
@@ -51,7 +51,7 @@ def first(
     due: list[Final] = owner.pop("finals", None)
     if not due:
         return False
-    number = m.new_id()
+    number = initial.inner_number(m.state)
     cleanup: Cleanup = {
         "kind": kind,
         "of": owner["id"],

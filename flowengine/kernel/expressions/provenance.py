@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.kernel.state import initial
+
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import State
 
@@ -106,10 +108,10 @@ def forget(state: State, layer: int, steps: list[int]) -> None:
 
 def put(state: State, up: int, records: dict[int, Record]) -> int:
     """Return a new layer on top of `up`, taking over the caller's reference to that."""
-    state["last"] += 1
+    number = initial.inner_number(state)
     height = state["layers"][up][HEIGHT] + 1 if up else 1
-    state["layers"][state["last"]] = [up, height, 1, records]
-    return state["last"]
+    state["layers"][number] = [up, height, 1, records]
+    return number
 
 
 def fold(state: State, layer: int) -> None:

@@ -9,7 +9,6 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.machine import Machine, has_items
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -34,7 +33,7 @@ def record(
 
 
 def known(
-    m: View,
+    m: Machine,
     act: Activation,
     node: Node,
     status: str,
@@ -65,7 +64,7 @@ def known(
     return {field: fields[field] for field in named if field in fields}
 
 
-def _items(m: View, act: Activation) -> list[Plain]:
+def _items(m: Machine, act: Activation) -> list[Plain]:
     """Return `steps.x.items`: how each item ended; those still running say so for good."""
     at_work = {m.state["units"][number]["item"] for number in act["units"]}
     rows = []

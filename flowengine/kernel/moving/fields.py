@@ -146,9 +146,9 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "reading": "knows",
         "watching": MADE,
         "budget": ("one", "Budget"),
-        **_plain("format", "status", "now", "last", "events", "inputs", "execution", "triggered",
-                 "steps", "skipped", "running", "cancelling", "claims", "bound", "outputs",
-                 "error", "answers", "hold", "calls", "warned"),
+        **_plain("format", "status", "now", "last", "inner", "events", "inputs", "execution",
+                 "triggered", "steps", "skipped", "running", "cancelling", "claims", "bound",
+                 "outputs", "error", "answers", "hold", "calls", "warned"),
     },
 }  # fmt: skip
 

@@ -1,8 +1,10 @@
 """The state of an execution: plain data, changed only by `advance`.
 
-Records refer to one another by number; numbers come from one counter (`State["last"]`), so a state
-follows from its events alone. Everything that is looped over is a list or an insertion-ordered
-dict, never a set.
+Records refer to one another by number. What events name - scopes, activations, units, waits,
+timers - is counted by `State["last"]`: a change of the kernel that gives these other numbers gives
+old journals another meaning. What only the state itself names - layers of pasts and the subflows
+above them, undos, cleanups - is counted by `State["inner"]`. So a state follows from its events
+alone. Everything that is looped over is a list or an insertion-ordered dict, never a set.
 
     execution ─ scopes ─ activations ─ units ─ (child scope | wait | running attempt)
 
@@ -495,6 +497,9 @@ class State(TypedDict, total=False):
     status: str
     now: int
     last: int
+    """The last number given to a scope, activation, unit, wait or timer."""
+    inner: int
+    """The last one given to a layer, undo or cleanup."""
     events: int
     inputs: dict[str, Plain]
     execution: dict[str, Plain]

@@ -7,8 +7,6 @@
 
 Under `join: none` each item goes along `next` as a token of its own, and none leaves for the map.
 Which items there are, and when they begin: `tokens.map_items`.
-
-Items of plain tasks take a shorter way to the same state: `rounds_and_items`.
 """
 
 from __future__ import annotations
