@@ -51,6 +51,6 @@ def milliseconds(name: str, value: float | str) -> int:
 
 
 def _hint(word: str, known: list[str]) -> str:
-    from flowengine.flow.source.diagnostics import did_you_mean
+    from flowengine.sdk.near_words import did_you_mean
 
     return did_you_mean(word, known) or f"it is one of: {', '.join(known)}"

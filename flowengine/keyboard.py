@@ -5,7 +5,7 @@
         answer = keyboard.line()
 
 What was typed or pasted before was meant for something else, so it is discarded. A paste is one
-text with its line breaks; only Enter ends an answer.
+text with its line breaks; only Enter ends an answer, and Alt-Enter begins a further line of it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ _BEGIN, _END = "\x1b[200~", "\x1b[201~"
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\[O\x00-\x1f])")
 """What a key such as an arrow sends."""
 _BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?")
+_NEXT_LINE = ("\x1b\r", "\x1b\n")
+"""What Alt-Enter sends."""
 _BACKSPACE = "\x08\x7f"
 
 
@@ -209,6 +211,10 @@ class _Line:
     def _takes_sequence(self, char: str) -> bool:
         """Return whether a character belongs to a sequence, which is no text."""
         self._escape += char
+        if self._escape in _NEXT_LINE:
+            self._escape = ""
+            self._add("\n")
+            return True
         if _SEQUENCE.fullmatch(self._escape):
             if self._escape in (_BEGIN, _END):
                 self._is_pasting = self._escape == _BEGIN

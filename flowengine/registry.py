@@ -16,6 +16,7 @@ from flowengine.sdk import Environment, StepKind
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from flowengine.sdk import StepContext
     from flowengine.sdk.environments import Provider, Sandbox
 
 NODES = "flowengine.nodes"
@@ -77,6 +78,36 @@ def summary(teller: str, output: Any) -> str | None:
         return kind(teller).tell(output)
     except Exception:  # to show an output as it is always works
         return None
+
+
+def adapted(
+    adapter: Mapping[str, Any],
+    context: StepContext,
+    called: tuple[str, Mapping[str, Any], Mapping[str, Any]],
+    result: Any,
+) -> Any:
+    """Return what the adapter of a step makes of the result of its call.
+
+    Args:
+        adapter: As the compiled step has it: `kind` and `task`.
+        context: The attempt.
+        called: The step kind that was called, its `task` and its `input`.
+        result: What it returned.
+    """
+    name, task, input = called
+    reader = kind(name)
+
+    def text(value: Any, room: int) -> str | None:
+        if type(reader).text_for_model is StepKind.text_for_model:
+            return None
+        # What stands between the lines of a secret would hide it from what masks results later.
+        shown = context.mask(value)
+        try:
+            return reader.text_for_model(task, input, shown, room)
+        except Exception:  # the call was made: to show its output as JSON always works
+            return None
+
+    return kind(adapter["kind"]).adapt(context, adapter["task"], result, text)
 
 
 def environment_names() -> list[str]:

@@ -356,13 +356,12 @@ def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> tuple[str, st
 def _unexpected(
     names: list[str], error: jsonschema_rs.ValidationError, schema: Any
 ) -> tuple[str, str | None]:
-    from difflib import get_close_matches
+    from flowengine.sdk.near_words import did_you_mean
 
     text = f"has no {', '.join(repr(name) for name in names)}"
     for step in list(error.schema_path)[:-1]:  # a way through `$ref` leads nowhere: no suggestion
         schema = schema.get(step, {}) if isinstance(schema, dict) else {}
-    close = get_close_matches(names[0], schema.get("properties", {})) if names else []
-    return text, f"did you mean '{close[0]}'?" if close else None
+    return text, did_you_mean(names[0], schema.get("properties", {})) if names else None
 
 
 def _shown(value: Any) -> str:

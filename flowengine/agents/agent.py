@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -14,6 +13,7 @@ from flowengine.agents.agent_as_tool import AgentAsTool
 from flowengine.agents.agent_fields import AgentFields
 from flowengine.agents.agent_validation import check_agent
 from flowengine.agents.turn_limit import TURNS
+from flowengine.argument_checks import check_keywords
 from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
 
@@ -51,11 +51,7 @@ class Agent(AgentFields):
         for name in given.keys() - cls.model_fields.keys():
             if name in INSTEAD:
                 raise UsageError(f"an agent has no {name!r}", hint=INSTEAD[name])
-            close = get_close_matches(name, cls.model_fields, 1)
-            hint = (
-                f"did you mean {close[0]!r}?" if close else f"it has {', '.join(cls.model_fields)}"
-            )
-            raise TypeError(f"an agent has no {name!r}; {hint}")
+        check_keywords("an agent", given, cls.model_fields)
         return given
 
     @model_validator(mode="after")

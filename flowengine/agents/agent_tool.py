@@ -40,37 +40,41 @@ class AgentTool:
     """It waits for a person, and does nothing: several may wait beside one another."""
 
 
-def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain]) -> AgentTool:
+def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain], called: str = "") -> AgentTool:
     """Return a declared tool as an agent's.
 
     Args:
         one: The tool.
         adapter: What the adapter of its results is told.
+        called: As the model knows it; default: its own name.
     """
-    runs_flow = "flow" in one.declaration or "agent" in one.declaration
+    asks = "agent" in one.declaration
+    runs_flow = "flow" in one.declaration or asks
     return AgentTool(
-        name=one.name,
+        name=called or one.name,
         description=one.description,
         parameters=one.args or {},
         action={"call": one.name, **one.modifiers},
         parallel=bool(one.declaration.get("parallel", False)),
         adapter=None if runs_flow else limited(adapter, one.declaration),
+        inputs={"_context": "${{ state.context }}"} if asks else {},
         foreign=one.declaration.get("effect") != "pure",
     )
 
 
-def question(one: DeclaredTool) -> AgentTool:
+def question(one: DeclaredTool, called: str) -> AgentTool:
     """Return the tool by which an agent asks a person; the answer is text.
 
     Args:
         one: `std.ask`.
+        called: As the model knows it.
     """
     text: Plain = {
         "type": "string",
         "description": "The question, with everything needed to answer it.",
     }
     return AgentTool(
-        name=one.name,
+        name=called,
         description="Asks a person, and returns the answer.",
         parameters={
             "type": "object",

@@ -243,6 +243,9 @@ def _check_named(agent: AgentFields, names: Collection[str]) -> None:
     """Check that approvals and limits are of tools that the agent has."""
     for what, named in (("approvals", agent.approvals), ("limits", agent.limits)):
         known = {*names, *(["calls"] if what == "limits" and agent.call_limit else [])}
+        if what == "approvals":  # a rule can be about one tool of a server
+            servers = {one.name for one in agent.servers}
+            known |= {name for name in named if name.partition(".")[0] in servers}
         wrong = next((name for name in named if name not in known), None)
         if wrong is not None:
             raise UsageError(

@@ -1,9 +1,14 @@
-"""Agents of a flow file: from their declarations to the flow that runs them."""
+"""Agents, of a flow file or of Python objects: from declarations to the flow that runs them.
+
+What is declared is an entry of `agents`, with what it names; those of objects come from
+`agent_declarations.py`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from flowengine.agents.agent_spec import RETRY, AgentSpec
@@ -12,6 +17,7 @@ from flowengine.agents.endings import CASE_TOOLS, REPEATS
 from flowengine.agents.generated_checks import GIVEN, Check
 from flowengine.agents.generated_flow import agent_flow
 from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
+from flowengine.agents.generated_state import ANSWER
 from flowengine.agents.models.wire_names import clash
 from flowengine.agents.opening import VARIABLE, is_model_named
 from flowengine.agents.skill_tools import TOOLS as SKILL_TOOLS
@@ -33,24 +39,56 @@ from flowengine.sdk.generated_flows import (
 from flowengine.sdk.literal_text import literal_text, plain_text
 
 CHOICES = ("auto", "none", "required")
+_WAYS = ("handoffs", "tool_handoffs")
+"""Keys with those to whom an agent may hand over."""
 _ENVIRONMENTS = "_environments"
 """The input with what agents say of environments, where expressions give them arguments."""
+_CONTEXT = "_context"
+"""The input with the context variables of the agent that calls this one as a tool."""
+_WITH_CONTEXT = f"${{{{ merge(inputs._args, {{'context_variables': inputs.{_CONTEXT}}}) }}}}"
+_WHOLE: dict[str, Plain] = {
+    "result": ANSWER,
+    "agent": "${{ state.active }}",
+    "reason": "${{ state.end.reason }}",
+    "no_progress": "${{ state.end.no_progress }}",
+    "messages": "${{ state.messages }}",
+    "context": "${{ state.context }}",
+}
+"""The output of a flow that gives the whole conversation."""
 
 
-def generate(name: str, declarations: Declarations, *, chat: bool = False) -> GeneratedFlow | None:
+def generate(
+    name: str,
+    declarations: Declarations,
+    *,
+    chat: bool = False,
+    max_turns: Mapping[str, Plain] | None = None,
+    beside: Sequence[str] = (),
+    execute_tools: bool = True,
+    whole: bool = False,
+) -> GeneratedFlow | None:
     """Return the flow that runs an agent; None if there is no such agent, which was reported.
 
     Args:
         name: `agent` or `alias.agent`.
         declarations: Of the file that names it.
         chat: Whether a person is asked after each answer.
+        max_turns: In place of what the agent says: its `count`, and what the `last` one does.
+        beside: Agents to whom tools of all may hand over, unless those of one do so already.
+        execute_tools: Whether the calls of its replies are run; else the first ends the work.
+        whole: Whether the flow begins with a whole conversation, and gives it back with the answer.
     """
     first = declarations.find("agents", name, ())
     if first is None:
         return None
-    closure = _closure(first)
-    agents = [_spec(called, found, closure) for called, found in closure.items()]
-    made = agent_flow(agents, chat=chat)
+    closure = _closure(first, beside)
+    agents = [_spec(called, found, closure, execute_tools) for called, found in closure.items()]
+    if beside:
+        agents = _beside(agents, beside)
+    if max_turns is not None:
+        agents[0] = replace(agents[0], **_turns(max_turns))
+    args = "${{ inputs._args }}" if whole else _WITH_CONTEXT
+    made = agent_flow(agents, chat=chat, execute_tools=execute_tools, args=args)
     texts = {
         called: Given(_instructions(one), (*one.loc, "instructions"), one.home)
         for called, one in closure.items()
@@ -60,9 +98,15 @@ def generate(name: str, declarations: Declarations, *, chat: bool = False) -> Ge
         for called, one in closure.items()
         if _is_computed(one.content.get("environments"))
     }
+    inputs: dict[str, Plain] = {_ENVIRONMENTS: {"type": "object"}} if places else {}
+    if not whole:
+        inputs[_CONTEXT] = {"type": "object", "default": {}}
+    body = {**made.body, "inputs": {**made.body["inputs"], **inputs}}
+    if whole:
+        body["outputs"] = {**made.body["outputs"], "output": {"value": _WHOLE}}
     return GeneratedFlow(
         id=f"{'chats' if chat else 'agents'}.{first.name}",
-        body=_with_inputs(made.body, [_ENVIRONMENTS] if places else []),
+        body=body,
         home=first.home,
         loc=first.loc,
         given={"_instructions": texts, **({_ENVIRONMENTS: places} if places else {})},
@@ -72,31 +116,55 @@ def generate(name: str, declarations: Declarations, *, chat: bool = False) -> Ge
             for step, owner in made.owners.items()
             if closure[owner].home != first.home
         },
-        returns=first.content.get("returns") or {"type": "string"},
+        returns={} if whole else first.content.get("returns") or {"type": "string"},
     )
 
 
-def _with_inputs(body: Mapping[str, Plain], names: Sequence[str]) -> Mapping[str, Plain]:
-    return {**body, "inputs": {**body["inputs"], **{name: {"type": "object"} for name in names}}}
+def _beside(agents: Sequence[AgentSpec], beside: Sequence[str]) -> list[AgentSpec]:
+    """Return agents that may also hand over to others, which no tool of one of them leads to."""
+    led_to = {other for one in agents for other in (*one.handoffs, *one.reaches)}
+    more = [one for one in beside if one not in led_to]
+    return [
+        replace(one, reaches=[*one.reaches, *(other for other in more if other != one.name)])
+        for one in agents
+    ]
 
 
-def _closure(first: Declared) -> dict[str, Declared]:
+def _turns(limit: Mapping[str, Plain]) -> dict[str, Any]:
+    return {"max_turns": limit.get("count", TURNS), "last": limit.get("last", "fail")}
+
+
+def _closure(first: Declared, beside: Sequence[str]) -> dict[str, Declared]:
     """Return an agent and all to whom the conversation may go.
 
     Their names are those by which the file of the first one knows them, `lib.writer`; `prefix` of
     each is the import, or are the imports, by which that file has theirs.
+
+    Args:
+        first: The agent.
+        beside: Others of its file.
     """
     found = {first.name: first._replace(prefix="")}
+    others = (first.home.find("agents", one, ()) for one in beside)
+    found |= {one.name: one for one in others if one is not None}
     waiting = [*found.values()]
     for agent in waiting:  # grows while it is walked
-        for place, other in enumerate(agent.content.get("handoffs", [])):
-            known = agent.home.find("agents", other, (*agent.loc, "handoffs", place))
-            if known is None or _called(known, found) is not None:
+        for _, known in _led_to(agent, *_WAYS):
+            if _called(known, found) is not None:
                 continue
-            known = known._replace(prefix=agent.prefix + known.prefix)
-            found[known.prefix + known.name] = known
-            waiting.append(known)
+            one = known._replace(prefix=agent.prefix + known.prefix)
+            found[one.prefix + one.name] = one
+            waiting.append(one)
     return found
+
+
+def _led_to(agent: Declared, *ways: str) -> Iterator[tuple[str, Declared]]:
+    """Yield to whom an agent may hand over, each with its name in the agent's file."""
+    for way in ways:
+        for place, other in enumerate(agent.content.get(way, [])):
+            known = agent.home.find("agents", other, (*agent.loc, way, place))
+            if known is not None:
+                yield other, known
 
 
 def _called(agent: Declared, closure: Mapping[str, Declared]) -> str | None:
@@ -107,33 +175,37 @@ def _called(agent: Declared, closure: Mapping[str, Declared]) -> str | None:
     return next(same, None)
 
 
-def _handoffs(agent: Declared, closure: Mapping[str, Declared]) -> dict[str, str]:
-    """Return to whom an agent may hand over: their names in its file → in the flow."""
-    found: dict[str, str] = {}
-    for place, other in enumerate(agent.content.get("handoffs", [])):
-        known = agent.home.find("agents", other, (*agent.loc, "handoffs", place))
-        called = None if known is None else _called(known, closure)
-        if called is not None:
-            found[other] = called
-    return found
+def _targets(agent: Declared, closure: Mapping[str, Declared], way: str) -> dict[str, str]:
+    """Return to whom an agent may hand over in a way: their names in its file → in the flow."""
+    named = ((other, _called(known, closure)) for other, known in _led_to(agent, way))
+    return {other: called for other, called in named if called is not None}
 
 
-def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentSpec:
+def _spec(
+    name: str, agent: Declared, closure: Mapping[str, Declared], execute_tools: bool
+) -> AgentSpec:
     said = agent.content
     defaults = agent.home.defaults
     model = said.get("model") or defaults.get("model")
     if model is None and not is_model_named():
         hint = f"say 'model' here, 'defaults.model', the variable {VARIABLE}, or --model"
         agent.home.refuse("E408", f"no model is named for the agent {name!r}", agent.loc, hint)
-    handoffs = _handoffs(agent, closure)
+    handoffs, reached = (_targets(agent, closure, way) for way in _WAYS)
     environments = _environments(name, agent)
-    tools = _tools(agent, list(closure), environments, handoffs)
+    adapter: dict[str, Plain] = {
+        "agents": {_title(one, called): called for called, one in closure.items()}
+    }
+    tools = _tools(agent, adapter, environments, handoffs)
     skills = skills_of(agent)
-    tools += skill_tools(skills, place_of(agent), {"agents": list(closure)})
+    tools += skill_tools(skills, place_of(agent), adapter)
     _check_wire_names(agent, tools, handoffs)
     _check_used(agent, environments, tools)
-    turns = said.get("max_turns", {})
     choice = _choice(agent, tools, handoffs)
+    extra: dict[str, Plain] = {"skills": offered(skills)} if skills else {}
+    if "title" in said:
+        extra["called"] = _title(agent, name)
+    if "python" in said["instructions"]:
+        extra["instructions"] = _function(agent)
     return AgentSpec(
         name=name,
         description=plain_text(said.get("description", "")),
@@ -141,21 +213,34 @@ def _spec(name: str, agent: Declared, closure: Mapping[str, Declared]) -> AgentS
         fallbacks=said.get("fallbacks", []),
         tools=tools,
         handoffs=[*handoffs.values()],
+        reaches=[*reached.values()],
         returns=said.get("returns"),
-        max_turns=turns.get("count", TURNS),
-        last=turns.get("last", "fail"),
+        **_turns(said.get("max_turns", {})),
         retry={**RETRY, **said["retry"]} if "retry" in said else RETRY,
         tool_choice=choice,
         parallel_tool_calls=said.get("parallel_tool_calls", True),
         function_calling=said.get("function_calling"),
         settings=said.get("settings", {}),
         finish=said.get("finish", "answer"),
-        context=_reducer(agent, environments),
-        checks=_checks(agent, environments),
+        context=_reducer(agent, environments) if execute_tools else None,
+        checks=_checks(agent, environments) if execute_tools else [],
         repeats=said.get("repeats", REPEATS),
         call_limit=_call_limit(agent),
-        extra={"skills": offered(skills)} if skills else {},
+        extra=extra,
     )
+
+
+def _title(agent: Declared, called: str) -> str:
+    """Return what people and functions call an agent."""
+    return str(plain_text(agent.content.get("title", called)))
+
+
+def _function(agent: Declared) -> Plain:
+    """Return the function that says the instructions of an agent."""
+    named = agent.content["instructions"]["python"]
+    if not isinstance(named, str):
+        return named  # a flow made of Python objects says more of it
+    return {**agent.home.function(named, (*agent.loc, "instructions", "python"))}
 
 
 def _call_limit(agent: Declared) -> tuple[str, int] | None:
@@ -207,7 +292,7 @@ def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -
         hint = "give it an argument 'messages', a list, and perhaps 'summary', a text"
         message = f"{tool.name!r} takes no 'messages': it cannot summarize a conversation"
         agent.home.refuse("E401", message, loc, hint)
-    return Reducer(most, tool=declared_tool(tool, {"agents": []}), arguments=names)
+    return Reducer(most, tool=declared_tool(tool, {"agents": {}}), arguments=names)
 
 
 def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[Check]:
@@ -230,7 +315,7 @@ def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) ->
                 continue
             tells = said.get("then", "end" if when == "before" else "tell") == "tell"
             known = [name for name in GIVEN if name in names and name in ("prompt", needed)]
-            found.append(Check(declared_tool(one, {"agents": []}), when, tells, known))
+            found.append(Check(declared_tool(one, {"agents": {}}), when, tells, known))
     return found
 
 
@@ -240,24 +325,24 @@ def _arguments(tool: DeclaredTool) -> list[str]:
 
 def _tools(
     agent: Declared,
-    agents: Sequence[str],
+    adapter: Mapping[str, Plain],
     environments: Mapping[str, Mapping[str, Plain]],
     handoffs: Mapping[str, str],
 ) -> list[AgentTool]:
     """Return the tools of an agent, each once, however many names and globs fit it."""
     found: dict[str, AgentTool] = {}
-    adapter: dict[str, Plain] = {"agents": [*agents]}
     served: dict[str, list[DeclaredTool]] = {}
     """Server → globs over its tools: one step calls any of them."""
-    for place, pattern in enumerate(agent.content.get("tools", [])):
-        loc: Loc = (*agent.loc, "tools", place)
+    for place, use in enumerate(agent.content.get("tools", [])):
+        pattern, loc = use["tool"], (*agent.loc, "tools", place)
         for tool in agent.home.tools(pattern, loc, environments):
-            _check_tool(agent, tool, loc, handoffs)
+            called = _name_of_use(agent, use, tool, loc)
+            _check_tool(agent, tool, called, loc, handoffs)
             one = _described(agent, tool, loc)
             if one.name == ASK:
-                found.setdefault(one.name, question(one))
+                found.setdefault(called, question(one, called))
             elif one.server is None:
-                found.setdefault(one.name, declared_tool(one, adapter))
+                found.setdefault(called, declared_tool(one, adapter, called))
             elif GLOB.isdisjoint(one.server.pattern):
                 found.setdefault(one.name, tools_of_server([one], one.name, adapter, agent.prefix))
             else:
@@ -265,6 +350,18 @@ def _tools(
     for server, ones in served.items():
         found[f"{server}.*"] = tools_of_server(ones, server, adapter, agent.prefix)
     return list(found.values())
+
+
+def _name_of_use(agent: Declared, use: Mapping[str, Plain], tool: DeclaredTool, loc: Loc) -> str:
+    """Return the name by which the model calls a tool."""
+    if "as" not in use:
+        return tool.name
+    if tool.server is not None or not GLOB.isdisjoint(use["tool"]):
+        message = f"{use['tool']!r} cannot have another name: the server says what its tools are"
+        if tool.server is None:
+            message = f"{use['tool']!r} may be several tools, and 'as' is the name of one"
+        agent.home.refuse("E103", message, (*loc, "as"), "leave it out")
+    return str(use["as"])
 
 
 def _described(agent: Declared, tool: DeclaredTool, loc: Loc) -> DeclaredTool:
@@ -282,8 +379,10 @@ def _described(agent: Declared, tool: DeclaredTool, loc: Loc) -> DeclaredTool:
     return tool._replace(description=about)
 
 
-def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc, handoffs: Mapping[str, str]) -> None:
-    """Refuse what a model must not decide."""
+def _check_tool(
+    agent: Declared, tool: DeclaredTool, called: str, loc: Loc, handoffs: Mapping[str, str]
+) -> None:
+    """Refuse what a model must not decide, and names that mean something else."""
     if tool.by_default_on_host:
         message = f"{tool.name!r} runs commands, and a model would decide about them on the host"
         hint = "say where it runs: 'shell: {argv: …, in: NAME}', an environment; or 'in: host'"
@@ -293,13 +392,13 @@ def _check_tool(agent: Declared, tool: DeclaredTool, loc: Loc, handoffs: Mapping
         hint = "declare its 'args', or name a function ('def') that calls it"
         agent.home.refuse("E402", message, loc, hint)
     hint = "give the tool another name"
-    if tool.name in SKILL_TOOLS and "skills" in agent.content:
-        agent.home.refuse("E103", f"agents get {tool.name!r} from 'skills'", loc, hint)
-    if tool.name in CASE_TOOLS:
-        agent.home.refuse("E103", f"agents get {tool.name!r} from 'finish'", loc, hint)
-    to = next((other for other, called in handoffs.items() if tool.name == HANDOFF + called), None)
+    if called in SKILL_TOOLS and "skills" in agent.content:
+        agent.home.refuse("E103", f"agents get {called!r} from 'skills'", loc, hint)
+    if called in CASE_TOOLS:
+        agent.home.refuse("E103", f"agents get {called!r} from 'finish'", loc, hint)
+    to = next((other for other, known in handoffs.items() if called == HANDOFF + known), None)
     if to is not None:
-        message = f"{tool.name!r} is what models call to hand over to {to!r}, by 'handoffs'"
+        message = f"{called!r} is what models call to hand over to {to!r}, by 'handoffs'"
         agent.home.refuse("E103", message, loc, hint)
 
 

@@ -42,10 +42,16 @@ class End(NamedTuple):
     no_progress: bool = False
     """Whether it ends because nothing moves any more."""
 
-    @property
-    def data(self) -> Plain:
-        """It as plain data."""
-        return dict(self._asdict())
+    def beside(self, content: Plain) -> Plain:
+        """Return what is kept of it beside a message: a value that is its text is not kept twice.
+
+        Args:
+            content: That of the message.
+        """
+        kept = self._asdict()
+        if isinstance(content, str) and content and self.value == content:
+            del kept["value"]
+        return kept
 
 
 GOING_ON = End("")

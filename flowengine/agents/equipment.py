@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from os import PathLike
 from typing import Any, NamedTuple, Self
 
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from flowengine import registry
 from flowengine.agents.agent_as_tool import AgentAsTool
 from flowengine.errors import UsageError
+from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.tool_limits import largest_result
 
 Spec = dict[str, Any]
@@ -324,10 +324,9 @@ class Equipped(BaseModel):
     def _check_brought(self, name: str) -> None:
         known = [f"std.{one}" for one in registry.kind_class("std").tools()]
         if name not in known:
-            close = get_close_matches(name, known, 1)
             raise UsageError(
                 f"agent {self.name!r}: there is no built-in tool {name!r}",
-                hint=f"did you mean {close[0]!r}?" if close else f"there is {', '.join(known)}",
+                hint=did_you_mean(name, known) or f"there is {', '.join(known)}",
             )
 
     def check_equipment(self) -> None:

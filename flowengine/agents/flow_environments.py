@@ -10,10 +10,13 @@ from flowengine import registry
 from flowengine.agents.equipment import Equipped, name_of
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk import Plain
+from flowengine.sdk.literal_text import literal_text
 from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
 
 _SCOPES = {"action_call": "step", "request": "region", "execution": "execution"}
 """Scopes of specs, as a flow says them."""
+_LONGEST = 57
+"""Characters of a name to which a number can be added."""
 _TAKEN_OVER = (
     *("kind", "config", "policy", "limits", "requires", "provider"),
     *("approval", "on_wait", "keep_for"),
@@ -21,11 +24,16 @@ _TAKEN_OVER = (
 
 
 class FlowEnvironments:
-    """What the flow declares for all agents of a run: what is the same is declared once."""
+    """What the flow declares for all agents of a run: what is the same is declared once.
 
-    def __init__(self) -> None:
-        self.environments: dict[str, Plain] = {}
-        self.servers: dict[str, Plain] = {}
+    Args:
+        tools: What it declares as tools; gets the servers.
+        environments: What it declares as environments.
+    """
+
+    def __init__(self, tools: dict[str, Plain], environments: dict[str, Plain]) -> None:
+        self.tools = tools
+        self.environments = environments
 
     def environment(
         self, spec: Mapping[str, Any], agent: Equipped, around: Sequence[str] = ()
@@ -47,7 +55,7 @@ class FlowEnvironments:
                 hint="let one of them mount nothing",
             )
         declaration = self._with_mounts(_declaration(spec, agent), agent, [*around, name])
-        return _declared(self.environments, name, declaration)
+        return declare(self.environments, name, declaration)
 
     def _with_mounts(
         self, said: dict[str, Plain], agent: Equipped, around: Sequence[str]
@@ -69,14 +77,14 @@ class FlowEnvironments:
         if one.include is not None:
             chosen["include"] = [*one.include]
         config: Any = self._with_mounts({"config": one.config}, agent, ())["config"]
-        said: dict[str, Plain] = {"mcp": {**config, **chosen}}
+        said: dict[str, Plain] = {"mcp": literal_text({**config, **chosen})}
         if one.effect is not None:
             said["effect"] = one.effect
         if name in agent.approvals:
             said["approval"] = agent.approvals[name]
         if (limits := agent.limits_of(name)) is not None:
             said["limits"] = limits
-        return _declared(self.servers, name, said)
+        return declare(self.tools, name, said)
 
     def taken(self, agent: Equipped, function: Callable[..., Any]) -> dict[str, Plain]:
         """Return the environments that a function takes: parameter → name in the flow.
@@ -127,9 +135,18 @@ def _opens(kind: str, hint: Any) -> bool:
     return hint is not object and any(issubclass(one, hint) for one in opened)
 
 
-def _declared(known: dict[str, Plain], name: str, said: Plain) -> str:
-    base = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_")
-    base = base if base[:1].isalpha() else f"e_{base}"
+def declare(known: dict[str, Plain], name: str, said: Plain, case: bool = False) -> str:
+    """Declare something unless it is, and return its name: the given one, as far as it can be one.
+
+    Args:
+        known: What is declared so far, by name.
+        name: The name that it is to have.
+        said: What is declared.
+        case: Whether the name keeps its capital letters.
+    """
+    plain = name if case else name.lower()
+    base = re.sub(r"[^A-Za-z0-9]+", "_", plain).strip("_")[:_LONGEST]
+    base = base if base[:1].isalpha() else f"x_{base}"
     number, free = 1, base
     while known.get(free, said) != said:
         number += 1
@@ -142,6 +159,7 @@ def _declaration(spec: Mapping[str, Any], agent: Equipped) -> dict[str, Plain]:
     """Return a spec as a flow declares it."""
     scope = spec.get("scope", "execution")
     said: dict[str, Plain] = {key: spec[key] for key in _TAKEN_OVER if key in spec}
+    said |= {key: literal_text(said[key]) for key in ("config", "policy") if key in said}
     where = f"agent {agent.name!r}: the environment {name_of(dict(spec))!r}"
     known = {*_TAKEN_OVER, "scope", "owner_id", "resource_key"}
     unknown = [key for key in spec if key not in known]

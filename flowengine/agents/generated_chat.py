@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flowengine.agents.agent_tool import ASK
 from flowengine.agents.generated_state import NO_END, NOTHING
@@ -14,6 +14,16 @@ PERSON = "person"
 """The id of the step, if nothing else has it."""
 HELLO = "What can I do for you?"
 STOPPED = "I have stopped, because this takes more turns than I am allowed. How should I continue?"
+RETRY = "/retry"
+FAILED = f"There is no answer. {RETRY} asks again, or say something else."
+"""What a person is told below the error of a model."""
+STATE: Mapping[str, Plain] = {"failed": {"type": "string", "default": ""}}
+"""Why the last turn has no answer; empty: it has one."""
+_AGAIN = (
+    f"state.failed != '' && (output == {RETRY!r} || state.asked >= 0"
+    " && state.asked < size(state.messages) && state.messages[state.asked].content == output)"
+)
+"""Whether what was asked already is asked again, by the command or in the same words."""
 
 
 def step(id: str, ways: Sequence[Plain]) -> tuple[Plain, Mark]:
@@ -24,6 +34,7 @@ def step(id: str, ways: Sequence[Plain]) -> tuple[Plain, Mark]:
         ways: The edges to the agent that is active.
     """
     question = (
+        f"state.failed != '' ? state.failed + {chr(10) + FAILED!r} : "
         "state.text != '' ? state.text : state.end.reason != '' ? state.end.reason : "
         f"size(state.messages) == 0 ? {HELLO!r} : {STOPPED!r}"
     )
@@ -34,8 +45,10 @@ def step(id: str, ways: Sequence[Plain]) -> tuple[Plain, Mark]:
         "call": ASK,
         "with": {"question": f"${{{{ {question} }}}}"},
         "set": {
-            "messages": "${{ output == '' ? [] : [{'role': 'user', 'content': output}] }}",
-            "asked": "${{ output == '' ? state.asked : size(state.messages) }}",
+            "messages": f"${{{{ output == '' || {_AGAIN} ? [] : "
+            "[{'role': 'user', 'content': output}] }}",
+            "asked": f"${{{{ output == '' || {_AGAIN} ? state.asked : size(state.messages) }}}}",
+            "failed": "",
             "begun": "${{ state.turns }}",
             "end": f"${{{{ output == '' ? {ended} : {NOTHING} }}}}",
             "text": "${{ output == '' ? state.text : '' }}",
@@ -45,3 +58,18 @@ def step(id: str, ways: Sequence[Plain]) -> tuple[Plain, Mark]:
         "next": {"first": [{"when": "${{ state.end.outcome != '' }}", "to": "end"}, *ways]},
     }
     return made, Mark(says="asks a person", ways=["nothing more", *("" for _ in ways)])
+
+
+def failed(person: str, agent: str) -> Plain:
+    """Return what happens when no model of an agent can answer: the person is told why.
+
+    Args:
+        person: The id of the step that asks the person.
+        agent: Whose turn it is, also when it is asked again.
+    """
+    changes: Plain = {
+        "failed": "${{ error.type + ': ' + error.message }}",
+        "active": agent,
+        "model_at": "${{ 0 - state.model_at }}",
+    }
+    return {"set": changes, "next": person}

@@ -38,6 +38,11 @@ _USED = (
     "'tokens': output.usage.input_tokens + output.usage.output_tokens}} }}}}"
 )
 """How long a request was, and who was asked: the next one is longer by what is new in it."""
+_END = (
+    f"!has(output.end) ? {NOTHING} : has(output.end.value) ? output.end"
+    " : merge(output.end, {'value': output.message.content})"
+)
+"""How a turn ends the work; a value that is the text of the reply stands there only."""
 TEXT = "default(output.message.content, '')"
 
 
@@ -124,7 +129,10 @@ class _Writer:
                 "_args": {"type": "object"},
                 "_instructions": {"type": "object"},
             },
-            "state": generated_state.declared(self.agents[0].name, bool(self.servers)),
+            "state": {
+                **generated_state.declared(self.agents[0].name, bool(self.servers)),
+                **(generated_chat.STATE if self.person is not None else {}),
+            },
             "outputs": {
                 "output": {"value": ANSWER},
                 "agent": {"value": "${{ state.active }}"},
@@ -236,14 +244,14 @@ class _Writer:
             _Way("ends" if checked else "answers", done, self._end(agent)),
         ]
         told = [*(one.says for one in leads), "goes on"]
-        self.marks[agent.name] = Mark(told=True, says=says, ways=told)
+        anew = {"instructions": ("_instructions", agent.name)}
+        self.marks[agent.name] = Mark(told=True, says=says, ways=told, anew=anew)
         ways: list[Plain] = [*(one.edge for one in leads), {"else": agent.name}]
         step: dict[str, Plain] = {
             "id": agent.name,
             "join": {"need": "each"},
             self.turn: {
                 "agent": self._constants(agent),
-                "instructions": f"${{{{ inputs._instructions[{json.dumps(agent.name)}] }}}}",
                 "settings": dict(agent.settings),
             },
             "effect": "idempotent",
@@ -252,7 +260,7 @@ class _Writer:
                 "messages": "${{ has(output.told) ? [output.message] + output.told"
                 " : [output.message] }}",
                 "calls": "${{ output.calls }}",
-                "end": f"${{{{ default(output.end, {NOTHING}) }}}}",
+                "end": f"${{{{ {_END} }}}}",
                 "idle": "${{ default(output.idle, 0) }}",
                 "text": f"${{{{ {TEXT} == '' ? state.text : {TEXT} }}}}",
                 "active": agent.name,
@@ -275,17 +283,20 @@ class _Writer:
         return {"type": ["BudgetExceeded"], "set": {"end": end}, "next": "end"}
 
     def _fallbacks(self, agent: AgentSpec) -> list[Plain]:
-        """Return what happens when a model cannot answer: the next one is asked."""
-        if not agent.fallbacks:
-            return []
-        return [
-            {
-                "type": ["ModelError", "RateLimited", "Timeout", "ContextWindowExceeded"],
-                "when": f"${{{{ state.model_at < {len(agent.fallbacks)} }}}}",
-                "set": {"model_at": 1},
-                "next": agent.name,
-            }
-        ]
+        """Return what happens when a model cannot answer: the next one is asked, or the person."""
+        found: list[Plain] = []
+        if agent.fallbacks:
+            found.append(
+                {
+                    "type": ["ModelError", "RateLimited", "Timeout", "ContextWindowExceeded"],
+                    "when": f"${{{{ state.model_at < {len(agent.fallbacks)} }}}}",
+                    "set": {"model_at": 1},
+                    "next": agent.name,
+                }
+            )
+        if self.person is not None:
+            found.append(generated_chat.failed(self.person, agent.name))
+        return found
 
     def _constants(self, agent: AgentSpec) -> Plain:
         """Return what a turn knows of its agent for good."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
 from flowengine.agents.models.wire_names import WireNames
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain, ToolError
+from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.offered_tools import OfferedTool
 from flowengine.validation import Validator
 
@@ -164,8 +164,7 @@ def _is_allowed(name: str, use: Mapping[str, Any]) -> bool:
 
 
 def _nothing_fits(server: str, pattern: str, names: Sequence[str]) -> str:
-    close = get_close_matches(pattern, names, 1)
-    has = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names[:10]) or 'none'}"
+    has = did_you_mean(pattern, names) or f"it has {', '.join(names[:10]) or 'none'}"
     return f"no tool of the server {server!r} matches {pattern!r}; {has}"
 
 

@@ -8,26 +8,33 @@ of the context, and to whom the conversation is handed over.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.kept_images import address, keep
 from flowengine.sdk import Plain, StepContext, ToolError
-from flowengine.sdk.text_ends import ends_in_bytes, ends_in_characters
+from flowengine.sdk.text_ends import Ends, ends_in_bytes, ends_in_characters
 from flowengine.sdk.untrusted import all_unmarked, has_text, marked
+
+if TYPE_CHECKING:
+    from flowengine.sdk.step_kind import AsText
 
 LIMIT = 10_000
 """Characters of a result that the model is shown."""
 
 
-def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> dict[str, Plain]:
+def envelope(
+    context: StepContext, task: Mapping[str, Plain], result: Any, text: AsText
+) -> dict[str, Plain]:
     """Return what a tool's return means.
 
     Args:
         context: The attempt of the call.
-        task: `agents`, those that the conversation can be handed over to; how much of a result the
+        task: `agents`, those that the conversation can be handed over to, with the names that the
+            flow has for them; how much of a result the
             model is shown: `bytes`, else `limit`, in characters; `source`, if others wrote it.
         result: What the tool returned.
+        text: Returns what the kind of the tool says of how its result reads.
 
     Raises:
         ToolError: A change of the context is not plain data.
@@ -40,18 +47,22 @@ def envelope(context: StepContext, task: Mapping[str, Plain], result: Any) -> di
         to, result = result.agent, result.value
     elif _is_agent(result):
         to, result = result, ""
-    content = as_text(_opened(result, task))
+    value = _opened(result, task)
+    room = _room(task)
+    content = text(value, room[0])
+    if content is None:
+        content = as_text(value)
     if to is not None:
-        content = _handed_over(made, task.get("agents", []), to, content)
+        content = _handed_over(made, task.get("agents", {}), to, content)
     shown = (context.approval or {}).get("images")
     if shown:
         urls = [address(one) for one in shown]
         made["more"] = [*made["more"], _image_message(urls, "From whoever approved the call:")]
     people = "\n\n".join(_said_by_people(context))
-    content = _cut(context, content, task)
+    content = _cut(context, content, room)
     if to is None and has_text(result):
         content = _framed(content, task)
-    told = [_cut(context, people, task), content]
+    told = [_cut(context, people, room), content]
     made["content"] = "\n\n".join(filter(None, told))
     return {"envelope": made}
 
@@ -126,12 +137,12 @@ def _plain_context(update: Mapping[str, Any]) -> dict[str, Plain]:
     return dict(update)
 
 
-def _handed_over(made: dict[str, Plain], known: list[str], to: Any, content: str) -> str:
+def _handed_over(made: dict[str, Plain], known: Mapping[str, str], to: Any, content: str) -> str:
     name = getattr(to, "name", to)
     if name not in known:
         there = ", ".join(known) or "none"
         return f"Error: there is no agent {name!r} in this flow to hand over to; there is {there}."
-    made["handoff"] = name
+    made["handoff"] = known[name]
     return content or f"Handed over to {name}."
 
 
@@ -149,11 +160,19 @@ def _image_message(urls: Sequence[str], text: str) -> dict[str, Plain]:
     return {"role": "user", "content": [{"type": "text", "text": text}, *shown]}
 
 
-def _cut(context: StepContext, text: str, task: Mapping[str, Plain]) -> str:
-    """Return a text with its middle left out if it is long; all of it is kept as a file."""
-    most, find = task.get("limit", LIMIT), ends_in_characters
+_Room = tuple[int, Callable[[str, int], Ends | None]]
+
+
+def _room(task: Mapping[str, Plain]) -> _Room:
+    """Return how much of a result the model is shown, and what finds the ends of a longer one."""
     if "bytes" in task:
-        most, find = task["bytes"], ends_in_bytes
+        return task["bytes"], ends_in_bytes
+    return task.get("limit", LIMIT), ends_in_characters
+
+
+def _cut(context: StepContext, text: str, room: _Room) -> str:
+    """Return a text with its middle left out if it is long; all of it is kept as a file."""
+    most, find = room
     if find(text, most) is None:
         return text
     text = context.mask(text)  # half a secret would not be recognized

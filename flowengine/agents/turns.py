@@ -151,10 +151,8 @@ class Turn:
         offers = tuple(one.offer for one in self.tools.values())
         choice = "none" if self.answers else agent["tool_choice"]
         known = _CONVERSATIONS.of(self.conversation, self.messages)
-        first = [
-            {"role": "system", "content": self.instructions},
-            *left_out(self.messages, self.state),
-        ]
+        told = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        first = [*told, *left_out(self.messages, self.state)]
         added = [{"role": "user", "content": LAST}] if self.answers else []
         return ModelRequest(
             model=model,
@@ -264,7 +262,7 @@ class _Reading:
         if self.reply.model != first:
             said["instead_of"] = first
         if self.end.outcome:
-            said["end"] = self.end.data
+            said["end"] = self.end.beside(self.reply.message.get("content"))
         # What says nothing is left out: there are many turns, and each is kept.
         told = ((name, getattr(self.reply.usage, name)) for name in _USAGE)
         usage = {name: one for name, one in told if one or name in _ALWAYS}

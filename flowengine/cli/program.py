@@ -15,7 +15,6 @@ from flowengine.cli.parsing.parser import (
     Formatter,
     Parser,
     add_common,
-    closest,
     help_of_family,
     help_of_program,
     parsed,
@@ -123,10 +122,12 @@ def _check_folder() -> None:
 
 def _unknown(name: str) -> UsageError:
     """Return the error about words that are no command, with the one that was probably meant."""
+    from flowengine.sdk.near_words import nearest
+
     first, _, last = name.rpartition(" ")
     prefix = f"{first} " if first else ""
     known = [words.removeprefix(prefix) for words in COMMANDS if words.startswith(prefix)]
-    close = closest(last, known if first else [*known, *FAMILIES])
+    close = nearest(last, known if first else [*known, *FAMILIES])
     hint = f"see: flowengine {prefix}--help"
     if close is not None:
         hint = f"did you mean 'flowengine {prefix}{close}'?"

@@ -94,6 +94,10 @@ class LoadedFlow(NamedTuple):
     @property
     def on_host(self) -> str:
         """Return what runs on this host as the user, in words; empty: nothing."""
+        with Sound(f"flow {self.form}"):
+            return self._on_host()
+
+    def _on_host(self) -> str:
         at_last = {one["id"] for one in self.compiled["steps"] if _is_on_host_at_last(one)}
         steps = [f"{id}{_AT_LAST * (id in at_last)}" for id in self.host_steps]
         servers = [f"server {name}{_AT_LAST * last}" for name, last in self.host_servers.items()]

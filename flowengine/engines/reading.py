@@ -9,6 +9,7 @@ from flowengine.engines.executions.views import result_of
 from flowengine.engines.inspection import updates
 from flowengine.engines.inspection.updates import Subscription
 from flowengine.journal.records import ExecutionFilter
+from flowengine.journal.shapes import Sound
 
 STATUSES = (
     *("recorded", "running", "interrupted", "waiting"),
@@ -56,7 +57,9 @@ class Reader:
         """
         from flowengine.engines.inspection.interrupted import left
 
-        found = result_of(self._read(execution))
+        id = self.find(execution)
+        with _sound(id):
+            found = result_of(self._read(id))
         status = left(self._host, self.store.execution(found.execution))
         return found if found.ended or status is None else found._replace(status=status)
 
@@ -77,7 +80,9 @@ class Reader:
         """
         from flowengine.engines.inspection.history import show
 
-        return show(self._host, self.find(execution), step, plumbing=plumbing)
+        id = self.find(execution)
+        with _sound(id):
+            return show(self._host, id, step, plumbing=plumbing)
 
     def executions(
         self,
@@ -201,7 +206,9 @@ class Reader:
         """
         from flowengine.engines.inspection.reasons import reasons
 
-        return reasons(self._host, self._read(execution), waits=waits)
+        id = self.find(execution)
+        with _sound(id):
+            return reasons(self._host, self._read(id), waits=waits)
 
     def diff(self, left: str, right: str) -> Difference:
         """Compare two executions: where their histories diverge, and what differs from there on.
@@ -217,7 +224,9 @@ class Reader:
         """
         from flowengine.engines.inspection.diff import diff
 
-        return diff(self._host, self.find(left), self.find(right))
+        left, right = self.find(left), self.find(right)
+        with _sound(f"{left} or {right}"):
+            return diff(self._host, left, right)
 
     # Being told
 
@@ -265,3 +274,8 @@ class Reader:
     def _read(self, execution: str) -> Execution:
         """Return an execution as stored, read only."""
         return self._host.stored(self.find(execution), 0)
+
+
+def _sound(execution: str) -> Sound:
+    """Return a context in which what fails is damage of what is stored of an execution."""
+    return Sound(f"what is stored of execution {execution}")

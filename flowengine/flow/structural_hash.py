@@ -144,7 +144,7 @@ def _entry(key: str, node: Any, expressions: list[str]) -> Any:
 def _value(node: list[Any], expressions: list[str]) -> list[Any] | None:
     """Return a value with its expressions in place; None if the list is no value."""
     match node:
-        case ["const", _]:
+        case ["const" | "given", _]:
             return node
         case ["expr", int(number)]:
             return ["expr", expressions[number]]

@@ -41,6 +41,10 @@ __all__ = [
     "unpack_snapshot",
 ]
 
+_ZLIB = b"\x78"
+"""How zlib begins (RFC 1950)."""
+_WORTH_IT = 256
+"""Bytes from which on deflating saves some."""
 MAX_SIZE = 256 * 1024 * 1024
 """Bytes of one value, packed or inflated: a quarter of what SQLite takes in one row."""
 MAX_DEPTH = 1024
@@ -285,6 +289,36 @@ def unpack_snapshot(snapshot: bytes) -> Any:
     if coding == _DEFLATED:
         return unpack(inflate(body))
     raise StoreError(_unreadable(f"a snapshot cannot begin with {coding!r}"))
+
+
+def deflated(packed: bytes) -> bytes:
+    """Return packed data in fewer bytes, if it is long enough for that.
+
+    For what people read and write, such as a question and its answer: there is little of it, and it
+    is text. What `packed_again` returns is the same.
+
+    Args:
+        packed: As `pack` returns it.
+    """
+    if len(packed) < _WORTH_IT:
+        return packed
+    import zlib
+
+    shorter = zlib.compress(packed)
+    return shorter if len(shorter) < len(packed) else packed
+
+
+def packed_again(stored: bytes) -> bytes:
+    """Return what `deflated` was given.
+
+    Args:
+        stored: Any bytes at all; they are not trusted.
+
+    Raises:
+        StoreError: They are damaged, or exceed the limit.
+    """
+    # A packed value of several bytes begins with the type of a map, list or text, never with this.
+    return inflate(stored) if len(stored) > 1 and stored[:1] == _ZLIB else stored
 
 
 def inflate(body: bytes) -> bytes:

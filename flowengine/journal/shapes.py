@@ -42,8 +42,12 @@ _WAIT: Shape = {
     "votes?": (list, _NONE), "batch?": (str, _NONE), "attachments?": (list, _NONE),
     "due?": (int, _NONE), "on_expire?": (str, _NONE), "signals?": (list, _NONE),
 }  # fmt: skip
-_FLOW: Shape = {"id": str, "bodies": list, "steps": list, "expressions": list, "version?": str,
-    "state?": dict,
+_FLOW: Shape = {
+    "id": str, "bodies": list, "steps": list, "expressions": list,
+    **dict.fromkeys(("version?", "title?"), str),
+    **dict.fromkeys(("flows?", "defaults?", "environments?", "on_error?", "start?"), list),
+    **dict.fromkeys(("inputs?", "outputs?", "state?", "signals?", "secrets?"), dict),
+    **dict.fromkeys(("budget?", "concurrency?", "limits?"), dict),
 }  # fmt: skip
 _ITEMS: dict[str, type] = {
     "assignees": str, "exclude": str, "choices": dict, "votes": dict, "signals": dict,

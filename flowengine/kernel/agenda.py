@@ -138,6 +138,10 @@ def _scope_failed(m: Machine, scope: Scope, error: ErrorData) -> None:
         flows.fail_scope(m, scope, error)
 
 
+def _goes_on(m: Machine, act: Activation) -> None:
+    """Do nothing: what is at work in the activation goes on by itself."""
+
+
 def _undo_failed(m: Machine, scope: int, error: ErrorData, then: list[Any]) -> None:
     """Go on after a compensation that could not undo everything: the scope around fails."""
     if then[0] == "handled":
@@ -181,6 +185,7 @@ AGENDA = {
     "unit_broken": _unit(entries.unit_broken)(_unit_broken),
     # Activations and maps
     "begin_act": _act(entries.begin_act)(activations.begin_act),
+    "goes_on": _act(entries.goes_on)(_goes_on),
     "enough": _act(entries.enough)(retrying.look_if_enough),
     "deadline": _act(entries.deadline)(retrying.deadline_anew),
     "fill": _act(entries.fill)(map_items.fill),

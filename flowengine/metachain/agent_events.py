@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
     from flowengine.metachain.conversations import Conversation
 
-TURNS = ("agent_turn", "python_agent_turn")
+TURN = "agent_turn"
 _FUNCTION = "agent_function"
 _DECIDED = frozenset({"approval", "ask", "question"})
 """Kinds of waits that somebody decides."""
@@ -96,7 +96,7 @@ class AgentEvents:
         if seen is None:
             return
         spec = self._steps[seen.step]
-        if spec.get("kind") in TURNS:
+        if spec.get("kind") == TURN:
             yield from self._turn(seen)
         elif seen.step in self._callers:
             yield from self._result(seen)
@@ -110,7 +110,7 @@ class AgentEvents:
     def _called(self, id: str) -> str:
         """Return the name of an agent."""
         for spec in self._steps:
-            if spec.get("kind") in TURNS and spec["task"]["agent"]["name"] == id:
+            if spec.get("kind") == TURN and spec["task"]["agent"]["name"] == id:
                 return _name(spec)
         return id
 
@@ -197,7 +197,7 @@ def _callers(flow: CompiledFlow) -> tuple[dict[int, str], dict[int, str]]:
         numbers = {steps[number]["id"]: number for number in body["steps"]}
         for spec in (steps[number] for number in body["steps"]):
             calls = None
-            if spec.get("kind") in TURNS:
+            if spec.get("kind") == TURN:
                 calls = numbers.get(calls_of(spec["task"]["agent"]["name"]))
             if calls is not None:
                 callers[calls] = _name(spec)

@@ -14,7 +14,6 @@ from flowengine.argument_checks import check_keywords
 from flowengine.errors import UsageError
 from flowengine.metachain import flows
 from flowengine.metachain.options import ResumeOptions, RunOptions
-from flowengine.metachain.scripted_calls import as_scripted
 from flowengine.metachain.work import Work
 from flowengine.sdk.background import refuse_in_loop
 
@@ -93,8 +92,8 @@ class Runner:
         work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
         if self.engine is not None:
             return work.run(self.engine)
-        with _own_engine() as engine:
-            return _ended(work.run(engine))
+        with _own_engine(work) as engine:
+            return _ended(work, work.run(engine))
 
     async def run_async(
         self,
@@ -109,8 +108,8 @@ class Runner:
         work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
         if self.engine is not None:
             return await work.run_async(self.engine)
-        async with _own_engine() as engine:
-            return _ended(await work.run_async(engine))
+        async with _own_engine(work) as engine:
+            return _ended(work, await work.run_async(engine))
 
     def stream(
         self,
@@ -135,9 +134,9 @@ class Runner:
 
         refuse_in_loop(None, "stream_async()")
         work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
-        with _own_engine() if self.engine is None else nullcontext(self.engine) as engine:
+        with _own_engine(work) if self.engine is None else nullcontext(self.engine) as engine:
             for part in stream(engine, work, work.run_async(engine)):
-                yield self._kept_part(part)
+                yield self._kept_part(work, part)
 
     async def stream_async(
         self,
@@ -159,12 +158,12 @@ class Runner:
         from flowengine.metachain.streaming import stream_async
 
         work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
-        kept = _own_engine() if self.engine is None else nullcontext(self.engine)
+        kept = _own_engine(work) if self.engine is None else nullcontext(self.engine)
         async with kept as engine:
             going = stream_async(engine, work, work.run_async(engine))
             async with aclosing(going) as parts:
                 async for part in parts:
-                    yield self._kept_part(part)
+                    yield self._kept_part(work, part)
 
     def resume(
         self,
@@ -239,63 +238,9 @@ class Runner:
             async for part in parts:
                 yield part
 
-    def get_chat_completion(
-        self,
-        agent: Agent,
-        history: list[dict[str, Any]],
-        context_variables: dict[str, Any] | None = None,
-        *,
-        model: str | None = None,
-    ) -> dict[str, Any]:
-        """Ask the model of an agent once, with its instructions and tools; no call is run.
-
-        Args:
-            agent: The agent.
-            history: The conversation so far.
-            context_variables: For instructions that are a function.
-            model: In place of the agent's.
-
-        Returns:
-            The message of the assistant.
-        """
-        found = self.run(
-            agent, history, context_variables, max_turns=1, execute_tools=False, model=model
-        )
-        return next(one for one in found.messages if one["role"] == "assistant")
-
-    def handle_tool_calls(
-        self,
-        tool_calls: Sequence[Any],
-        functions: Sequence[Any],
-        context_variables: dict[str, Any] | None = None,
-    ) -> Response:
-        """Run calls that a model has made, as a run does it.
-
-        Args:
-            tool_calls: `{"id", "function": {"name", "arguments"}}` each, or objects with such
-                attributes; the arguments as JSON text.
-            functions: The tools.
-            context_variables: For those that take them.
-
-        Returns:
-            A message for each call, the agent that was handed over to, and the context.
-        """
-        from flowengine.agents.models.registry import using
-        from flowengine.agents.models.scripted import ScriptedModel
-
-        if not tool_calls:
-            return Response(context_variables=dict(context_variables or {}))
-        agent = Agent(name="calls", model="scripted/calls", functions=list(functions))
-        script: list[Any] = [{"calls": [as_scripted(one) for one in tool_calls]}, {"text": "done"}]
-        with using(ScriptedModel(script)):
-            found = self.run(agent, [], context_variables, max_turns=2)
-        found.messages = [one for one in found.messages if one["role"] != "assistant"]
-        found.agent = None if found.agent is agent else found.agent
-        return found
-
-    def _kept_part(self, part: StreamPart) -> StreamPart:
+    def _kept_part(self, work: Work, part: StreamPart) -> StreamPart:
         if part.response is not None and self.engine is None:
-            _ended(part.response)
+            _ended(work, part.response)
         return part
 
     def _new(
@@ -309,13 +254,15 @@ class Runner:
     ) -> Work:
         """Return a run that begins."""
         check_keywords("a run of agents", options, RunOptions.__annotations__)
-        model = options.get("model") or self.model
-        how = {"model": model, "max_turns": max_turns, "execute_tools": execute_tools}
+        how: flows.How = {
+            "model": options.get("model") or self.model,
+            "max_turns": max_turns,
+            "execute_tools": execute_tools,
+            "budget": options.get("budget"),
+            "policies": options.get("policies", ()),
+        }
         agents = (agent, *options.get("agents", ()))
-        objects = options.get("runtime_resources")
-        return Work.starting(
-            self.logger, agents, messages, context_variables, objects, how, options.get("id")
-        )
+        return Work.starting(self.logger, agents, messages, context_variables, options, how)
 
     def _kept(
         self,
@@ -337,9 +284,9 @@ class Runner:
         )
 
 
-def _ended(response: Response) -> Response:
+def _ended(work: Work, response: Response) -> Response:
     """Refuse to lose a run that waits together with its engine."""
-    if response.waits:
+    if response.waits and work.session is None:
         wait = response.waits[0]
         raise UsageError(
             f"the run waits for a decision ({wait.get('title') or wait['type']}), and its engine "
@@ -349,11 +296,8 @@ def _ended(response: Response) -> Response:
     return response
 
 
-def _own_engine() -> Engine:
+def _own_engine(work: Work) -> Engine:
+    """Return an engine in memory; for a session, one with the store of the folder."""
     from flowengine.engines.engine import Engine
 
-    return Engine(None)
-
-
-MetaChain = Runner
-"""Its name in AutoAgent."""
+    return Engine(None) if work.session is None else Engine()

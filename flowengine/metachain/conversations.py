@@ -12,7 +12,7 @@ from flowengine.errors import NotFound
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
 
-_KEYS = frozenset({"messages", "context", "active", "calls"})
+_KEYS = frozenset({"messages", "context", "active", "calls", "asked", "end", "text"})
 """State keys of the flow that runs agents."""
 
 
@@ -27,6 +27,14 @@ class Conversation(NamedTuple):
     """Id of the agent that spoke last."""
     calls: Mapping[str, Mapping[str, Any]]
     """Calls of the newest reply, by their places in it."""
+    asked: int
+    """Where the newest message of the user stands; -1: there is none."""
+    end: Mapping[str, Any]
+    """How the work on it has ended, as far as it has."""
+    text: str
+    """The last text of the agents."""
+    failed: str
+    """Type and message of what no model could answer; empty: nothing."""
 
 
 def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
@@ -51,4 +59,6 @@ def _of(subflow: Subflow) -> Conversation:
         messages += made["messages"]
         context |= made["context"]
     calls = {str(one["place"]): one for one in state["calls"]}
-    return Conversation(messages, context, state["active"], calls)
+    asked, end, text = (state[name] for name in ("asked", "end", "text"))
+    failed = state.get("failed", "")
+    return Conversation(messages, context, state["active"], calls, asked, end, text, failed)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from json import dumps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from flowengine.agents.described import Described, describe
-from flowengine.agents.python_flows import declared
-from flowengine.errors import UsageError
+from flowengine.agents.agent_declarations import declarations
+from flowengine.agents.turn_limit import TURNS, turn_limit
+from flowengine.errors import FlowFileError, UsageError
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.references import folder_of, reference
 from flowengine.flow.models.types import in_generated
 from flowengine.python_modules import import_function
+from flowengine.sdk import Plain
 from flowengine.sdk.literal_text import literal_text
+from flowengine.sdk.python_functions.signature import Signature
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Agent
@@ -24,12 +27,27 @@ STEP = "run"
 OUTCOMES = ("resolved", "not_resolved", "max_turns", "budget", "tools_not_executed")
 
 
-def compile(agents: Sequence[Agent], **how: Any) -> LoadedFlow:
+class How(TypedDict, total=False):
+    """How agents are run."""
+
+    model: str | None
+    """In place of the model of every agent."""
+    max_turns: int | Mapping[str, Any]
+    """Calls of models: a number, or `{"count": 10, "last": "answer"}`. Default: 30."""
+    execute_tools: bool
+    """Whether calls are run. Default: yes."""
+    chat: bool
+    """Whether a person is asked after each answer for the next message. Default: no."""
+    budget: Mapping[str, Any] | None
+    policies: Sequence[Mapping[str, Any]]
+
+
+def compile(agents: Sequence[Agent], **how: Unpack[How]) -> LoadedFlow:
     """Return the flow that runs agents, compiled; `to_networkx()` gives its graph.
 
     Args:
         agents: The first one begins; whom they hand over to is found by their functions.
-        **how: `model`, `max_turns`, `execute_tools`, as of `Runner.run`.
+        **how: See `How`.
 
     Returns:
         The flow.
@@ -39,51 +57,121 @@ def compile(agents: Sequence[Agent], **how: Any) -> LoadedFlow:
     """
     if not agents:
         raise UsageError("there is no agent to compile", hint="give at least one")
-    return loaded(described(agents, **how))
+    return described(agents, **how).flow
 
 
-def described(agents: Sequence[Agent], **how: Any) -> Described:
-    """Return agents as plain data, with the functions that are only in this process."""
-    return describe(agents, _refer, **how)
+@dataclass(frozen=True)
+class Described:
+    """The flow that runs agents, and what it cannot say."""
+
+    flow: LoadedFlow
+    agents: Mapping[str, Agent]
+    """Id in the flow → agent."""
+    live: Mapping[str, Any]
+    """Key → function, of those that no other process finds."""
 
 
-def loaded(described: Described) -> LoadedFlow:
-    """Return the flow that runs described agents."""
-    return _loaded(dumps(described.configuration))
+def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
+    """Return the flow that runs agents, with the functions that are only in this process."""
+    references = _References(how.get("model"))
+    found = declarations(agents, references)
+    limit = turn_limit(how.get("max_turns", TURNS))
+    runs = {
+        "name": found.first,
+        "beside": found.beside,
+        "max_turns": {"count": limit.turns, "last": limit.last},
+        "execute_tools": how.get("execute_tools", True),
+        "chat": how.get("chat", False),
+    }
+    top: dict[str, Any] = {"policies": [*how.get("policies", ()), *found.policies]}
+    if how.get("budget") is not None:
+        top["budget"] = how["budget"]
+    try:
+        flow = _loaded(dumps([found.sections, top, runs]), found.files)
+    except FlowFileError as error:  # the place of an agent is no line of a file
+        first, *more = [one for one in error.diagnostics if not one.is_warning]
+        said = "; ".join([first.message, *(one.message for one in more)])
+        raise UsageError(said, hint=first.hint) from error
+    return Described(flow, found.agents, references.live)
 
 
 @lru_cache(maxsize=64)
-def _loaded(configuration: str) -> LoadedFlow:
+def _loaded(content: str, files: str) -> LoadedFlow:
+    """Return the compiled flow; `files` is the digest of those that it names."""
     from json import loads
 
     from flowengine.engines.flows import load
 
     token = in_generated.set(True)
     try:
-        return load(_flow(literal_text(loads(configuration))))
+        return load(_flow(*loads(content)))
     finally:
         in_generated.reset(token)
 
 
-def _flow(configuration: dict[str, Any]) -> Flow:
+def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -> Flow:
     flow = Flow(
         "agents",
         inputs={"messages": {"type": "array"}, "context": {"type": "object"}},
         limits={"activations": 1_000_000, "steps": 1_000_000},
+        **top,
     )
-    for section, declarations in declared(configuration).items():
-        for name, declaration in declarations.items():
+    for section, declared in sections.items():
+        for name, declaration in declared.items():
             flow.declare(section, name, declaration)
-    agents = {key: configuration[key] for key in ("agents", "max_turns", "last", "execute_tools")}
     flow.step(
         STEP,
-        action={"python_agents": agents},
+        action={"python_agents": runs},
         with_={"messages": "${{ inputs.messages }}", "context_variables": "${{ inputs.context }}"},
         next={"outcome": dict.fromkeys(OUTCOMES, "end")},
     )
     flow.output("run", f"${{{{ steps.{STEP}.output }}}}")
     flow.output("outcome", f"${{{{ steps.{STEP}.outcome }}}}")
     return flow
+
+
+class _References:
+    """What a program has; functions that no other process finds are live, under a key.
+
+    Args:
+        instead: The model of all agents; None: each has its own.
+    """
+
+    case = True
+
+    def __init__(self, instead: str | None) -> None:
+        self.instead = instead
+        self.live: dict[str, Any] = {}
+
+    def model(self, agent: Agent) -> str:
+        """Return the model of an agent."""
+        return self.instead or agent.model
+
+    def folder(self, path: str) -> str:
+        """Return the path of a folder."""
+        return path
+
+    def tool(self, function: Any, preview: Any, key: str, signature: Signature) -> dict[str, Plain]:
+        """Return what a tool says that calls a function."""
+        named = self._named(function, key)
+        if preview is not None:
+            named["preview"] = self._named(preview, f"{key}.preview")
+        return {
+            "agent_function": {"function": named},
+            "args": literal_text(signature.args),
+            "description": literal_text(signature.description) or None,
+        }
+
+    def instructions(self, function: Any, key: str, more: str) -> dict[str, Plain]:
+        """Return how a function is found that says the instructions."""
+        return {**self._named(function, key), "then": more}
+
+    def _named(self, function: Any, key: str) -> dict[str, Plain]:
+        found = _refer(function)
+        if found is None:
+            self.live[key] = function
+            return {"live": key}
+        return {"name": found[0], "folder": found[1]}
 
 
 def _refer(function: Any) -> tuple[str, str] | None:

@@ -26,3 +26,13 @@ class RunOptions(ResumeOptions, total=False):
     """In place of the model of every agent."""
     id: str | None
     """Of the execution; a second run with it continues the first."""
+    session: str
+    """Name of a conversation, which each run with it continues: all are one execution, and a run
+    begins by its user's next message. Without an engine, it is kept in the store of the folder."""
+    budget: Mapping[str, Any]
+    """What all calls together may use, as `budget` of a flow: `{"tokens": 50_000, "cost_usd": 1}`.
+    Of a session: in all runs."""
+    policies: Sequence[Mapping[str, Any]]
+    """Rules about calls, as `policies` of a flow: `[{"deny": "pay", "agent": "Clerk"}]`."""
+    labels: Mapping[str, str]
+    """Of the execution, to find it by."""

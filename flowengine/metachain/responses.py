@@ -7,10 +7,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.agent import Agent, Response
+from flowengine.agents.generated_chat import PERSON
 from flowengine.agents.kept_images import with_data
 from flowengine.agents.used import Used, used, used_by_model
 from flowengine.engines.host import KeptFiles
-from flowengine.metachain.conversations import conversations
+from flowengine.metachain.conversations import Conversation, conversations
 from flowengine.metachain.flows import STEP
 
 if TYPE_CHECKING:
@@ -55,16 +56,39 @@ def response(
 def _so_far(
     engine: Engine, result: ExecutionResult, agents: Mapping[str, Agent], given: int
 ) -> Response:
-    """Return what a run has done until now, which waits."""
-    found = Response(execution=result.execution, waits=[dict(one) for one in result.waits])
+    """Return what a run has done until now, which waits; of a session perhaps for what is next."""
+    waits = [dict(one) for one in result.waits if next_message([one]) is None]
+    found = Response(execution=result.execution, waits=waits)
     conversation = conversations(engine, result.execution).get(STEP)
     if conversation is not None:
+        asks = next_message(result.waits) is not None
         found.history = _history(engine, result.execution, conversation.messages)
-        found.messages = found.history[given:]
+        found.messages = found.history[conversation.asked + 1 if asks else given :]
         found.agent = agents.get(conversation.active)
         found.context_variables = conversation.context
+        if asks:
+            _answer(found, conversation)
     found.usage = _usage(engine, result.execution)
     return found
+
+
+def next_message(waits: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the id of the wait for the next message of a session; None: there is none."""
+    asked = f"{STEP}/{PERSON}"
+    found = (one["id"] for one in waits if one["address"].partition("#")[0] == asked)
+    return next(found, None)
+
+
+def _answer(found: Response, conversation: Conversation) -> None:
+    """Say how the work on the newest message has ended."""
+    end: Any = conversation.end
+    found.termination = end["outcome"] or "max_turns"
+    found.reason = end["reason"] or ""
+    found.result = conversation.text if end["value"] is None else end["value"]
+    if found.agent is not None and found.termination == "resolved":
+        found.result = found.agent.answer(found.result)
+    if end["no_progress"]:
+        found.termination = "no_progress"
 
 
 def _history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dict[str, Any]]:

@@ -9,31 +9,36 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
-from flowengine.agents.described import check_run
 from flowengine.agents.kept_images import with_kept
 from flowengine.agents.live_functions import LIVE
-from flowengine.engines.executions.outer_attempts import OUTER, outer_attempt
 from flowengine.engines.seam import RandomIds
 from flowengine.errors import FlowEngineError, UsageError
-from flowengine.kernel.graph.linked import DEFAULT_LIMITS
 from flowengine.metachain import flows
 from flowengine.metachain.agent_events import AgentEvents
 from flowengine.metachain.conversations import conversations
 from flowengine.metachain.reporting import Reporter
 from flowengine.metachain.responses import response
+from flowengine.metachain.run_inputs import check_inputs
+from flowengine.metachain.sessions import (
+    LABEL,
+    Said,
+    check_session,
+    driven,
+    driven_async,
+    failure,
+    has_begun,
+    said_next,
+    session_id,
+)
 from flowengine.sdk.python_functions.schema_forms import is_plain
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Agent, Response
-    from flowengine.agents.described import Described
     from flowengine.agents.loggers import LoggerManager
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import ExecutionResult
     from flowengine.engines.starting.beginning import Starting
-
-
-DEEPEST: int = DEFAULT_LIMITS["depth"]
-"""How many executions may be around one another, as subflows may: a tool may begin a run."""
+    from flowengine.metachain.options import RunOptions
 
 
 class AgentRunFailed(FlowEngineError):
@@ -72,23 +77,29 @@ class Work:
         inputs: `messages` and `context`.
         live: Objects among the context variables.
         resources: More objects for functions.
+        labels: Of the execution.
+        session: The conversation that it continues, if there is one.
     """
 
     def __init__(
         self,
         logger: LoggerManager,
-        described: Described,
+        described: flows.Described,
         id: str,
         inputs: Mapping[str, Any],
         live: Mapping[str, Any],
         resources: Mapping[str, Any],
+        labels: Mapping[str, str] | None = None,
+        session: str | None = None,
     ) -> None:
         self.logger = logger
         self.described = described
-        self.flow = flows.loaded(described)
+        self.flow = described.flow
         self.id = id
         self.inputs = inputs
         self.live = dict(live)
+        self.labels = dict(labels or {})
+        self.session = session
         twice = live.keys() & resources.keys()
         if twice:
             raise UsageError(
@@ -105,21 +116,25 @@ class Work:
         agents: Sequence[Agent],
         messages: str | list[dict[str, Any]],
         context_variables: Mapping[str, Any] | None,
-        resources: Mapping[str, Any] | None,
-        how: Mapping[str, Any],
-        id: str | None,
+        options: RunOptions,
+        how: flows.How,
     ) -> Self:
-        """Return a run that begins."""
+        """Return a run that begins; one with a session continues it, if there is one."""
         variables = {} if context_variables is None else context_variables
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        check_run(messages, variables, how["max_turns"])
+        check_inputs(messages, variables)
+        labels, session = {**(options.get("labels") or {})}, options.get("session")
+        id = options.get("id") or RandomIds().execution(time.time_ns() // 1_000_000)
+        if session is not None:
+            check_session(session, messages, options.get("id"))
+            id, how, labels = session_id(session), {**how, "chat": True}, labels | {LABEL: session}
         described = flows.described(agents, **how)
         live = {key: one for key, one in variables.items() if not is_plain(one)}
         plain = {key: one for key, one in variables.items() if key not in live}
         inputs = copy.deepcopy({"messages": messages, "context": plain})
-        id = id or RandomIds().execution(time.time_ns() // 1_000_000)
-        return cls(logger, described, id, inputs, live, resources or {})
+        resources = options.get("runtime_resources") or {}
+        return cls(logger, described, id, inputs, live, resources, labels, session)
 
     @classmethod
     def of(
@@ -134,28 +149,43 @@ class Work:
         """Return a run that an engine has kept."""
         shown = engine.show(execution)
         live = {key: one for key, one in (context_variables or {}).items() if not is_plain(one)}
-        described = flows.described(agents)
+        described = flows.described(agents, chat=LABEL in shown["labels"])
         return cls(logger, described, shown["execution"], shown["inputs"], live, resources or {})
 
     def run(self, engine: Engine) -> Response:
         """Run it."""
         with self._told_by(engine):
-            result = engine._driving.drive(engine._driving.new(self._starting(engine)))
+            said = self._next(engine)
+            if said is not None:
+                result = driven(engine, said_next(engine, said))
+            else:
+                result = engine._driving.drive(engine._driving.new(self._starting(engine)))
         return self._response(engine, result)
 
     async def run_async(self, engine: Engine) -> Response:
         """Run it on an event loop."""
         with self._told_by(engine):
-            execution = engine._driving.new(self._starting(engine))
-            result = await engine._driving.drive_async(execution)
+            said = self._next(engine)
+            if said is not None:
+                result = await driven_async(engine, said_next(engine, said))
+            else:
+                execution = engine._driving.new(self._starting(engine))
+                result = await engine._driving.drive_async(execution)
         return self._response(engine, result)
+
+    def _next(self, engine: Engine) -> Said | None:
+        """Return what it says in a session that there is; None: there is none."""
+        if self.session is None or not has_begun(engine, self.id):
+            return None
+        message, context = self.inputs["messages"][0]["content"], self.inputs["context"]
+        return Said(self.session, self.id, self.flow, message, context, self.resources)
 
     def _starting(self, engine: Engine) -> Starting:
         """Return the request to start it: images of messages are files of the execution."""
         images = _Images()
         kept = [with_kept(message, images) for message in self.inputs["messages"]]
         inputs = {**self.inputs, "messages": kept}
-        starting = engine._starting(self.flow, inputs, self.id, None, (), self.resources)
+        starting = engine._starting(self.flow, inputs, self.id, self.labels, (), self.resources)
         return starting._replace(files=images.files)
 
     def resume(self, engine: Engine) -> Response:
@@ -184,19 +214,11 @@ class Work:
 
     @contextmanager
     def _told_by(self, engine: Engine) -> Iterator[None]:
-        """Tell the logger what an engine tells of this run; what is around it binds it."""
-        outer = outer_attempt()
-        if outer is not None and outer.depth >= DEEPEST:
-            raise UsageError(
-                f"runs of agents in tools of runs are more than {DEEPEST} levels deep",
-                hint="hand over, or make the agent a tool: agent.as_tool()",
-            )
+        """Tell the logger what an engine tells of this run."""
         end = engine.subscribe(Reporter(self.logger, self.events(engine)))
-        before = OUTER.set(None if outer is None else outer.binding(self.id))
         try:
             yield
         finally:
-            OUTER.reset(before)
             end()
 
     def _response(self, engine: Engine, result: ExecutionResult) -> Response:
@@ -204,6 +226,8 @@ class Work:
         if result.status in {"failed", "cancelled"}:
             error = result.error or {"type": "Cancelled", "message": "the run was cancelled"}
             raise AgentRunFailed(error, result.execution)
+        if (failed := failure(engine, result)) is not None:
+            raise AgentRunFailed(failed, result.execution)
         found = response(engine, result, self.described.agents, len(self.inputs["messages"]))
         found.context_variables |= self.live
         if found.termination:

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         Mark,
     )
     from flowengine.sdk.step_kind import (
+        AsText,
         CallSignature,
         Effect,
         Meter,
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Artifacts",
+    "AsText",
     "CallSignature",
     "Command",
     "Completed",
@@ -154,6 +156,7 @@ _HOMES = {
     ),
     **dict.fromkeys(
         (
+            "AsText",
             "CallSignature",
             "Effect",
             "Meter",

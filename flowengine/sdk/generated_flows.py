@@ -99,6 +99,17 @@ class Declarations(Protocol):
             loc: Where it is named.
         """
 
+    def function(self, name: str, loc: Loc) -> Mapping[str, Plain]:
+        """Return how a Python function is found; that it is not there is reported.
+
+        Args:
+            name: `module:function`; modules beside the flow file come first.
+            loc: Where it is named.
+
+        Returns:
+            Its `name`, and the `folder` where its module is looked for first.
+        """
+
     def folders(
         self, pattern: str, marked: str, largest: int, loc: Loc
     ) -> Mapping[str, Mapping[str, bytes]]:
@@ -179,6 +190,9 @@ class Mark:
     adapter: Mapping[str, Plain] | None = None
     """The kind that generated the flow makes what the call returned into its output: `adapt` gets
     this as its `task`, with the `source` of what the call returned if others write it."""
+    anew: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Keys of its input → where their values stand in what the flow is `given` from its file. They
+    are evaluated each time the step is reached: time and state are then those of that moment."""
     servers: Sequence[str] = ()
     """Tools that are servers: `context.resources` has the sessions with them, by their names."""
     offered: Offered | None = None

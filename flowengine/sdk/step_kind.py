@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, NotRequired, TypedDict
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Protocol,
+    TypedDict,
+)
 
 from flowengine.kernel.graph.compiled import Plain
 
@@ -14,6 +23,8 @@ if TYPE_CHECKING:
     from flowengine.sdk.rehearsals import Rehearsal
 
 Effect = Literal["pure", "idempotent", "once"]
+AsText = Callable[[object, int], str | None]
+"""What a call returned and the characters that a model is shown → how the model reads it."""
 Place = Literal["step", "tool", "generated"]
 
 
@@ -123,6 +134,25 @@ class Tool(TypedDict):
     optional: NotRequired[bool]
     """Whether it works without its `environments`, too: it then gets only those that a declaration
     of the tool names."""
+
+
+class BuiltFlow(Protocol):
+    """A flow that Python builds, as declarations are added to it."""
+
+    head: dict[str, Any]
+    """What stands at the top of its file: section → name → declaration."""
+    folder: str
+    """Where it would stand as a file."""
+
+    def declare(self, section: str, name: str, spec: Any) -> str:
+        """Declare something, and return its name."""
+
+    def reference(self, function: Any) -> str:
+        """Return the name of a function, as another process finds it.
+
+        Raises:
+            UsageError: It would not find it.
+        """
 
 
 class StepKind:
@@ -269,6 +299,19 @@ class StepKind:
         return CallSignature()
 
     @classmethod
+    def declared(cls, given: object, flow: BuiltFlow) -> object:
+        """Return what a file says in place of a Python object, which a flow in Python may be given.
+
+        Args:
+            given: What stands behind the kind's name, and is no plain data.
+            flow: Takes the declarations that it names.
+
+        Returns:
+            A name, or a configuration; default: what was given.
+        """
+        return given
+
+    @classmethod
     def generate(
         cls, configuration: Mapping[str, Plain], declarations: Declarations
     ) -> GeneratedFlow | None:
@@ -369,18 +412,41 @@ class StepKind:
         """
         raise NotImplementedError
 
-    def adapt(self, context: StepContext, task: Mapping[str, Plain], result: object) -> Plain:
+    def adapt(
+        self, context: StepContext, task: Mapping[str, Plain], result: object, text: AsText
+    ) -> Plain:
         """Make what a call in a flow of this kind returned into the output of its step.
 
         Args:
             context: The attempt.
             task: What the step's mark says.
             result: What the call returned: any value, plain data or not.
+            text: Returns what `text_for_model` of the called kind makes of it.
 
         Returns:
             Plain data.
         """
         raise NotImplementedError
+
+    def text_for_model(
+        self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
+    ) -> str | None:
+        """Return the output of a tool call as the model that made it reads it.
+
+        A flow uses the output as data. A model reads text more reliably than JSON with escaped line
+        breaks and quotes, so a kind whose output holds text says here how it reads.
+
+        Args:
+            task: As for `execute`.
+            input: As for `execute`.
+            output: What `execute` returned, secrets masked. In a test case it is what the case
+                says, of whatever form: if an error is raised, the output is shown as JSON.
+            room: Characters that the model is shown; the middle of a longer text is left out.
+
+        Returns:
+            The text; default: None, the output is shown as JSON.
+        """
+        return None
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+Ends = tuple[str, str]
+"""Beginning and end."""
 
-def ends_in_bytes(text: str, most: int) -> tuple[str, str] | None:
+
+def ends_in_bytes(text: str, most: int) -> Ends | None:
     """Return beginning and end of a text: two thirds and one third of what there is room for.
 
     Args:
@@ -20,7 +23,7 @@ def ends_in_bytes(text: str, most: int) -> tuple[str, str] | None:
     return head.decode(errors="ignore"), tail.decode(errors="ignore")
 
 
-def ends_in_characters(text: str, most: int) -> tuple[str, str] | None:
+def ends_in_characters(text: str, most: int) -> Ends | None:
     """Return beginning and end of a text, as `ends_in_bytes` does, counted in characters."""
     if len(text) <= most:
         return None

@@ -47,11 +47,14 @@ def adapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
         run: The kernel's command.
         value: What the case says: the result, or what was made of it already.
     """
-    adapter = flow["steps"][run.step].get("adapter")
+    step = flow["steps"][run.step]
+    adapter = step.get("adapter")
     if adapter is None or (isinstance(value, dict) and "envelope" in value):
         return value
-    kind = registry.kind(cast("str", adapter["kind"]))
-    return kind.adapt(_context(run, "."), cast("dict[str, Plain]", adapter["task"]), value)
+    given = without_secrets(run.input)
+    input = cast("dict[str, Plain]", given) if isinstance(given, dict) else {}
+    called = (step["kind"], step.get("task", {}), input)
+    return registry.adapted(adapter, _context(run, "."), called, value)
 
 
 def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
@@ -89,6 +92,7 @@ def _context(run: Run, folder: str) -> StepContext:
         fallback=run.fallback,
         followed=False,
         approval=run.approved,
+        mask=lambda value: value,  # secrets have no values in a case
     )
     return cast("StepContext", context)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.tool_calls import (
     EnvironmentResponse,
     ResponseError,
@@ -118,8 +118,8 @@ class Admission:
 
     def _unknown(self, made: ToolCall) -> EnvironmentResponse:
         names = self._host.registry.names()
-        close = difflib.get_close_matches(made.tool_name, names, 1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
+        near = did_you_mean(made.tool_name, names)
+        hint = "" if near is None else f"; {near}"
         known = f" Known tools: {', '.join(names)}." if names else ""
         return invalid(
             made.tool_call_id,

@@ -10,7 +10,7 @@ from flowengine.sdk import CallSignature, Meter, Need, Plain, StepContext, StepK
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
     from flowengine.sdk.rehearsals import Rehearsal
-    from flowengine.sdk.step_kind import Place
+    from flowengine.sdk.step_kind import AsText, BuiltFlow, Place
 
 
 class Agent(StepKind):
@@ -18,7 +18,7 @@ class Agent(StepKind):
 
     places: ClassVar[tuple[Place, ...]] = ("step", "tool")
     takes_arguments = True
-    constants: ClassVar[Collection[str]] = ("name", "chat")
+    constants: ClassVar[Collection[str]] = ("name", "chat", "max_turns")
     synonyms = (
         Synonym(
             "session session_id thread thread_id conversation conversation_id memory",
@@ -38,7 +38,7 @@ class Agent(StepKind):
         """Return the JSON Schema of what stands behind `agent`: its name, and how it works."""
         name: dict[str, Plain] = {
             "type": "string",
-            "pattern": r"^[a-z][a-z0-9_]{0,62}(\.[a-z][a-z0-9_]{0,62})?$",
+            "pattern": r"^[A-Za-z][A-Za-z0-9_]*(\.[a-z][a-z0-9_]*)?$",
             "description": "An entry of `agents`, or `alias.name` of an import.",
             "examples": ["researcher"],
         }
@@ -47,10 +47,25 @@ class Agent(StepKind):
             "description": "Each answer is shown to a person, who says what comes next.",
             "examples": [True],
         }
+        count: dict[str, Plain] = {"type": "integer", "minimum": 1}
+        last: dict[str, Plain] = {"enum": ["fail", "answer"]}
+        turns: dict[str, Plain] = {
+            "anyOf": [
+                count,
+                {
+                    "type": "object",
+                    "properties": {"count": count, "last": last},
+                    "additionalProperties": False,
+                },
+            ],
+            "description": "In place of the agent's own: how often models may be called.",
+            "examples": [5],
+        }
         return {
             "type": "object",
             "x-main": "name",
-            "properties": {"name": name, "chat": chat},
+            "x-inline": "InlineAgent",
+            "properties": {"name": name, "chat": chat, "max_turns": turns},
             "required": ["name"],
             "additionalProperties": False,
         }
@@ -73,14 +88,28 @@ class Agent(StepKind):
         return []
 
     @classmethod
+    def declared(cls, given: object, flow: BuiltFlow) -> object:
+        """Return the name of an agent that is a Python object, which is declared with its tools."""
+        from flowengine.agents.agent_declarations import declare_in
+
+        if isinstance(given, Mapping):
+            return {**given, "name": declare_in(given["name"], flow)}
+        return declare_in(given, flow)
+
+    @classmethod
     def generate(
         cls, configuration: Mapping[str, Plain], declarations: Declarations
     ) -> GeneratedFlow | None:
         """Return the flow that runs the agent, and those that it may hand over to."""
         from flowengine.agents.declared import generate
 
-        chat = configuration.get("chat") is True
-        return generate(configuration["name"], declarations, chat=chat)
+        turns = configuration.get("max_turns")
+        return generate(
+            configuration["name"],
+            declarations,
+            chat=configuration.get("chat") is True,
+            max_turns={"count": turns} if isinstance(turns, int) else turns,
+        )
 
     @classmethod
     def tell(cls, output: Plain) -> str | None:
@@ -89,11 +118,13 @@ class Agent(StepKind):
 
         return tell(output)
 
-    def adapt(self, context: StepContext, task: Mapping[str, Plain], result: object) -> Plain:
+    def adapt(
+        self, context: StepContext, task: Mapping[str, Plain], result: object, text: AsText
+    ) -> Plain:
         """Make what a tool returned into what the model is told of it."""
         from flowengine.agents.tool_answers import envelope
 
-        return envelope(context, task, result)
+        return envelope(context, task, result, text)
 
 
 class Offer(StepKind):
@@ -286,7 +317,7 @@ class Turn(StepKind):
         """Return what asking the model may use of budgets."""
         from flowengine.agents.turns import turn_of
 
-        return await turn_of(context, task, input).needs(context)
+        return await turn_of(context, task, await _told(context, task, input)).needs(context)
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
@@ -294,7 +325,11 @@ class Turn(StepKind):
         """Ask the model, and return what follows from its reply."""
         from flowengine.agents.turns import take_turn
 
-        return await take_turn(context, task, input)
+        return await take_turn(context, task, await _told(context, task, input))
+
+    def takes_resources(self, task: Mapping[str, Plain]) -> bool:
+        """Return whether a function says the instructions: it may need objects of the program."""
+        return "instructions" in task["agent"]
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
@@ -302,4 +337,26 @@ class Turn(StepKind):
         """Return how a test case goes on: the model's reply stands in it."""
         from flowengine.agents.rehearsals import turn
 
+        if "instructions" in task["agent"]:
+            return None  # a function of the program says them
         return turn(context, task, input)
+
+
+async def _told(
+    context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+) -> Mapping[str, Plain]:
+    """Return the input of a turn with the instructions that a function says, if one does."""
+    agent = task["agent"]
+    said = agent.get("instructions")
+    if said is None:
+        return input
+    from flowengine.agents.agent import instructions_of
+    from flowengine.agents.live_functions import function_of
+    from flowengine_nodes.python import context_variables
+
+    name, variables = agent.get("called", agent["name"]), context_variables(context)
+
+    def text() -> str:
+        return instructions_of(name, function_of(context, said), said.get("then", ""), variables)
+
+    return {**input, "instructions": await context.on_thread(text)}

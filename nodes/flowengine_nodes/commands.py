@@ -119,6 +119,14 @@ class CommandKind(StepKind):
             raise _LIMITS.get(result.get("limit"), ExitCode)(_message(masked), data=masked)
         return result
 
+    def text_for_model(
+        self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
+    ) -> str | None:
+        """Return what the command did and printed."""
+        from flowengine_nodes.tool_texts import command_text
+
+        return command_text(output)
+
 
 def _message(result: Mapping[str, Any]) -> str:
     """Say the exit code and, of what the command wrote, the line that most likely says why."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator
+from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from flowengine.sdk import Plain, Refused, StepContext, Tool, ToolError
@@ -25,6 +26,9 @@ LINE = 300
 """Characters that are shown of a line in which something was found."""
 
 _DIGEST_ALONE = re.compile("[0-9a-f]{64}")
+TAB = "\t"
+"""Between the number of a line and the line, as models read files."""
+_NUMBERED = re.compile(rf" *\d+{TAB}")
 RULE = "the file tools stay below the working folder (--workdir)"
 FILES = "files"
 """Under which name a tool finds the environment it works in."""
@@ -148,7 +152,7 @@ def read_file(
     text = _text(path, data, encoding)
     if first_line == 1 and lines is None:
         return {"text": text, **digest(data)}
-    found = text.splitlines(keepends=True)
+    found = lines_of(text)
     last = len(found) if lines is None else first_line - 1 + lines
     return {"text": "".join(found[first_line - 1 : last]), **digest(data), "lines": len(found)}
 
@@ -186,11 +190,13 @@ def _edited(folder: Folder, path: str, old: str, new: str, *, all: bool) -> _Edi
     times = text.count(old)
     if times == 0:
         hint = "read the file, and give the text exactly as it stands there"
+        if _NUMBERED.match(old):
+            hint += ", without the line numbers"
         raise ToolError(f"'old' is not in '{path}': {hint}", retryable=False)
     if times > 1 and not all:
         hint = "give more of the text around it, or say all: true"
         raise ToolError(f"'old' is in '{path}' {times} times: {hint}", retryable=False)
-    line = text.count("\n", 0, text.index(old)) + 1
+    line = len(lines_of(text[: text.index(old) + 1]))
     return _Edit(text, text.replace(old, new), line, times)
 
 
@@ -287,7 +293,8 @@ def _searched(folder: Folder, path: str) -> bytes:
 
 
 def _lines_with(path: str, data: bytes, wanted: str, *, ignore_case: bool) -> Iterator[_Found]:
-    for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+    lines = lines_of(data.decode("utf-8", "replace"))
+    for number, line in enumerate(map(without_end, lines), 1):
         at = (line.casefold() if ignore_case else line).find(wanted)
         if at >= 0:
             begin = max(0, at - LINE // 2) if len(line) > LINE else 0
@@ -296,6 +303,16 @@ def _lines_with(path: str, data: bytes, wanted: str, *, ignore_case: bool) -> It
 
 def _matches(found: list[_Found], limit: int, *, truncated: bool) -> Plain:
     return {"matches": [hit._asdict() for hit in found[:limit]], "truncated": truncated}
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a file with their ends, as editors count them: a form feed ends none."""
+    return [*StringIO(text, newline="")]
+
+
+def without_end(line: str) -> str:
+    """Return a line without its line end."""
+    return line.removesuffix("\n").removesuffix("\r")
 
 
 def _text(path: str, data: bytes, encoding: str) -> str:
@@ -365,7 +382,8 @@ TOOLS: dict[str, Tool] = {
         "optional": True,
     },
     "read_file": {
-        "description": "Reads a text file, or some of its lines.",
+        "description": "Reads a text file, or some of its lines, each after its number and a tab, "
+        "which are no part of the file.",
         "args": record(
             {
                 "path": _PATH,
@@ -397,8 +415,8 @@ TOOLS: dict[str, Tool] = {
                 "old": {
                     **TEXT,
                     "minLength": 1,
-                    "description": "The text to replace, exactly as it stands in the file. It must "
-                    "be there once.",
+                    "description": "The text to replace, exactly as it stands in the file, without "
+                    "line numbers. It must be there once.",
                 },
                 "new": {**TEXT, "description": "What comes in its place."},
                 "all": {**_SWITCH, "description": "Replace it wherever it is."},

@@ -202,6 +202,14 @@ class Http(StepKind):
         _judge(answer, task.get("accept"), context, place)
         return answer
 
+    def text_for_model(
+        self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
+    ) -> str | None:
+        """Return status, headers that matter and body."""
+        from flowengine_nodes.tool_texts import http_text
+
+        return http_text(output)
+
 
 def _closed(*names: str) -> dict[str, Plain]:
     return {

@@ -10,8 +10,6 @@ from flowengine_nodes.tool_schemas import TEXT, WHOLE, record
 
 PLACE = "web"
 """Under which name it finds its environment."""
-_TOLD = ("content-type", "location", "link", "etag", "last-modified", "retry-after")
-"""Headers that a model is told; a flow gets all."""
 
 
 async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
@@ -86,17 +84,13 @@ def _told(method: str, url: str, answer: Any, body: Plain) -> str:
     from http import HTTPStatus
 
     from flowengine.sdk.untrusted import marked
+    from flowengine_nodes.tool_texts import headers_and_body
 
     try:
         phrase = f" {HTTPStatus(answer.status).phrase}"
     except ValueError:
         phrase = ""
-    lines = [f"{name}: {answer.headers[name]}" for name in _TOLD if name in answer.headers]
-    if isinstance(body, dict):
-        lines.append(f"kept as file: {json.dumps(body, ensure_ascii=False)}")
-    said = "\n".join([f"url: {answer.url}", *lines])
-    if isinstance(body, str) and body:
-        said += f"\n\n{body}"
+    said = f"url: {answer.url}\n{headers_and_body(answer.headers, body)}".rstrip("\n")
     return f"{method}: status {answer.status}{phrase}\n{marked(said, url)}"
 
 

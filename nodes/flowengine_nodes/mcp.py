@@ -152,6 +152,14 @@ class Mcp(StepKind):
             return answer.text
         return [_kept(context, part, number) for number, part in enumerate(answer.content)]
 
+    def text_for_model(
+        self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
+    ) -> str | None:
+        """Return the text of an answer that is nothing else."""
+        from flowengine_nodes.tool_texts import answer_text
+
+        return answer_text(output)
+
 
 def _kept(context: StepContext, part: Mapping[str, Any], number: int) -> dict[str, Plain]:
     """Return a part of an answer, its bytes as a file."""

@@ -14,6 +14,7 @@ from flowengine_nodes import (
     http_tool,
     shell_tools,
 )
+from flowengine_nodes.file_tools import LARGEST
 from flowengine_nodes.tool_schemas import TEXT, record
 
 if TYPE_CHECKING:
@@ -125,8 +126,6 @@ class Std(StepKind):
         sources = _READS.get(tool)
         if not context.for_model or sources is None:
             return await self._call(context, tool, args)
-        import json
-
         from flowengine.sdk.untrusted import mark_error, marked
 
         source = next((str(args[name]) for name in sources if args.get(name)), tool)
@@ -135,9 +134,18 @@ class Std(StepKind):
         except StepError as error:
             mark_error(error, source)
             raise
-        # A text was marked where it was made, between what the project says of it.
-        text = json.dumps(context.mask(result), ensure_ascii=False)
-        return result if isinstance(result, str) else marked(text, source)
+        if isinstance(result, str):  # marked where it was made, between what the project says of it
+            return result
+        text = self.text_for_model(task, input, context.mask(result), LARGEST)
+        return marked(str(result) if text is None else text, source)
+
+    def text_for_model(
+        self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
+    ) -> str | None:
+        """Return how a file, the output of a command or a document reads."""
+        from flowengine_nodes.tool_texts import tool_text
+
+        return tool_text(task["tool"], input, output, room)
 
     async def _call(self, context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         for tools in (file_tools, document_tools, browser_tools, http_tool, shell_tools):

@@ -170,6 +170,14 @@ class WebSearch(StepKind):
             raise _as_of_a_tool(failure) from failure.__cause__
         return {"results": [_page(one) for one in found.results[: asked["max_results"]]]}
 
+    def text_for_model(
+        self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
+    ) -> str | None:
+        """Return the pages as a list."""
+        from flowengine_nodes.tool_texts import search_text
+
+        return search_text(output)
+
 
 def _request(provider: str, args: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the library is called with."""

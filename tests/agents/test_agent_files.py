@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 from pathlib import Path
@@ -74,8 +73,8 @@ def test_an_agent_reads_what_a_step_in_a_sandbox_made_and_a_function_attached(
     file = outputs["file"]
     assert (file["name"], file["size"], file["sha256"]) == ("forecast.txt", 14, digest)
     answers = [one["content"] for one in case.sent(1)[-6:]]
-    assert [json.loads(one)["text"] for one in answers[:2]] == [content.decode()] * 2
+    assert answers[:2] == [f"1\t{content.decode()}"] * 2
     assert content.decode() in answers[2]
     assert "Refused" in answers[3]
     assert answers[4].startswith("Error: ")
-    assert json.loads(answers[5])["text"] == "mine"
+    assert answers[5] == "1\tmine"

@@ -1,4 +1,7 @@
-"""Agents of flow files and agents in Python are the same: each key has its spelling in both."""
+"""Agents of flow files and agents in Python are the same: each key has its spelling in both.
+
+An agent in Python runs alone, and as a step of a flow that is written out as a file.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine, MetaChain
+from flowengine import Engine, Flow, MetaChain
 from flowengine.agents import Agent, case_not_resolved, case_resolved
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.flow.compile import compile_file
 from flowengine.flow.models.agent import Agent as Declaration
 from tests.agents import door_tools as tools
 from tests.agents.flows import call
@@ -33,6 +37,7 @@ tools:
   add: {python: "tests.agents.door_tools:add"}
   boom: {python: "tests.agents.door_tools:boom"}
   polite: {python: "tests.agents.door_tools:polite"}
+  transfer_to_second: {python: "tests.agents.door_tools:transfer_to_second"}
   short: {python: "tests.agents.door_tools:short"}
   shorten: {python: "tests.agents.door_tools:shorten"}
   page: {python: "tests.agents.door_tools:page"}
@@ -53,6 +58,7 @@ steps:
     output: {result: "${{ steps.ask.output }}", outcome: "${{ steps.ask.outcome }}"}
 outputs: {result: "${{ steps.told.output.result }}", outcome: "${{ steps.told.output.outcome }}"}
 """
+WAYS = {"outcome": dict.fromkeys(("resolved", "not_resolved", "max_turns", "budget"), "told")}
 SKILL = "---\nname: sums\ndescription: How to ${{ add }}.\n---\nAdd $${{ a }} to ${{ b }}.\n"
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 ADD = {"calls": [call("add", a=1, b=2)]}
@@ -111,6 +117,14 @@ DOORS: dict[str, Sequence[Door]] = {
             [{"calls": [call("transfer_to_second")]}, {"text": "3"}],
         )
     ],
+    "tool_handoffs": [
+        Door(
+            "tools: [transfer_to_second]\n    tool_handoffs: [second]",
+            lambda: {"functions": [tools.transfer_to_second]},
+            [{"calls": [call("transfer_to_second")]}, {"text": "3"}],
+        )
+    ],
+    "title": [Door("title: first!", dict, use=lambda agent: setattr(agent, "name", "first!"))],
     "returns": [
         Door(
             f"returns: {NUMBER}",
@@ -245,7 +259,7 @@ def test_an_agent_does_the_same_through_both_doors(
 ) -> None:
     monkeypatch.setenv("DOOR_KEY", "k3y")
     seen = []
-    for name, run in (("file", _of_file), ("program", _of_program)):
+    for name, run in (("file", _of_file), ("program", _of_program), ("step", _of_step)):
         folder = tmp_path / name
         (folder / "skills" / "sums").mkdir(parents=True)
         (folder / "skills" / "sums" / "SKILL.md").write_text(SKILL)
@@ -257,6 +271,7 @@ def test_an_agent_does_the_same_through_both_doors(
         seen.append((_asked(model.requests), outcome, result))
 
     assert seen[1] == seen[0]
+    assert seen[2] == seen[0]
     assert seen[0][0] or seen[0][1] == "not_resolved"
 
 
@@ -269,9 +284,30 @@ def _of_file(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
     return outputs["outcome"], outputs["result"]
 
 
-def _of_program(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
+def _of_step(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
+    flow = Flow("built", inputs={"q": str}, folder=folder)
+    with_ = {"prompt": "${{ inputs.q }}"}
+    flow.step("ask", agent={"name": _agent(door), **door.run}, with_=with_, next=WAYS)
+    ended = {"result": "${{ steps.ask.output }}", "outcome": "${{ steps.ask.outcome }}"}
+    flow.step("told", join={"need": "each"}, output=ended)
+    for name in ended:
+        flow.output(name, f"${{{{ steps.told.output.{name} }}}}")
+    path = folder / "written.yaml"
+    path.write_text(flow.to_yaml())
+    assert flow.compile().hash == compile_file(path).hash
+    outputs = engine.run(path, {"q": door.question}).outputs
+    assert outputs is not None
+    return outputs["outcome"], outputs["result"]
+
+
+def _agent(door: Door) -> Agent:
     agent = Agent(name="first", model="scripted/test", instructions="You add.", **door.program())
     door.use(agent)
+    return agent
+
+
+def _of_program(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
+    agent = _agent(door)
     asked = [{"role": "user", "content": door.question}]
     response = MetaChain(engine).run(agent, asked, **door.run)
     outcome = "not_resolved" if response.termination == "no_progress" else response.termination

@@ -96,9 +96,9 @@ def test_each_helper_alone_adds_its_tool_which_runs_in_a_sandbox(
     model, [found] = run(enable(agent()), call(name, **arguments))
 
     assert offered(model) == [name]
-    assert found["exit_code"] == 0, found
-    pid = found.get("value") or found["stdout"].strip()
-    assert int(pid) != os.getpid()
+    pid, end = found.split("\n")
+    assert end == "[exit code 0]"
+    assert int(pid.removeprefix("[value] ")) != os.getpid()
     [told] = model.requests[0].tools
     assert sorted(told.parameters["properties"]) == [*sorted({*arguments, "timeout"})]
 
@@ -109,11 +109,11 @@ def test_a_shell_on_a_folder_is_one_line(tmp_path: Path) -> None:
     (project / "notes.txt").write_text("draft")
     write = call("run_command", command="cat /src/notes.txt; echo new > /src/more.txt")
     _, [found] = run(agent().enable_shell(folder=project), write)
-    assert found["stdout"] == "draft"
+    assert found == "draft\n[exit code 0]"
     assert (project / "more.txt").read_text() == "new\n"
 
     _, [found] = run(agent().enable_shell(folder=str(project), mode="ro"), write)
-    assert found["exit_code"] != 0
+    assert found.endswith("\n[exit code 1]")
 
 
 def test_mounts_of_specs_are_declared_with_them() -> None:
@@ -121,7 +121,7 @@ def test_mounts_of_specs_are_declared_with_them() -> None:
     work = {"kind": "files", "resource_key": "Work", "config": {"path": ".", "mode": "ro"}}
     made = agent(environments=[work, shell]).use_tools("std.run_command")
     _, [found] = run(made, call("std.run_command", command="ls -d /src"))
-    assert found["stdout"] == "/src\n"
+    assert found == "/src\n[exit code 0]"
 
     work["config"] = {"mounts": {"shell": "/x"}}
     with pytest.raises(UsageError, match="'Work' form a cycle"):
@@ -139,7 +139,7 @@ def test_a_database_is_queried_as_its_mode_says() -> None:
     )
 
     assert offered(model) == ["query_database"]
-    assert found[0] == {"rows": [{"n": 0}], "truncated": False}
+    assert found[0] == {"n": 0}
     assert "readonly" in found[1] or "ToolError" in found[1]
 
 
@@ -147,7 +147,7 @@ def test_what_was_set_in_python_lasts_for_the_run() -> None:
     code = [call("run_python", code="x = 20"), call("run_python", code="x + 22")]
     _, found = run(agent().enable_python(), *code)
 
-    assert found[1]["value"] == 42
+    assert found[1] == "[value] 42\n[exit code 0]"
 
 
 def test_an_explicit_host_runs_without_a_sandbox_and_the_events_say_so() -> None:
@@ -158,7 +158,8 @@ def test_an_explicit_host_runs_without_a_sandbox_and_the_events_say_so() -> None
         _, [found] = run(agent().enable_python(provider="host"), code, engine=engine)
         engine.environments.flush_events(60)
 
-    assert os.getpid() not in found["value"][1:]
+    value = json.loads(found.partition("[value] ")[2].partition("\n")[0])
+    assert os.getpid() not in value[1:]
     assert [one.provider for one in events if one.event.endswith(".ready")] == ["host"]
 
 
@@ -353,7 +354,7 @@ def test_a_search_service_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch
             model, [found] = run(made, call("web_search", query="cats"), engine=engine)
 
     assert offered(model) == ["run_python", "web_search"]
-    assert [one["url"] for one in found["results"]] == ["https://example.com/0"]
+    assert found.split("\n")[1:2] == ["https://example.com/0"]
     assert service.asked[0]["key"] == "Bearer s3cr3t-value"
     stored = b"".join(one.read_bytes() for one in Path("store").rglob("*") if one.is_file())
     assert b"s3cr3t-value" not in stored
@@ -374,13 +375,14 @@ def test_secrets_of_a_server_are_references(folder: Path, monkeypatch: pytest.Mo
     assert b"s3cr3t-value" not in stored
 
 
-def test_approvals_hold_for_ready_made_tools_and_servers() -> None:
+@pytest.mark.parametrize("asked", ["sums", "sums.add"])
+def test_approvals_hold_for_ready_made_tools_and_servers(asked: str) -> None:
     tools = Path("list.json").resolve()
     numbers = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
     tools.write_text(json.dumps([{"name": "add", "inputSchema": numbers}]))
     command = [sys.executable, str(SERVER), str(tools)]
     made = agent().enable_python().use_mcp(name="sums", command=command)
-    made.approvals = {"run_python": "required", "sums": "ask"}
+    made.approvals = {"run_python": "required", asked: "ask"}
     script: list[dict[str, Any]] = [
         {"calls": [call("run_python", code="6 * 7"), call("sums.add", a=1, b=2)]},
         {"text": "so"},
@@ -395,7 +397,7 @@ def test_approvals_hold_for_ready_made_tools_and_servers() -> None:
 
     assert ended.termination == "resolved"
     ran, added = answers(ended)
-    assert (ran["value"], added) == (42, 'add was given {"a": 1, "b": 2}')
+    assert (ran, added) == ("[value] 42\n[exit code 0]", 'add was given {"a": 1, "b": 2}')
 
 
 @pytest.mark.skipif(not has("bwrap"), reason="no bubblewrap")
@@ -430,7 +432,7 @@ def test_a_run_goes_on_in_another_process_with_its_environment() -> None:
         ended = MetaChain(engine).resume(waiting.execution, again)
 
     assert ended.termination == "resolved"
-    assert answers(ended)[0]["value"] == 42
+    assert answers(ended) == ["[value] 42\n[exit code 0]"]
 
 
 def test_examples_need_no_manager_but_the_one_about_health_and_reuse() -> None:

@@ -689,7 +689,10 @@ def test_runs_are_checked_before_anything_is_sent(
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("model_override", "a run of agents has no 'model_override'; it is one of: agents, id, "),
+        (
+            "model_override",
+            "a run of agents has no 'model_override'; it is one of: agents, budget, id, ",
+        ),
         ("modle", "a run of agents has no 'modle'; did you mean 'model'?"),
     ],
 )

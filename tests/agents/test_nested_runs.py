@@ -69,11 +69,44 @@ def fails() -> str:
         sleep(0.001)
     raise RuntimeError("so all is over")
 
+def plain() -> str:
+    with Engine(None) as engine:
+        return told(engine.run(FOLDER / "inner.yaml"))
+
+async def plain_on_the_loop() -> str:
+    async with Engine(None) as engine:
+        return told(await engine.run_async(FOLDER / "inner.yaml"))
+
+def plain_again() -> str:
+    with Engine(FOLDER / "inner.db") as engine:
+        id = engine.run(FOLDER / "inner.yaml", dict(first=True)).execution
+        [wait] = engine.waits(execution=id).items
+        engine.approve(wait["id"], resume=False)
+        return told(engine.resume(id))
+
+def started() -> str:
+    with Engine(FOLDER / "inner.db") as engine:
+        return told(engine.resume(engine.start(FOLDER / "inner.yaml")))
+
+def told(result) -> str:
+    return result.status if result.error is None else result.error["type"]
+
 def kept() -> str:
     with Engine(FOLDER / "inner.db") as engine:
         response = MetaChain(engine).run(clerk, ASK, id="inner")
         return response.termination or response.waits[0]["title"]
 '''
+INNER = """
+flowengine: 1
+id: inner
+inputs: {first: {type: boolean, default: false}}
+steps:
+  - {id: ask, when: "${{ inputs.first }}", approval: Go on?}
+  - id: all
+    loop: {until: "${{ round.number == 9 }}", max: 9}
+    python: "tools:pay"
+    with: {amount: 1}
+"""
 PAY = {"calls": [call("pay", amount=1)], "usage": {"input_tokens": 100, "cost_usd": 0.5}}
 DONE = {"text": "Done.", "usage": {"input_tokens": 100, "cost_usd": 0.5}}
 
@@ -82,6 +115,7 @@ DONE = {"text": "Done.", "usage": {"input_tokens": 100, "cost_usd": 0.5}}
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "tools.py").write_text(TOOLS)
+    (tmp_path / "inner.yaml").write_text(INNER)
 
 
 def flow(step: str, head: str = "") -> str:
@@ -135,6 +169,29 @@ def test_what_a_step_starts_gets_what_is_left_of_the_budget(tmp_path: Path, way:
     assert budget["tool_calls"] == {"used": 4, "running": 0, "limit": 4}
     assert budget["tokens"]["used"] == 400
     assert budget["tokens"]["estimated"] == 0
+
+
+@pytest.mark.parametrize("way", ["plain", "plain_on_the_loop", "plain_again"])
+def test_a_flow_that_a_step_runs_is_bound_by_the_budget_and_policies_around_it(
+    tmp_path: Path, way: str
+) -> None:
+    case = Case(tmp_path, flow(python(way), "budget: {tool_calls: 4}"), [])
+    assert case.run().outputs == {"how": "BudgetExceeded"}
+
+    assert case.called == ["pay 1"] * 3
+    with case.engine_open() as engine:
+        [budget] = engine.show(case.id)["budgets"]
+    assert budget["tool_calls"] == {"used": 4, "running": 0, "limit": 4}
+
+    case = Case(tmp_path, flow(python(way), "policies: [{deny: '*pay'}]"), [])
+    assert case.run().outputs == {"how": "Refused"}
+    assert case.called == ["pay 1"] * 3
+
+
+def test_a_flow_that_a_step_only_records_is_bound_by_nothing_around_it(tmp_path: Path) -> None:
+    case = Case(tmp_path, flow(python("started"), "budget: {tool_calls: 4}"), [])
+    assert case.run().outputs == {"how": "succeeded"}
+    assert case.called == ["pay 1"] * 9
 
 
 def test_a_run_in_a_run_in_a_flow_is_bound_by_the_flow(tmp_path: Path) -> None:

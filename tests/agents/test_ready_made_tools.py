@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,11 +36,11 @@ def project(folder: Path) -> Path:
     return path
 
 
-def answers(case: Case, number: int) -> list[Any]:
+def answers(case: Case, number: int) -> list[str]:
     """What the calls of the last reply before a request gave."""
     messages = case.sent(number)
     at = max(n for n, one in enumerate(messages) if one["role"] == "assistant")
-    return [json.loads(one["content"]) for one in messages[at + 1 :]]
+    return [one["content"] for one in messages[at + 1 :]]
 
 
 def test_files_of_an_environment_are_found_read_and_edited(tmp_path: Path) -> None:
@@ -58,12 +56,10 @@ def test_files_of_an_environment_are_found_read_and_edited(tmp_path: Path) -> No
 
     assert case.run().status == "succeeded"
     found, read = answers(case, 1)
-    assert found["matches"] == [{"path": "sub/a.txt", "line": 2, "text": "two"}]
-    assert read["text"] == "two\n"
-    [edited] = answers(case, 2)
-    assert edited["line"] == 2
-    [ran] = answers(case, 3)
-    assert ran == {"exit_code": 0, "stdout": "one\n2\n/workspace\n", "stderr": ""}
+    assert found == "sub/a.txt:2: two"
+    assert read == "2\ttwo"
+    assert answers(case, 2) == ["Replaced the text in line 2 of sub/a.txt."]
+    assert answers(case, 3) == ["one\n2\n/workspace\n[exit code 0]"]
     assert (original / "sub" / "a.txt").read_text() == "one\ntwo\n"  # it was a copy
     offers = {one.name: one for one in case.model.requests[0].tools}
     assert sorted(offers["find"].parameters["properties"]) == [
@@ -90,7 +86,7 @@ def test_tools_without_a_declaration_work_in_the_environments_of_the_agent(tmp_p
     case = Case(tmp_path, flow(agent, STEPS, head), script)
 
     assert case.run().status == "succeeded"
-    assert [one["stdout"] for one in answers(case, 2)] == ["2\n"]
+    assert answers(case, 2) == ["2\n[exit code 0]"]
     assert (original / "two.txt").read_text() == "two\n"
 
 
@@ -115,13 +111,14 @@ def test_code_and_databases_are_used_in_their_environments(tmp_path: Path) -> No
     case.run()
 
     told = [one["content"] for one in case.sent(1)[-6:]]
-    first, second, failed, endless, rows = (json.loads(one) for one in told[:5])
-    assert first["value"] == 42
-    assert second["value"] is True  # names last
-    assert failed["exit_code"] == 1
-    assert "ZeroDivisionError" in failed["stderr"]
-    assert "it took longer than 1 s (its timeout) and was stopped" in endless["stderr"]
-    assert rows == {"rows": [{"b": 1}], "truncated": False}
+    first, second, failed, endless, rows = told[:5]
+    assert first.endswith("\n[value] 42\n[exit code 0]")
+    assert second == "[value] true\n[exit code 0]"  # names last
+    assert failed.startswith("[stderr]\n")
+    assert failed.endswith("\n[exit code 1]")
+    assert "ZeroDivisionError" in failed
+    assert "it took longer than 1 s (its timeout) and was stopped" in endless
+    assert rows == '{"b": 1}'
     assert told[5].startswith("Error: ")
     assert "syntax error" in told[5]
 
@@ -141,7 +138,7 @@ def test_the_limit_of_the_environment_is_the_most(tmp_path: Path) -> None:
     case.run()
 
     [told] = answers(case, 1)
-    assert "it took longer than 1 s (limits.time) and was stopped" in told["stderr"]
+    assert "it took longer than 1 s (limits.time) and was stopped" in told
 
 
 @pytest.mark.parametrize(
@@ -265,17 +262,16 @@ def test_commands_run_in_each_kind_that_runs_programs(tmp_path: Path, kind: str)
         case = Case(folder, flow(agent, STEPS, head), script)
         assert case.run().status == "succeeded"
         done, late, on = answers(case, 1)
-        if "begun" in late["stdout"]:
+        if "begun" in late:
             break
 
-    assert done["exit_code"] == 3
-    assert done["stdout"].startswith("two\n")
-    assert "no\n" in done["stdout"] + done["stderr"]
-    assert late["exit_code"] != 0
-    assert "begun" in late["stdout"]
-    assert "over" not in late["stdout"]
-    assert f"it took longer than {seconds} s (its timeout) and was stopped" in late["stderr"]
-    assert on == {"exit_code": 0, "stdout": "on\n", "stderr": ""}
+    assert done.startswith("two\n")
+    assert done.endswith("\nno\n[exit code 3]")
+    assert not late.endswith("[exit code 0]")
+    assert "begun" in late
+    assert "\nover" not in late
+    assert f"it took longer than {seconds} s (its timeout) and was stopped" in late
+    assert on == "on\n[exit code 0]"
 
 
 def test_javascript_runs_in_its_environment(tmp_path: Path) -> None:
@@ -299,7 +295,8 @@ def test_javascript_runs_in_its_environment(tmp_path: Path) -> None:
     case.run()
 
     done, endless, failed = answers(case, 1)
-    assert done == {"exit_code": 0, "stdout": "hi\n", "stderr": "", "value": 42}
-    assert "it took longer than 1 s (its timeout) and was stopped" in endless["stderr"]
-    assert (failed["exit_code"], failed["value"]) == (1, None)
-    assert "TypeError" in failed["stderr"]
+    assert done == "hi\n[value] 42\n[exit code 0]"
+    assert "it took longer than 1 s (its timeout) and was stopped" in endless
+    assert failed.startswith("[stderr]\n")
+    assert failed.endswith("\n[exit code 1]")
+    assert "TypeError" in failed

@@ -113,9 +113,9 @@ def test_scripts_run_in_the_environment_of_the_agent(tmp_path: Path, skill: Path
     assert [json.loads(one) for one in answers(case, 1)] == [
         {"folder": "skills/count-words", "files": [SKILL, "logo.png", "scripts/count.sh"]}
     ]
-    assert [json.loads(one)["stdout"] for one in answers(case, 2)] == ["2\n"]
-    [shown] = [json.loads(one)["stdout"] for one in answers(case, 3)]
-    assert shown.endswith(BODY)
+    assert answers(case, 2) == ["2\n[exit code 0]"]
+    [shown] = answers(case, 3)
+    assert BODY.strip() in shown
 
 
 def test_a_skill_grants_nothing(tmp_path: Path, skill: Path) -> None:

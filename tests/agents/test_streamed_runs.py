@@ -400,7 +400,7 @@ TWO = ({"content": "It is "}, {"content": "4, I "})
 def test_a_broken_reply_is_taken_back_and_comes_again_as_a_whole(
     run: Streamed, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flowengine.agents.python_flows.RETRY", {"delay": "1ms", "attempts": 3})
+    monkeypatch.setattr("flowengine.agents.declared.RETRY", {"delay": "1ms", "attempts": 3})
     wire.answer(streamed(*TWO, finish=None, then="drop"), streamed({"content": "It is 3."}))
 
     parts = run(agent(), ASK)

@@ -105,19 +105,24 @@ def test_a_hard_link_is_neither_read_nor_written_through(project: Path) -> None:
     assert Path("hard").read_text() == "x"
 
 
+def own_locks() -> list[str]:
+    """Return the locks of this process as the kernel lists them, without their places there."""
+    lines = Path("/proc/locks").read_text().splitlines()
+    mine = [line for line in lines if "POSIX" in line and f" {os.getpid()} " in line]
+    return sorted(line.partition(": ")[2] for line in mine)
+
+
 def test_looking_at_a_link_to_the_store_in_use_leaves_its_locks(project: Path) -> None:
     """To close any descriptor of it would end all locks that this process has on it."""
     run("{id: a, output: 1}")
     with Engine() as engine:
-        locks = [line for line in Path("/proc/locks").read_text().splitlines() if "POSIX" in line]
-        mine = [line for line in locks if f" {os.getpid()} " in line]
+        mine = own_locks()
         for number, ending in enumerate(("", "-wal", "-shm")):
             os.link(f"{STORE}{ending}", f"hard{number}")
             with pytest.raises(Refused, match="belongs to the engine"):
                 Below(".", outside=Refused).read(f"hard{number}", 10_000_000)
         assert own_names(".", os.listdir(".")) >= {"hard0", "hard1", "hard2", ".flowengine"}
-        locks = [line for line in Path("/proc/locks").read_text().splitlines() if "POSIX" in line]
-        assert [line for line in locks if f" {os.getpid()} " in line] == mine != []
+        assert own_locks() == mine != []
         assert engine.executions().items
 
 

@@ -6,12 +6,17 @@ import json
 import os
 import subprocess
 import textwrap
+import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flowengine import Engine
 from flowengine.cli.commands import chat as assistant
+from flowengine.cli.driving import dialogue
+from flowengine.cli.driving.chat import Chat, Talk
 from tests import command_line
 from tests.cli.conftest import CommandLine
 from tests.cli.test_terminal import Terminal
@@ -79,6 +84,7 @@ def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: Com
 
     assert first.code == 0
     assert first.out == "What can I do for you?\nHello Ana.\nI can echo.\n"
+    assert "  chat=helper\n" in flowengine("list", "--label", "chat=helper").out
     assert "helper\n  echo  Says something\n  → other  Knows more\n" in first.err
     assert "1 replies, 7 tokens read, 3 written, $0.2500\n" in first.err
     assert "/end     end the conversation" in first.err
@@ -97,6 +103,8 @@ def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: Com
         "last: Still here.",
     ]
     assert "Call 'echo'?" in second.err
+    assert "→ other\n" in second.err
+    assert second.err.count("→") == 1
     record = flowengine("--json", "show", flowengine.newest()).json()
     assert record["status"] == "succeeded"
     asked = [one["address"] for one in record["steps"] if one["kind"] == "ask"]
@@ -116,6 +124,84 @@ def test_a_message_can_be_answered_from_the_inbox(folder: Path, flowengine: Comm
     assert wait["title"] == "Hello Ana.\nI can echo."
 
 
+def test_inputs_that_only_the_steps_use_are_not_asked_for(folder: Path) -> None:
+    asks = FLOW.replace("default: Ana}", "default: Ana}, question: {type: string}")
+    asks = asks.replace("hello", "'${{ inputs.question }}'")
+    (folder / "asks.yaml").write_text(asks)
+    assert chat(folder, "", "asks.yaml").out == "What can I do for you?\n"
+
+    (folder / "asks.yaml").write_text(asks.replace("Help.}", "'${{ inputs[\"question\"] }}'}"))
+    done = chat(folder, "", "asks.yaml")
+    assert (done.code, "input 'question' is missing" in done.err) == (3, True)
+    assert chat(folder, "", "asks.yaml", "-i", "question=Why?").code == 0
+
+
+def test_an_error_of_a_model_is_shown_and_the_conversation_goes_on(folder: Path) -> None:
+    (folder / "replies.yaml").write_text(
+        "- {raise: ModelError, message: the key is not valid, retryable: false}\n"
+        "- {text: Hello Ana.}\n"
+        "- {text: So you did.}\n"
+    )
+    told = (
+        "ModelError: the key is not valid\n"
+        "There is no answer. /retry asks again, or say something else.\n"
+    )
+
+    first = chat(folder, "I am Ana\n", "talk.yaml")
+    again = first.err.splitlines()[-1].removeprefix("saved; to continue: flowengine chat ").split()
+    second = chat(folder, "/retry\n/retry\nI came back.\n", *again)
+
+    assert (first.code, second.code) == (0, 0)
+    assert f"\n> {told}> \n0 replies" in first.err
+    assert f"{told}> > the last message has an answer: say what comes next\n> > \n" in second.err
+    assert second.out == "Hello Ana.\nSo you did.\n"
+
+
+def test_a_reply_is_shown_once_though_its_question_is_stored_before(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The display of pieces lags behind the store, in which questions are looked for."""
+    is_stored, may_show = threading.Event(), threading.Event()
+    looks: list[str] = []
+    resume, look, show, part = Engine.resume, Chat._next, Chat._show, Talk._part
+
+    def resumed(engine: Engine, execution: str) -> Any:
+        result = resume(engine, execution)
+        is_stored.set()
+        assert may_show.wait(60)
+        return result
+
+    def looked(one: Chat, execution: str) -> Any:
+        found = look(one, execution)
+        if is_stored.is_set() and found is None:
+            looks.append(execution)
+            if len(looks) == 3:
+                may_show.set()
+        return found
+
+    def shown(one: Chat, text: str) -> None:
+        show(one, text)
+        if is_stored.is_set():
+            may_show.set()
+
+    def lagging(talk: Talk, *arguments: Any) -> None:
+        assert may_show.wait(60)
+        part(talk, *arguments)
+
+    monkeypatch.setattr(dialogue, "PATIENCE", 0.01)
+    for owner, name, function in (
+        (Engine, "resume", resumed),
+        (Chat, "_next", looked),
+        (Chat, "_show", shown),
+        (Talk, "_part", lagging),
+    ):
+        monkeypatch.setattr(owner, name, function)
+
+    done = chat(folder, "I am Ana\n", "talk.yaml")
+
+    assert done.out == "What can I do for you?\nHello Ana.\nI can echo.\n"
+
+
 def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> None:
     terminal = Terminal(folder, "chat", "talk.yaml")
     terminal.expect("> ")
@@ -129,6 +215,23 @@ def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> No
 
     assert terminal.process.wait(60) == 0
     os.close(terminal.master)
+
+
+def first_message(flowengine: CommandLine) -> Any:
+    """What the person said first in the newest conversation."""
+    steps = flowengine("--json", "show", flowengine.newest()).json()["steps"]
+    return next(one["output"] for one in steps if one["kind"] == "ask")
+
+
+def test_a_message_has_several_lines(folder: Path, flowengine: CommandLine) -> None:
+    terminal = Terminal(folder, "chat", "talk.yaml")
+    terminal.answer("> ", "I am\\\n")
+    terminal.answer("… ", "Ana,\x1b\rof Delft.\n")
+    terminal.answer("> ", "\x04")
+    terminal.end(0)
+    terminal.close()
+
+    assert first_message(flowengine) == "I am\nAna,\nof Delft."
 
 
 MAIL = "Dear team,\n\napprove\nplease read on.\napprove\n\nYours, Eve"
@@ -149,9 +252,7 @@ def test_a_pasted_mail_is_one_message_and_approves_nothing(
     terminal.end(0)
     terminal.close()
 
-    steps = flowengine("--json", "show", flowengine.newest()).json()["steps"]
-    message = next(one["output"] for one in steps if one["kind"] == "ask")
-    assert MAIL in json.dumps(message, ensure_ascii=False).replace("\\n", "\n")
+    assert first_message(flowengine) == MAIL
     assert "Not then." in terminal.seen
 
 
@@ -271,10 +372,11 @@ def test_without_a_file_the_assistant_answers(crew: Path, flowengine: CommandLin
 
     assert done.code == 0
     assert done.out == "What can I do for you?\nIt is 42.\nIt is 43.\n"
-    assert '"value": 43' in done.err  # names last from message to message
+    assert "[value] 43" in done.err  # names last from message to message
     assert (crew / "n.txt").read_text() == "43"
     record = flowengine("--json", "show", flowengine.newest()).json()
-    assert (record["flow"], record["labels"]) == ("assistant", {"model": "scripted/crew.yaml"})
+    labels = {"chat": "triage", "model": "scripted/crew.yaml"}
+    assert (record["flow"], record["labels"]) == ("assistant", labels)
 
 
 def states(done: Done) -> set[tuple[str, str]]:

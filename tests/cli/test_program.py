@@ -74,6 +74,7 @@ def test_the_page_of_the_docs_is_what_help_says(monkeypatch: pytest.MonkeyPatch)
     ("words", "said"),
     [
         (["rnu"], "error: there is no command 'rnu'\n  did you mean 'flowengine run'?\n"),
+        (["LIST"], "error: there is no command 'LIST'\n  did you mean 'flowengine list'?\n"),
         (["serve"], "error: there is no command 'serve'\n"),
         (["approvals", "lst"], "did you mean 'flowengine approvals list'?\n"),
         (["approvals", "frobnicate"], "see: flowengine approvals --help\n"),

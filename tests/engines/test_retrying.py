@@ -177,6 +177,10 @@ async def work(n: int) -> int:
 async def all_began() -> None:
     while len((HERE / "began").read_text()) < 3:
         await asyncio.sleep(0.001)
+
+async def two_began() -> None:
+    while not (HERE / "began").exists() or len((HERE / "began").read_text()) < 2:
+        await asyncio.sleep(0.001)
 """
 EARLY = """
 steps:
@@ -224,6 +228,72 @@ def test_items_that_were_done_when_their_map_was_withdrawn_are_not_done_again(
     shown = {one["address"]: one["status"] for one in engine.show("it")["steps"]}
     assert {shown[f"{path}each[{n}]"] for n in range(3)} == {"succeeded"}
     assert shown[f"{path}each"] == "succeeded"
+
+
+PARTLY = """
+flows:
+  inner:
+    steps:
+      - {id: one, WORK, with: {n: 1}}
+      - {id: two, WORK, with: {n: 2}}
+    outputs: {n: "${{ steps.two.output }}"}
+steps:
+  - id: both
+    parallel:
+      - {id: it, WHAT}
+      - id: beside
+        group:
+          - {id: seen, python: "stopping:two_began"}
+          - {id: stop, cancel: {targets: [it], as: failed}}
+outputs: {it: "${{ steps.both.output.it }}"}
+"""
+WITHDRAWN: dict[str, tuple[str, Any]] = {
+    "group": ("group: [{id: one, WORK, with: {n: 1}}, {id: two, WORK, with: {n: 2}}]", 2),
+    "branches": (
+        "parallel: [{id: one, WORK, with: {n: 1}}, {id: two, WORK, with: {n: 2}}]",
+        {"one": 1, "two": 2},
+    ),
+    "subflow": ("flow: inner", {"n": 2}),
+    "rounds": (
+        'loop: {until: "${{ round.number == 2 }}", max: 2}, WORK, with: {n: "${{ round.number }}"}',
+        2,
+    ),
+    "rounds of a group": (
+        'loop: {until: "${{ round.number == 2 }}", max: 2}, '
+        'group: [{id: one, WORK, with: {n: "${{ round.number }}"}}]',
+        2,
+    ),
+}
+"""What `cancel` withdraws as failed while the second part of it is at work, and what it gives."""
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "once"])
+@pytest.mark.parametrize("what", WITHDRAWN)
+def test_what_was_done_of_a_withdrawn_step_is_not_done_again(
+    engine: Engine, tmp_path: Path, what: str, effect: str
+) -> None:
+    """Of effect `once`, what was at work is asked about: it may have acted."""
+    action, output = WITHDRAWN[what]
+    text = PARTLY.replace("WHAT", action).replace(
+        "WORK", f'python: "stopping:work", effect: {effect}'
+    )
+    (tmp_path / "stopping.py").write_text(STOPPING)
+    failed = engine.run(world.make(tmp_path, text), id="it")
+    assert (failed.status, failed.error and failed.error["type"]) == ("failed", "Cancelled")
+    assert sorted((tmp_path / "began").read_text()) == ["1", "2"]
+
+    (tmp_path / "go").touch()
+    mended = world.make(tmp_path, text.replace("as: failed", "as: cancelled"))
+    result = engine.retry("it", flow=mended)
+    if effect == "once":
+        [wait] = result.waits
+        assert sorted((tmp_path / "began").read_text()) == ["1", "2"]
+        engine.decide(wait["id"], "retry", resume=False)
+        result = engine.resume("it")
+    assert (result.status, result.outputs) == ("succeeded", {"it": output})
+    assert sorted((tmp_path / "began").read_text()) == ["1", "2", "2"]
+    shown = [one for one in engine.show("it")["steps"] if one["address"].startswith("both/it")]
+    assert {one["status"] for one in shown} == {"succeeded"}
 
 
 def settled(engine: Engine, folder: Path, result: Any) -> Any:

@@ -57,20 +57,45 @@ def test_what_a_killed_program_had_started_is_killed(code: str) -> None:
     check_gone(asyncio.run(killed()))
 
 
+def test_a_killed_program_has_ended_though_nobody_reads_what_it_wrote(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It wrote more than its reader takes: the pipe is no longer read, and is still full."""
+
+    async def killed() -> None:
+        full = asyncio.Event()
+
+        def feed(reader: asyncio.StreamReader, data: bytes) -> None:
+            plain(reader, data)
+            if not reader._transport.is_reading():  # type: ignore[attr-defined]
+                full.set()
+
+        plain = asyncio.StreamReader.feed_data
+        monkeypatch.setattr(asyncio.StreamReader, "feed_data", feed)
+        program = await start("sh", "-c", "yes & yes >&2; wait", **STREAMS)
+        async with asyncio.timeout(BOUND):
+            await full.wait()
+            program.kill()
+            assert await program.wait() < 0
+
+    asyncio.run(killed())
+
+
 def test_a_start_that_is_cancelled_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
-    create = asyncio.create_subprocess_exec
 
     async def cancelled() -> None:
-        async def begun(*argv: str, **options: Any) -> asyncio.subprocess.Process:
-            process = await create(*argv, **options)
-            assert process.stdout is not None
-            assert await process.stdout.readline() == b"begun\n"
-            started.append(process.pid)
-            starting.cancel()
-            return process
+        loop = asyncio.get_running_loop()
+        create = loop.subprocess_exec
 
-        monkeypatch.setattr(asyncio, "create_subprocess_exec", begun)
+        async def begun(*argv: Any, **options: Any) -> Any:
+            transport, streams = await create(*argv, **options)
+            assert await streams.stdout.readline() == b"begun\n"
+            started.append(transport.get_pid())
+            starting.cancel()
+            return transport, streams
+
+        monkeypatch.setattr(loop, "subprocess_exec", begun)
         starting = asyncio.ensure_future(start("sh", "-c", f"{STARTS}; wait", **STREAMS))
         async with asyncio.timeout(BOUND):
             with pytest.raises(asyncio.CancelledError):

@@ -60,7 +60,7 @@ def test_risky_calls_wait_and_the_change_comes_back_in_the_end(
     shown = flowengine("--json", "show", newest(flowengine)).json()
     calls = {one["address"]: str(one) for one in shown["steps"]}
     assert "Keep the drafts." in calls["repair/coder.calls#4[1]/run"]
-    assert "check.py\\\\ndrafts" in calls["repair/coder.calls#5[1]/run"]  # what ran is the edit
+    assert "check.py\\ndrafts" in calls["repair/coder.calls#5[1]/run"]  # what ran is the edit
 
 
 def newest(flowengine: Shell) -> str:

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from flowengine.flow.source.diagnostics import (
-    Diagnostic,
-    Diagnostics,
-    Position,
-    did_you_mean,
-    nearest,
-    render,
-    summary,
-)
+from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Position, render, summary
 from flowengine.flow.source.yaml_source import read_text
+from flowengine.sdk.near_words import did_you_mean, nearest
 
 
 def test_a_report_looks_as_the_reference_shows_it() -> None:

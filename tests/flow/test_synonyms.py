@@ -12,8 +12,8 @@ from flowengine.flow import models
 from flowengine.flow.compile import compile_text
 from flowengine.flow.models import flow, modifiers, step
 from flowengine.flow.models.kinds import kind_names
-from flowengine.flow.source.diagnostics import nearest
 from flowengine.flow.source.synonyms import _OF, NAMES
+from flowengine.sdk.near_words import nearest
 
 WORDS = [(where, word) for where, words in _OF.items() for word in words]
 

@@ -15,6 +15,7 @@ HEAVY = {
     "networkx",
     "playwright",
     "pypdf",
+    "pypdfium2",
     "starlette",
     "temporalio",
 }

@@ -22,6 +22,7 @@ HEAVY = {
     "networkx",
     "playwright",
     "pypdf",
+    "pypdfium2",
     "starlette",
     "temporalio",
 }

@@ -9,6 +9,7 @@ so all that is known of it is in this module, and the version of the package is 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from contextlib import suppress
 from pathlib import PurePosixPath
@@ -22,10 +23,12 @@ from playwright.async_api import Download, Playwright
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Program, Sandbox
 from flowengine_envs.browser import installation
+from flowengine_envs.browser.long_messages import Shortened
 from flowengine_envs.one_program import start_program
 
 LARGEST_MESSAGE = 64 * 1024 * 1024
-"""Bytes of a message from the driver."""
+"""Bytes of a message from the driver; in a longer one, long texts are cut."""
+_PIECE = 1 << 16
 _ENDING = 3.0
 """Seconds for an end that was asked for."""
 _LOG = 4096
@@ -127,18 +130,16 @@ class _Streams(PipeTransport):
     """The pipes of a program that runs already."""
 
     async def run(self) -> None:
-        """Take messages until the program ends; the reader of the package has no bound for one."""
+        """Take messages until the program ends; the package's own reader has no bound for one."""
         source = self._proc.stdout
         assert source is not None
         try:
             while True:
                 length = int.from_bytes(await source.readexactly(4), "little")
                 if length > LARGEST_MESSAGE:
-                    raise _TooLarge(
-                        f"the driver announced a message of {length} bytes, of at most "
-                        f"{LARGEST_MESSAGE}, and was ended"
-                    )
-                data = await source.readexactly(length)
+                    data = await _shortened(source, length)
+                else:
+                    data = await source.readexactly(length)
                 if not self._stopped:
                     self.on_message(self.deserialize_message(data))
                 await wait_for_next_task()
@@ -155,6 +156,28 @@ class _Streams(PipeTransport):
         self._stopped_future = loop.create_future()
         # Nobody looks at it here: the reader's end is enough.
         self.on_error_future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+
+
+async def _shortened(source: asyncio.StreamReader, length: int) -> bytes:
+    """Return a message that is too long with its long texts cut; of an answer, else an error.
+
+    Raises:
+        _TooLarge: It is still too long, and no answer.
+    """
+    message, left = Shortened(LARGEST_MESSAGE), length
+    while left:
+        piece = await source.read(min(left, _PIECE))
+        if not piece:
+            raise asyncio.IncompleteReadError(b"", left)
+        left -= len(piece)
+        message.add(piece)
+    if message.fits:
+        return message.data
+    said = f"of {length:,} bytes, of at most {LARGEST_MESSAGE:,}"
+    if not message.answers:
+        raise _TooLarge(f"the driver sent a message {said}, and was ended")
+    error = {"error": {"name": "Error", "message": f"the page gave an answer {said}"}}
+    return b'{"id":%s,"error":%s}' % (message.answers, json.dumps(error).encode())
 
 
 async def start_driver(sandbox: Sandbox) -> Driver:

@@ -6,13 +6,17 @@ caller has opened can be used in its place; they stay the caller's.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from urllib.parse import quote
 
-from flowengine.sdk import ValidationError
+from pydantic import Field
+
+from flowengine.sdk import ValidationError, browser_tools
+from flowengine.sdk.browser_tools import Picture
 from flowengine.sdk.environments import Request, Sandbox, background
 from flowengine.sdk.models import Limits
 from flowengine.sdk.untrusted import marked
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
     from playwright.async_api import BrowserContext, Page
 
-__all__ = ["BrowserEnv", "WebObservation", "click", "fill", "read_on", "visit_url"]
+__all__ = ["TOOLS", "BrowserEnv", "WebObservation", "click", "fill", "read_on", "visit_url"]
 
 _SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": Host}
 KEY = "web_env"
@@ -44,7 +48,6 @@ _DECLARE = (
 )
 _SHOWN = 4000
 """Characters of the content in the answer of a tool."""
-_Done = TypeVar("_Done")
 
 
 class BrowserEnv(Unmanaged[Browser]):
@@ -145,14 +148,26 @@ class BrowserEnv(Unmanaged[Browser]):
         """The live page of the active tab."""
         return self.resource.page
 
+    async def use(self, tool: str, arguments: Mapping[str, Any]) -> str | Picture:
+        """Call one of the `std.browser_…` tools, for any event loop; the text is for a model."""
+        return await background().wait(self._use(tool, arguments))
+
+    async def _use(self, tool: str, arguments: Mapping[str, Any]) -> str | Picture:
+        return await browser_tools.call(await self._ready(), tool, self._as_seen(arguments))
+
     async def _step(self, action: Mapping[str, Any] | str) -> WebObservation:
         resource = await self._ready()
-        step = read_action(action) if isinstance(action, str) else dict(action)
+        step = read_action(action) if isinstance(action, str) else action
+        return await resource.async_step(self._as_seen(step))
+
+    def _as_seen(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of an action with files named as the browser sees them."""
+        step = dict(fields)
         if isinstance(step.get("url"), str):
             step["url"] = self._address(step["url"])
         if isinstance(step.get("paths"), list):
             step["paths"] = [self._from_workspace(str(each)) for each in step["paths"]]
-        return await resource.async_step(step)
+        return step
 
     def _address(self, url: str) -> str:
         """Return the address of a file of the workspace that is named by its path."""
@@ -194,16 +209,7 @@ class _Adopting(BrowserProvider):
         return browser
 
 
-class Shown(NamedTuple):
-    """What a tool tells a model: text, and a picture for those that see."""
-
-    value: str
-    image: bytes | None
-    agent: None = None
-    context_variables: Mapping[str, Any] = {}
-
-
-def _shown(seen: WebObservation, offset: int = 0) -> Shown:
+def _shown(seen: WebObservation, offset: int = 0) -> Picture:
     content = seen.content[offset : offset + _SHOWN]
     end = offset + len(content)
     said = "\n".join(
@@ -216,11 +222,11 @@ def _shown(seen: WebObservation, offset: int = 0) -> Shown:
     }
     if end < len(seen.content):
         told |= {"total": len(seen.content), "next_offset": end}
-    return Shown(json.dumps(told, ensure_ascii=False), seen.screenshot or None)
+    return Picture(json.dumps(told, ensure_ascii=False), seen.screenshot or None)
 
 
 @with_env(KEY, _DECLARE)
-def visit_url(url: str, env: BrowserEnv) -> Shown:
+def visit_url(url: str, env: BrowserEnv) -> Picture:
     """Open a page of the web in the browser.
 
     Args:
@@ -234,7 +240,7 @@ def visit_url(url: str, env: BrowserEnv) -> Shown:
 
 
 @with_env(KEY, _DECLARE)
-def click(selector: str, env: BrowserEnv) -> Shown:
+def click(selector: str, env: BrowserEnv) -> Picture:
     """Click an element of the page.
 
     Args:
@@ -248,7 +254,7 @@ def click(selector: str, env: BrowserEnv) -> Shown:
 
 
 @with_env(KEY, _DECLARE)
-def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> Shown:
+def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> Picture:
     """Replace the text of a field of the page.
 
     Args:
@@ -265,7 +271,7 @@ def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> Sho
 
 
 @with_env(KEY, _DECLARE)
-def read_on(offset: int, env: BrowserEnv) -> Shown:
+def read_on(offset: int, env: BrowserEnv) -> Picture:
     """Read on in the text of the page.
 
     Args:
@@ -276,3 +282,60 @@ def read_on(offset: int, env: BrowserEnv) -> Shown:
         The next part of the text.
     """
     return _shown(env.step({"action": "observe"}), max(0, offset))
+
+
+_BOUNDS = {"minimum": "ge", "maximum": "le"}
+_TYPES: Mapping[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list[str],
+}
+
+
+def _type(schema: Mapping[str, Any]) -> Any:
+    """Return the type hint of a field of a tool."""
+    if "enum" in schema:
+        return Literal[tuple(schema["enum"])]
+    bounds = {at: schema[name] for name, at in _BOUNDS.items() if name in schema}
+    plain = _TYPES[schema["type"]]
+    return Annotated[plain, Field(**bounds)] if bounds else plain
+
+
+def _function(name: str) -> Callable[..., Any]:
+    """Return the tool `std.NAME` as a function that finds its browser in the context variables."""
+    tool: Any = browser_tools.TOOLS[name]
+    fields, required = tool["args"]["properties"], tool["args"]["required"]
+
+    async def call(env: BrowserEnv, **given: Any) -> str | Picture:
+        return await env.use(name, {key: one for key, one in given.items() if one is not None})
+
+    place = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = []
+    for field in sorted(fields, key=lambda field: field not in required):
+        type, default = _type(fields[field]), inspect.Parameter.empty
+        if field not in required:
+            type, default = type | None, cast("Any", None)
+        parameters.append(inspect.Parameter(field, place, default=default, annotation=type))
+    around = inspect.Parameter.KEYWORD_ONLY
+    parameters.append(inspect.Parameter("env", around, annotation=BrowserEnv))
+    about = [f"    {key}: {one['description']}" for key, one in fields.items()
+             if "description" in one]  # fmt: skip
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = "\n".join([tool["description"], *(["", "Args:", *about] if about else [])])
+    call.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": str}
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return with_env(KEY, _DECLARE)(call)
+
+
+TOOLS: tuple[Callable[..., Any], ...] = tuple(map(_function, browser_tools.TOOLS))
+"""The tools `std.browser_…` over a `BrowserEnv`, for agents in Python."""
+
+
+def __getattr__(name: str) -> Any:
+    """Return one of `TOOLS` by its name."""
+    for tool in TOOLS:
+        if tool.__name__ == name:
+            return tool
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

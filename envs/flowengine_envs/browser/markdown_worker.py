@@ -36,7 +36,7 @@ LENGTH = struct.Struct(">I")
 LARGEST_ANSWER = 64 * 1024 * 1024
 _PIECE = 1 << 20
 _USUAL = b"<title>A</title><main><h1>B</h1><p>C <a href='/'>D</a></p></main>"
-"""A page that has the server load what pages need."""
+"""A page that needs what pages need."""
 
 
 def main(options: Mapping[str, Any]) -> None:
@@ -124,15 +124,20 @@ def _started_server(memory: int) -> ForkServer:
 
 def _serve(channel: socket.socket, memory: int) -> NoReturn:
     """Be the fork server."""
-    from flowengine_envs.documents.converters import convert
-
-    convert(_USUAL, "page.html", "text/html; charset=utf-8")
+    _convert_usual()
     os.dup2(channel.fileno(), fork_servers.CONTROL)
     fork_servers.close_all_but([0, 1, 2, fork_servers.CONTROL])
     try:
         fork_servers.serve(partial(_convert, memory))
     finally:
         os._exit(1)
+
+
+def _convert_usual() -> None:
+    """Have ready what pages need: in the server its modules, in a process its own memory."""
+    from flowengine_envs.documents.converters import convert
+
+    convert(_USUAL, "page.html", "text/html; charset=utf-8")
 
 
 def _forked(server: ForkServer) -> _Reader | None:
@@ -181,6 +186,7 @@ def _convert(memory: int) -> None:
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     soft = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    _convert_usual()
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     head = source.read(LENGTHS.size)
     if len(head) < LENGTHS.size:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import shown_url
+from flowengine_envs.browser.long_messages import is_cut
 from flowengine_envs.browser.observation import DialogShown, Tab
 from flowengine_envs.browser.page_text import read_page
 from flowengine_envs.browser.requests import Requests
@@ -81,6 +82,8 @@ class TabState:
             clip = {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
             asked |= {"captureBeyondViewport": True, "clip": clip}
         answer = await (await self._devtools()).send("Page.captureScreenshot", asked)
+        if is_cut(answer["data"]):
+            raise faults.Error("it is too large")
         return b64decode(answer["data"])
 
     async def _devtools(self) -> CDPSession:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import posixpath
 import re
 import zipfile
+from collections.abc import Collection
 from typing import Any
+from urllib.parse import unquote
 
 from flowengine_envs.documents.document import Damaged, LimitReached, Limits
 
@@ -52,28 +55,73 @@ def read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
         raise Damaged(f"'{name}' cannot be unpacked: {error}") from None
 
 
-def transitional(data: bytes, limits: Limits) -> bytes:
-    """Return an office file with the namespaces that libraries know.
+def readable(data: bytes, limits: Limits) -> bytes:
+    """Return an office file as libraries can read it.
 
-    Files saved as "Strict Open XML" have others, which differ in their beginning only.
+    Files saved as "Strict Open XML" have namespaces that differ in their beginning only. Some
+    programs leave out a part, such as an image, to which another one still has a relationship:
+    libraries would not open such a file at all.
 
     Raises:
         Damaged: It is no ZIP file, or a part of it is missing.
         LimitReached: It would become too large.
     """
     with open_archive(data, limits) as archive:
-        if "_rels/.rels" not in archive.namelist():
+        names = archive.namelist()
+        if "_rels/.rels" not in names:
             return data
-        if b"//purl.oclc.org/ooxml/" not in read_entry(archive, "_rels/.rels"):
+        strict = b"//purl.oclc.org/ooxml/" in read_entry(archive, "_rels/.rels")
+        changes = _whole_relationships(archive)
+        if not strict and not changes:
             return data
         changed = io.BytesIO()
         with zipfile.ZipFile(changed, "w") as written:
-            for name in archive.namelist():
-                content = read_entry(archive, name)
-                if name.endswith((".xml", ".rels")):
+            for name in dict.fromkeys(names):
+                content = changes.get(name) or read_entry(archive, name)
+                if strict and name.endswith((".xml", ".rels")):
                     content = _STRICT.sub(_TRANSITIONAL, content)
                 written.writestr(name, content)
         return changed.getvalue()
+
+
+def _whole_relationships(archive: zipfile.ZipFile) -> dict[str, bytes]:
+    """Return the lists of relationships that lead to missing parts, without these."""
+    from lxml import etree
+
+    known = {name.lower() for name in archive.namelist()}
+    changes: dict[str, bytes] = {}
+    for name in archive.namelist():
+        folder, parent, _ = name.rpartition("_rels/")
+        if not parent or not name.endswith(".rels"):
+            continue
+        root = parse_xml(read_entry(archive, name))
+        lost = [one for one in root.iterchildren("{*}Relationship") if _is_lost(one, folder, known)]
+        for one in lost:
+            root.remove(one)
+        if lost:
+            changes[name] = etree.tostring(root)
+    return changes
+
+
+def _is_lost(relationship: Any, folder: str, known: Collection[str]) -> bool:
+    """Return whether a relationship of a part in a folder leads to a part that is not there."""
+    target = relationship.get("Target", "").partition("#")[0]
+    if not target or relationship.get("TargetMode", "").lower() == "external":
+        return False
+    path = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/").lower()
+    return path not in known and unquote(path) not in known
+
+
+def title_of(package: Any) -> str:
+    """Return the title of an office file; what is wrong with its properties is no reason to fail.
+
+    Args:
+        package: The library's object for the file, which has `core_properties`.
+    """
+    try:
+        return package.core_properties.title or ""
+    except Exception:  # of the library, or of its XML parser
+        return ""
 
 
 def parse_xml(data: bytes) -> Any:

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from flowengine_envs.documents import charts, diagrams, html
-from flowengine_envs.documents.archives import parse_xml, transitional
+from flowengine_envs.documents.archives import parse_xml, readable, title_of
 from flowengine_envs.documents.comments import Comments, leave_out
 from flowengine_envs.documents.document import Damaged, Limits, Table, Unreadable
 from flowengine_envs.documents.formats import detect, encoding_of
@@ -60,20 +60,22 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
     Raises:
         Damaged: It cannot be opened.
     """
-    document = _opened(data, out.limits)
-    out.document.title = document.core_properties.title or ""
-    Word(document.part, out, comments).convert()
+    package = _opened(data, out.limits)
+    out.document.title = title_of(package)
+    Word(package.main_document_part, out, comments).convert()
 
 
 def _opened(data: bytes, limits: Limits) -> Any:
-    """Return the library's object for a Word document."""
-    data = transitional(data, limits)
-    import docx
+    """Return the library's object for a Word file, also for one with macros and for a template."""
+    data = readable(data, limits)
     from docx.opc.part import PartFactory
+    from docx.package import Package
 
     PartFactory.part_class_selector = _class_of_part
     try:
-        return docx.Document(io.BytesIO(data))
+        package = Package.open(io.BytesIO(data))
+        package.main_document_part.element.body  # noqa: B018 - so that it is read here
+        return package
     except Exception as error:  # of the library, of lxml, of zipfile
         raise Damaged(f"the Word document cannot be opened: {error}") from None
 
@@ -82,9 +84,14 @@ def _class_of_part(_media_type: str, relation: str) -> Any:
     """Return the library's class for a part; an inserted file says that it is a document's XML."""
     from docx.opc.constants import RELATIONSHIP_TYPE
     from docx.opc.part import Part
+    from docx.parts.document import DocumentPart
     from docx.parts.image import ImagePart
 
-    known = {RELATIONSHIP_TYPE.IMAGE: ImagePart, RELATIONSHIP_TYPE.A_F_CHUNK: Part}
+    known = {
+        RELATIONSHIP_TYPE.IMAGE: ImagePart,
+        RELATIONSHIP_TYPE.A_F_CHUNK: Part,
+        RELATIONSHIP_TYPE.OFFICE_DOCUMENT: DocumentPart,
+    }
     return known.get(relation)
 
 
@@ -128,8 +135,8 @@ class Word:
 
     def convert(self) -> None:
         """Convert the body, then what stands beside it."""
-        body = self._part.element.body
-        self._blocks(body)
+        for body in self._part.element.iterchildren(f"{W}body"):
+            self._blocks(body)
         for name, (tag, mark) in _NOTES.items():
             self._footnotes(self._xml(name), tag, mark)
         self._margins()
@@ -175,8 +182,8 @@ class Word:
             for line in lines(text).split("\n"):
                 self._out.paragraph(plain(line))
         elif format == "docx" and not self._is_inserted:
-            document = _opened(data, self._out.limits)
-            Word(document.part, self._out, self._wants_comments, inserted=True).convert()
+            part = _opened(data, self._out.limits).main_document_part
+            Word(part, self._out, self._wants_comments, inserted=True).convert()
         else:
             self._out.note(f"{_UNREAD}: its format is {format}")
 

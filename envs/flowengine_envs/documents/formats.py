@@ -6,7 +6,7 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -15,12 +15,9 @@ from flowengine_envs.documents.text import declared_in, decode
 
 SUFFIXES: Mapping[str, str] = {
     ".pdf": "pdf",
-    ".docx": "docx",
-    ".docm": "docx",
-    ".pptx": "pptx",
-    ".pptm": "pptx",
-    ".xlsx": "xlsx",
-    ".xlsm": "xlsx",
+    **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), "docx"),
+    **dict.fromkeys((".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"), "pptx"),
+    **dict.fromkeys((".xlsx", ".xlsm", ".xltx", ".xltm"), "xlsx"),
     ".epub": "epub",
     ".html": "html",
     ".htm": "html",
@@ -76,6 +73,26 @@ _OLD_OFFICE = {
     ".xls": "Excel before 2007",
     ".ppt": "PowerPoint before 2007",
 }
+_MAIN_PARTS = (
+    (re.compile(rb"wordprocessingml\.(document|template)\.main|ms-word\.\w+\.\w+\.main"), "docx"),
+    (
+        re.compile(
+            rb"presentationml\.(presentation|slideshow|template)\.main|"
+            rb"ms-powerpoint\.(presentation|slideshow|template)\.macroEnabled\.main"
+        ),
+        "pptx",
+    ),
+    (
+        re.compile(
+            rb"spreadsheetml\.(sheet|template)\.main|"
+            rb"ms-excel\.(sheet|template)\.macroEnabled\.main"
+        ),
+        "xlsx",
+    ),
+)
+"""What the list of types of an office file says of its main part."""
+_BINARY_WORKBOOK = b"ms-excel.sheet.binary"
+_LONGEST_TYPES = 1024 * 1024
 _OFFICE = {"word/": "docx", "ppt/": "pptx", "xl/": "xlsx"}
 _HTML = re.compile(
     rb"^\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b",
@@ -164,12 +181,25 @@ def _archive(data: bytes) -> str:
                 if told == "application/epub+zip":
                     return "epub"
                 raise _unsupported(told)
+            if "[Content_Types].xml" in entries:
+                return _office(archive, entries)
     except _BROKEN as error:
         raise Damaged(f"it is an archive that cannot be opened: {error}") from None
-    if "[Content_Types].xml" in entries:
-        for folder, format in _OFFICE.items():
-            if any(entry.startswith(folder) for entry in entries):
-                return format
+    raise _unsupported("a ZIP archive")
+
+
+def _office(archive: zipfile.ZipFile, entries: Sequence[str]) -> str:
+    """Return the format of an office file: the type of its main part tells it, or a folder."""
+    with archive.open("[Content_Types].xml") as file:
+        types = file.read(_LONGEST_TYPES)
+    for told, format in _MAIN_PARTS:
+        if told.search(types):
+            return format
+    if _BINARY_WORKBOOK in types:
+        raise _unsupported("a binary Excel workbook (xlsb)")
+    for folder, format in _OFFICE.items():
+        if any(entry.startswith(folder) for entry in entries):
+            return format
     raise _unsupported("a ZIP archive")
 
 

@@ -46,6 +46,10 @@ _BLOCKS = frozenset(
     }
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_WITHIN_HEADINGS = frozenset({"div", "p", "center", "section", "header", "figure", "figcaption"})
+"""Blocks that some pages put into a heading; they do not end it."""
+_LONGEST_HEADING = 400
+"""Characters of a heading with blocks; one with more was only never closed."""
 _LOOKS = {
     "b": "bold",
     "strong": "bold",
@@ -163,6 +167,8 @@ class Page:
         self._lists: list[int | None] = []
         """Of each list around: the number of its next item, or None."""
         self._preformatted = 0
+        self._heading: Any = None
+        """The heading around, if blocks do not end it."""
         self._language = ""
         self._tables: list[TableText | None] = []
         self._layouts: set[Any] = set()
@@ -241,8 +247,12 @@ class Page:
         self._text.append(span._replace(script=self._scripts[-1]) if self._scripts else span)
 
     def _start(self, tag: str, element: Any) -> None:
-        if tag in _BLOCKS:
+        if self._heading is not None and tag in _WITHIN_HEADINGS:
+            self._add(" ")
+        elif tag in _BLOCKS:
             self._flush()
+            if tag in _HEADINGS and self._heading is None and _is_short(element):
+                self._heading = element
             self._begin_block(tag, element)
         elif tag in _LOOKS:
             self._looks[_LOOKS[tag]] += not self._preformatted
@@ -290,7 +300,11 @@ class Page:
             table.row()
 
     def _end(self, tag: str, element: Any) -> None:
-        if tag in _BLOCKS:
+        if self._heading is not None and tag in _WITHIN_HEADINGS:
+            self._add(" ")
+        elif tag in _BLOCKS:
+            if element is self._heading:
+                self._heading = None
             self._flush(_HEADINGS.get(tag, 0))
             self._end_block(tag)
         elif tag in _LOOKS:
@@ -416,6 +430,16 @@ def _shown_of(field: Any) -> str:
     if kind in _TICKS:
         return " [x] " if "checked" in field.attrib else " [ ] "
     return "" if kind in _UNSHOWN else f" {field.get('value') or field.get('placeholder') or ''} "
+
+
+def _is_short(heading: Any) -> bool:
+    """Return whether a heading is no longer than one may be."""
+    length = 0
+    for text in heading.itertext():
+        length += len(text)
+        if length > _LONGEST_HEADING:
+            return False
+    return True
 
 
 def _language(element: Any) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import flowengine_envs
 
 OWN = Path(flowengine_envs.__file__).parent
-_NEEDED = ("PIL", "charset_normalizer", "docx", "lxml", "openpyxl", "pptx", "pypdf")
+_NEEDED = ("PIL", "charset_normalizer", "docx", "lxml", "openpyxl", "pptx", "pypdf", "pypdfium2")
 
 
 def missing() -> list[str]:

@@ -21,11 +21,11 @@ from flowengine_envs.documents.document import (
 )
 from flowengine_envs.documents.markdown import Writer, line_of_part
 from flowengine_envs.documents.pdf_annotations import Annotations
-from flowengine_envs.documents.pdf_grids import read_lines
+from flowengine_envs.documents.pdf_grids import read_lines, words_apart
 from flowengine_envs.documents.pdf_order import Line, count_sizes, ordered, with_headings
 from flowengine_envs.documents.pdf_tables import Row, find_rows, find_tables, key_of
 from flowengine_envs.documents.pdf_tags import Marks, Structure, Tags
-from flowengine_envs.documents.picture import copy_of_scan
+from flowengine_envs.documents.pdfium import Pdfium, has_unknown_fonts
 
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
@@ -42,6 +42,9 @@ _MOST_HEADINGS = 10_000
 _MOST_PICTURES = 8 * MIB
 """Characters of all pictures together: they are a part of the answer."""
 _DEEPEST = 6
+_UNKNOWN = Structure([], [])
+_MOST_LOST = 0.7
+"""Of the characters that a page draws in unknown fonts, how many are to be decoded."""
 
 
 def convert(
@@ -93,12 +96,19 @@ def convert(
     ) as error:
         raise Damaged(f"the PDF cannot be opened: {str(error) or type(error).__name__}") from None
     out.document.title = _title(reader)
-    _Pages(reader, pages, out, comments, picture).convert(first, seconds)
+    pdfium = Pdfium(data, password)
+    _Pages(reader, pages, out, comments, pdfium, picture).convert(first, seconds)
 
 
 class _Pages:
     def __init__(
-        self, reader: PdfReader, count: int, out: Writer, comments: bool, picture: bool
+        self,
+        reader: PdfReader,
+        count: int,
+        out: Writer,
+        comments: bool,
+        pdfium: Pdfium,
+        picture: bool,
     ) -> None:
         self._reader = reader
         self._count = count
@@ -110,6 +120,7 @@ class _Pages:
         self._remarks = Remarks(out, comments)
         self._empty: list[int] = []
         self._images = 0
+        self._pdfium = pdfium
         self._wants_pictures = picture
 
     def convert(self, first: int, seconds: float) -> None:
@@ -137,7 +148,7 @@ class _Pages:
         self._out.part("page", at + 1)
         try:
             page = self._reader.pages[at]
-            lines, known = self._read(page)
+            lines, known = self._read(page, at + 1)
             text = "\n".join(map(_plain, lines))
             laid_on = Annotations(page)
             added = [
@@ -200,24 +211,45 @@ class _Pages:
             self._out.cut(f"scanned pages described: {count:,} (limit 'pictures'); others are not")
             return
         try:
-            picture = copy_of_scan(page, self._out.limits.pixels)
+            picture = self._pdfium.copy_of_scan(page, number, self._out.limits.pixels)
         except MemoryError:
             raise
         except Exception as error:  # of the libraries: they have errors of many types
             told = str(error) or type(error).__name__
-            self._out.note(f"page {number} is not described: its image cannot be read: {told}")
+            self._out.note(f"page {number} is not described: its images cannot be read: {told}")
             return
         if picture:
             self._out.document.pictures[line_of_part("page", number)] = picture
 
-    def _read(self, page: PageObject) -> tuple[list[Line], Structure]:
+    def _read(self, page: PageObject, number: int) -> tuple[list[Line], Structure]:
         """Return the lines of a page with its drawn tables, or what its tags say of it."""
-        if not self._tags:
-            return read_lines(page), Structure([], [])
+        lines, known = self._read_by_tags(page) if self._tags else (read_lines(page), _UNKNOWN)
+        if not has_unknown_fonts(page):
+            return lines, known
+        decoded = self._decoded(number)
+        if _letters(decoded) < _MOST_LOST * _letters(lines):
+            self._out.note(f"page {number}: only a part of its text can be decoded")
+        return (decoded, _UNKNOWN) if decoded else (lines, known)
+
+    def _read_by_tags(self, page: PageObject) -> tuple[list[Line], Structure]:
+        """Return the lines of a page and what its tags say; many tag a table as paragraphs."""
         marks = Marks()
-        text = page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
+        with words_apart(page):
+            text = page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
         marks.texts = {mark: one.translate(_LIGATURES) for mark, one in marks.texts.items()}
-        return [Line(line) for line in text.splitlines()], self._tags.structure(page, marks)
+        known = self._tags.structure(page, marks)
+        return [Line(line) for line in text.splitlines()] if known.tables else read_lines(
+            page
+        ), known
+
+    def _decoded(self, number: int) -> list[Line]:
+        """Return the lines of a page by the library that knows more fonts; none if it fails."""
+        try:
+            return [Line(line) for line in self._pdfium.text(number).splitlines()]
+        except MemoryError:
+            raise
+        except Exception:  # of the library: then it is what the other one makes of it
+            return []
 
     def _ordered(self, lines: list[Line], rows: Collection[str]) -> list[Line]:
         """Return lines as they are read; where no outline names headings, those that are large."""
@@ -298,6 +330,10 @@ def _entries(outline: Any, level: int) -> Iterator[tuple[Any, int]]:
             yield entry, level
         elif level < _DEEPEST:
             yield from _entries(entry, level + 1)
+
+
+def _letters(lines: list[Line]) -> int:
+    return sum(len(key_of(_plain(line))) for line in lines)
 
 
 def _plain(line: Line) -> str:

@@ -7,12 +7,13 @@ in which it begins. What is no table for certain stays text: a frame, a chart, l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine_envs.documents.pdf_order import Line, width_of
-from flowengine_envs.documents.pdf_spacing import apart, spaced
+from flowengine_envs.documents.pdf_spacing import apart, spaced, with_gaps
 
 if TYPE_CHECKING:
     from pypdf import PageObject
@@ -25,6 +26,10 @@ _MOST_POINTS = 20_000
 """Of the paths of a page: one with more is a drawing."""
 _MOST_LINES = 500
 _MOST_CELLS = 10_000
+_FEWEST_OPEN_ROWS = 3
+"""Rows without lines between their columns that make them columns all the same."""
+_COLUMN_GAP = 0.6
+"""Between two such columns at least, in sizes of the font: more than a blank."""
 _CURVES = frozenset({b"c", b"v", b"y"})
 _STROKES = frozenset({b"S", b"s", b"B", b"B*", b"b", b"b*"})
 _FILLS = frozenset({b"f", b"F", b"f*"})
@@ -59,55 +64,79 @@ def read_lines(page: PageObject) -> list[Line]:
     Args:
         page: The page. All of its text is in one line, and only once.
     """
-    from pypdf.generic import NameObject
+    grids: list[_Grid] = []
+    with _prepared(page, grids) as is_ready:
+        if not is_ready:
+            return [Line(line) for line in page.extract_text().splitlines()]
+        pieces: list[_Piece] = []
 
-    try:
-        prepared = _prepared(page)
-    except MemoryError:
-        raise
-    except Exception:  # of the library, or of what is no number: then it is only text
-        prepared = None
-    if prepared is None:
-        return [Line(line) for line in page.extract_text().splitlines()]
-    stream, grids = prepared
-    pieces: list[_Piece] = []
+        def piece(
+            text: str, around: Sequence[float], own: Sequence[float], _font: object, size: float
+        ) -> None:
+            if text:
+                a, b, c, d, x, y = _product(_matrix(own), _matrix(around))
+                is_level = (
+                    abs(b) + abs(c) < 0.01 * (abs(a) + abs(d)) and a > 0 and not page.rotation
+                )
+                pieces.append(_Piece(text, x, y, abs(size * d) if is_level else 0.0))
 
-    def piece(
-        text: str, around: Sequence[float], own: Sequence[float], _font: object, size: float
-    ) -> None:
-        if text:
-            a, b, c, d, x, y = _product(_matrix(own), _matrix(around))
-            is_level = abs(b) + abs(c) < 0.01 * (abs(a) + abs(d)) and a > 0 and not page.rotation
-            pieces.append(_Piece(text, x, y, abs(size * d) if is_level else 0.0))
-
-    name, before = NameObject("/Contents"), page.raw_get("/Contents")
-    page[name] = stream  # so it is parsed only once
-    try:
         page.extract_text(visitor_text=piece)
-    finally:
-        page[name] = before
     return _lines(pieces, grids)
 
 
-def _prepared(page: PageObject) -> tuple[ContentStream, list[_Grid]] | None:
-    """Return what draws a page, with texts apart that may be in cells, and what may be tables.
+@contextmanager
+def words_apart(page: PageObject) -> Iterator[None]:
+    """Have the library see all words of a page apart while its text is extracted."""
+    with _prepared(page):
+        yield
 
-    Nothing if no text begins there: then it need not be parsed.
+
+@contextmanager
+def _prepared(page: PageObject, grids: list[_Grid] | None = None) -> Iterator[bool]:
+    """Let a page have words apart for a while, and texts apart that may be in cells.
+
+    Args:
+        page: The page.
+        grids: What may be tables is put here; None: nobody wants to know.
+
+    Yields:
+        Whether it could be done; not if no text begins there: then it need not be parsed.
     """
+    from pypdf.generic import NameObject
+
+    try:
+        stream = _apart(page, grids)
+    except MemoryError:
+        raise
+    except Exception:  # of the library, or of what is no number: then it is only text
+        stream = None
+    if stream is None:
+        yield False
+        return
+    name, before = NameObject("/Contents"), page.raw_get("/Contents")
+    page[name] = stream  # so it is parsed only once
+    try:
+        yield True
+    finally:
+        page[name] = before
+
+
+def _apart(page: PageObject, grids: list[_Grid] | None) -> ContentStream | None:
+    """Return what draws a page, with texts and words apart; nothing if no text begins there."""
     from pypdf.generic import ContentStream
 
     stream = ContentStream(page["/Contents"].get_object(), page.pdf, "bytes")
     if b"BT" not in stream.get_data():
         return None
     operations = stream.operations
-    grids = [] if page.rotation else _grids(operations)
+    if grids is not None and not page.rotation:
+        grids += _grids(operations)
     if any(operator in (b"Tw", b'"') for _, operator in operations):
         operations = [*spaced(operations, page)]
     if grids:
         operations = [*apart(operations, page)]
-    if operations is not stream.operations:
-        stream.operations = operations
-    return stream, grids
+    stream.operations = [*with_gaps(operations)]
+    return stream
 
 
 class _Grid:
@@ -136,9 +165,11 @@ class _Grid:
         texts: dict[_Cell, str] = {}
         taken: set[int] = set()
         last: _Cell | None = None
-        for number, piece in pieces:
+        own = [*pieces]
+        split = self._split(piece for _, piece in own if piece.text.strip())
+        for number, piece in own:
             blank = not piece.text.strip()
-            cell = last if blank and number - 1 in taken else self._cell(piece)
+            cell = last if blank and number - 1 in taken else self._cell(piece, split)
             if cell is None or (blank and number - 1 not in taken):
                 continue
             gap = "" if cell == last and number - 1 in taken else " "
@@ -156,11 +187,41 @@ class _Grid:
         )
         return Line("", left, low, 1.0, right, rows, high=top - low)
 
-    def _cell(self, piece: _Piece) -> _Cell | None:
+    def _cell(self, piece: _Piece, split: Container[_Cell] = ()) -> _Cell | None:
         """Return the cell in which a text begins."""
+        place = self._place(piece)
+        cell = self._whole().get(place)
+        return place if cell in split else cell
+
+    def _place(self, piece: _Piece) -> _Cell:
+        """Return the row and the column in which a text begins."""
         column = sum(at <= piece.x + 1 for at in self._across) - 1
-        row = sum(at >= piece.y + 1 for at in self._down) - 1
-        return self._whole().get((row, column))
+        return sum(at >= piece.y + 1 for at in self._down) - 1, column
+
+    def _split(self, pieces: Iterable[_Piece]) -> set[_Cell]:
+        """Return cells that reach over columns, but whose texts keep to these.
+
+        Many tables have lines between their columns in the header only.
+        """
+        rows: dict[_Cell, list[_Piece]] = {}
+        for piece in pieces:
+            if (cell := self._cell(piece)) is not None:
+                rows.setdefault(cell, []).append(piece)
+        split = {cell for cell, row in rows.items() if self._keeps_to_columns(row)}
+        return split if len(split) >= _FEWEST_OPEN_ROWS else set()
+
+    def _keeps_to_columns(self, pieces: Sequence[_Piece]) -> bool:
+        row = sorted(pieces, key=lambda piece: piece.x)
+        if len({self._place(piece)[1] for piece in row}) < 2:
+            return False
+        if max(piece.y for piece in row) - min(piece.y for piece in row) > row[0].size:
+            return False  # several lines: a text that is broken
+        for left, right in pairwise(row):
+            at = self._place(right)[1]
+            end = left.x + width_of(left.text, left.size)
+            if self._place(left)[1] != at and end + left.size * _COLUMN_GAP > right.x:
+                return False
+        return True
 
     def _whole(self) -> dict[_Cell, _Cell]:
         if not self._first:

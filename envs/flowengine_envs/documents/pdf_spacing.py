@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 Operation = tuple[Any, bytes]
 _GAP = -900
 """An offset that parts two texts, in thousandths of the size of the font."""
+_WORD_GAP = -250
+"""An offset that parts two words, in any font: about the width of a narrow blank."""
+_CLEAR_GAP = -2_000
+"""An offset that the library takes for a gap in every font."""
 
 
 class _Font(NamedTuple):
@@ -86,6 +90,31 @@ def apart(operations: Iterable[Operation], page: PageObject) -> Iterator[Operati
             else:
                 part.append(item)
         yield [_array(part)], b"TJ"
+
+
+def with_gaps(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """Yield operations so that the library sees a gap between words in fonts without a blank.
+
+    It guesses how wide a blank of such a font is, and often too wide: then it joins the words.
+    """
+    for operands, operator in operations:
+        if operator != b"TJ" or not operands or not any(map(_is_word_gap, operands[0])):
+            yield operands, operator
+            continue
+        parts: list[Any] = []
+        for item in operands[0]:
+            parts += [_CLEAR_GAP, item - _CLEAR_GAP] if _is_word_gap(item) else [item]
+        yield [_array(map(_own_number, parts))], operator
+
+
+def _is_word_gap(item: Any) -> bool:
+    return isinstance(item, (int, float)) and _CLEAR_GAP < item <= _WORD_GAP
+
+
+def _own_number(item: Any) -> Any:
+    from pypdf.generic import FloatObject
+
+    return FloatObject(item) if isinstance(item, (int, float)) else item
 
 
 def _with_state(

@@ -70,8 +70,8 @@ class Tags:
         """Number of a page → its elements, by the number of the mark."""
         self._roles: Mapping[str, Any] = {}
         try:
-            root = _mapping(reader.root_object.get("/StructTreeRoot"))
-            self._roles = _mapping(root.get("/RoleMap"))
+            root = mapping_of(reader.root_object.get("/StructTreeRoot"))
+            self._roles = mapping_of(root.get("/RoleMap"))
             self._parents = dict(_numbered(root.get("/ParentTree")))
         except Exception:  # of the library; without tags it is plain text
             self._parents = {}
@@ -93,7 +93,7 @@ class Tags:
             return Structure([], [])
 
     def _structure(self, page: PageObject, marks: Marks) -> Structure:
-        elements = _object(self._parents.get(int(page.get("/StructParents", -1)))) or []
+        elements = object_of(self._parents.get(int(page.get("/StructParents", -1)))) or []
         headings: dict[int, tuple[str, int]] = {}
         tables: dict[int, dict[int, tuple[Any, dict[int, str]]]] = {}
         for mark, text in marks.texts.items():
@@ -146,7 +146,7 @@ class Tags:
     def _cells(self, row: Any) -> Iterator[Any]:
         """Yield all cells of a row, those without a text too."""
         for kid in islice(_list(row.get("/K")), _MOST_COLUMNS):
-            cell = _object(kid)
+            cell = object_of(kid)
             if isinstance(cell, Mapping) and self._role(cell) in _CELLS:
                 yield cell
 
@@ -163,12 +163,12 @@ def _is_table(rows: Sequence[Row]) -> bool:
 
 def _around(element: Any) -> Iterator[Any]:
     """Yield an element and those around it, from the inside outwards."""
-    one = _object(element)
+    one = object_of(element)
     for _ in range(_DEEPEST):
         if not isinstance(one, Mapping) or "/S" not in one:
             return
         yield one
-        one = _object(one.get("/P"))
+        one = object_of(one.get("/P"))
 
 
 def _attributes(cell: Any) -> tuple[int, int, list[str]]:
@@ -176,7 +176,7 @@ def _attributes(cell: Any) -> tuple[int, int, list[str]]:
     wide = high = 1
     below: list[str] = []
     for each in islice(_list(cell.get("/A")), _DEEPEST):
-        attributes = _mapping(each)
+        attributes = mapping_of(each)
         wide = int(attributes.get("/ColSpan", wide))
         high = int(attributes.get("/RowSpan", high))
         below += map(str, islice(_list(attributes.get("/Headers")), _DEEPEST))
@@ -187,7 +187,7 @@ def _numbered(tree: Any) -> Iterator[tuple[int, Any]]:
     """Yield what a tree of numbers holds, as far as a document may have pages."""
     pending, left = deque([tree]), _MOST_PAGES
     while pending and left > 0:
-        node = _mapping(pending.popleft())
+        node = mapping_of(pending.popleft())
         pending.extend(islice(_list(node.get("/Kids")), left))
         numbers = _list(node.get("/Nums"))
         for at in range(0, min(len(numbers) - 1, 2 * left), 2):
@@ -195,15 +195,17 @@ def _numbered(tree: Any) -> Iterator[tuple[int, Any]]:
         left -= 1 + len(numbers) // 2
 
 
-def _object(given: Any) -> Any:
+def object_of(given: Any) -> Any:
+    """Return an object of the library, also if it is only referred to."""
     return given.get_object() if hasattr(given, "get_object") else given
 
 
-def _mapping(given: Any) -> Mapping[str, Any]:
-    found = _object(given)
+def mapping_of(given: Any) -> Mapping[str, Any]:
+    """Return a dictionary of the library; an empty one if it is something else."""
+    found = object_of(given)
     return found if isinstance(found, Mapping) else {}
 
 
 def _list(given: Any) -> list[Any]:
-    found = _object(given)
+    found = object_of(given)
     return found if isinstance(found, list) else [] if found is None else [given]

@@ -5,13 +5,10 @@ from __future__ import annotations
 import io
 import warnings
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine_envs.documents.document import Damaged, LimitReached
 from flowengine_envs.documents.markdown import Writer
-
-if TYPE_CHECKING:
-    from pypdf import PageObject
 
 _TAGS = {271: "camera", 272: "model", 306: "date", 270: "description", 315: "artist"}
 """Numbers of EXIF fields. Where a picture was taken is left out on purpose."""
@@ -19,17 +16,9 @@ _LONGEST = 1_000
 NO_DESCRIPTION = (
     "there is no description of the image: it takes a vision model, and none is used here"
 )
-
-
-_LONGEST_SIDE = 1_568
+LONGEST_SIDE = 1_568
 """Pixels; models see no more of a larger one."""
 _LARGEST_PNG = 1_500_000
-_SMALLEST_SIDE = 200
-"""Pixels; what is smaller is no scan of a page."""
-_SMALLEST_PAGE = 400 * 400
-"""Pixels of all images of a page; with less it is no scan in strips."""
-_ALMOST = 0.5
-"""A scan has one image; others have less of its pixels."""
 _QUALITY = 85
 
 
@@ -82,9 +71,9 @@ def copy_of(image: Any) -> str:
     from PIL import Image, ImageOps
 
     image.seek(0)
-    image.draft("RGB", (_LONGEST_SIDE, _LONGEST_SIDE))  # large JPEGs are read smaller
+    image.draft("RGB", (LONGEST_SIDE, LONGEST_SIDE))  # large JPEGs are read smaller
     small = ImageOps.exif_transpose(image)
-    small.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
+    small.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
     small = small.convert("RGBA")
     flat = Image.new("RGB", small.size, "white")
     flat.paste(small, mask=small.getchannel("A"))
@@ -95,35 +84,3 @@ def copy_of(image: Any) -> str:
         made, kind = io.BytesIO(), "jpeg"
         flat.save(made, "JPEG", quality=_QUALITY)
     return f"data:image/{kind};base64,{b64encode(made.getvalue()).decode()}"
-
-
-def copy_of_scan(page: PageObject, most_pixels: int) -> str:
-    """Return a copy of the image that a page of a scan consists of; empty: it is none.
-
-    Args:
-        page: A page without text.
-        most_pixels: Width times height that the image may have.
-
-    Raises:
-        Exception: The image cannot be read: the libraries have errors of many types.
-    """
-    sizes: dict[str, int] = {}
-    pixels: list[int] = []
-    for name, each in page["/Resources"]["/XObject"].items():  # type: ignore[index]
-        image = each.get_object()
-        if image.get("/Subtype") == "/Image":
-            wide, high = int(image["/Width"]), int(image["/Height"])
-            pixels.append(wide * high)
-            sizes[name] = wide * high if min(wide, high) >= _SMALLEST_SIDE else 0
-    largest = max(sizes, key=lambda name: sizes[name], default="")
-    others = [size for name, size in sizes.items() if name != largest]
-    if not sizes.get(largest) or max(others, default=0) > _ALMOST * sizes[largest]:
-        if len(pixels) > 1 and sum(pixels) >= _SMALLEST_PAGE:
-            raise ValueError(f"it is in {len(pixels)} pieces")
-        return ""
-    if sizes[largest] > most_pixels:
-        raise ValueError(f"it has {sizes[largest]:,} pixels; the limit 'pixels' is {most_pixels:,}")
-    scan = page.images[largest].image
-    if scan is None:
-        return ""
-    return copy_of(scan.rotate(-page.rotation, expand=True) if page.rotation else scan)

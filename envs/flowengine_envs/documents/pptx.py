@@ -7,16 +7,22 @@ from collections.abc import Iterator
 from typing import Any
 
 from flowengine_envs.documents import charts, diagrams
-from flowengine_envs.documents.archives import parse_xml, transitional
+from flowengine_envs.documents.archives import parse_xml, readable, title_of
 from flowengine_envs.documents.comments import Remarks
-from flowengine_envs.documents.document import Damaged
-from flowengine_envs.documents.markdown import Span, Writer, image, inline, target
+from flowengine_envs.documents.document import Damaged, Unreadable
+from flowengine_envs.documents.markdown import Full, Span, Writer, image, inline, target
 from flowengine_envs.documents.word_formulas import MATH, latex
 
 _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _BODY = {"BODY", "OBJECT", "VERTICAL_BODY", "VERTICAL_OBJECT"}
+_TITLE = {"TITLE", "CENTER_TITLE", "VERTICAL_TITLE"}
 _MARGIN = {"DATE", "FOOTER", "SLIDE_NUMBER", "HEADER"}
+_RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
+_WITH_MACROS = tuple(
+    f"application/vnd.ms-powerpoint.{kind}.macroEnabled.main+xml"
+    for kind in ("presentation", "slideshow", "template")
+)
 _DEEPEST = 20
 
 
@@ -31,29 +37,37 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
     Raises:
         Damaged: It cannot be opened.
     """
-    data = transitional(data, out.limits)
-    import pptx
-
-    try:
-        presentation = pptx.Presentation(io.BytesIO(data))
-        slides = [*presentation.slides]
-    except Exception as error:  # of the library, of lxml, of zipfile
-        raise Damaged(f"the presentation cannot be opened: {error}") from None
-    out.document.title = presentation.core_properties.title or ""
-    authors, remarks = _authors(presentation.part), Remarks(out, comments)
+    package, slides = _opened(readable(data, out.limits))
+    out.document.title = title_of(package)
+    authors, remarks = _authors(package.main_document_part), Remarks(out, comments)
     margins: dict[str, None] = {}
     for number, slide in enumerate(slides, 1):
         hidden = " (hidden)" if slide.element.get("show") in {"0", "false"} else ""
-        title = slide.shapes.title
+        title = _title_of(slide)
         name = title.text_frame.text.strip() if title is not None else ""
         out.part("slide", number, " ".join(name.split()), hidden)
-        _slide(slide, out)
+        _slide(slide, title, out)
         margins |= dict.fromkeys(_margins(slide))
         for author, text in _comments(slide.part):
             remarks.write(authors.get(author, ""), text)
     for text in margins:
         out.paragraph(f"Slide footer: {text}")
     remarks.finish()
+
+
+def _opened(data: bytes) -> tuple[Any, list[Any]]:
+    """Return the library's objects for a file and its slides, also of a show or a template."""
+    import pptx  # noqa: F401 - it registers the classes of parts
+    from pptx.opc.package import PartFactory
+    from pptx.package import Package
+    from pptx.parts.presentation import PresentationPart
+
+    PartFactory.part_type_for |= dict.fromkeys(_WITH_MACROS, PresentationPart)
+    try:
+        package = Package.open(io.BytesIO(data))
+        return package, [*package.main_document_part.presentation.slides]
+    except Exception as error:  # of the library, of lxml, of zipfile
+        raise Damaged(f"the presentation cannot be opened: {error}") from None
 
 
 def _margins(slide: Any) -> Iterator[str]:
@@ -65,13 +79,20 @@ def _margins(slide: Any) -> Iterator[str]:
                 yield text
 
 
-def _slide(slide: Any, out: Writer) -> None:
-    title = slide.shapes.title
+def _title_of(slide: Any) -> Any:
+    """Return the placeholder that is the title of a slide; None: there is none."""
+    shapes = [shape for shape in slide.placeholders if shape.has_text_frame]
+    titles = (one for one in shapes if one.placeholder_format.type.name in _TITLE)
+    first = next(titles, None) or slide.shapes.title
+    return first if first is not None and first.has_text_frame else None
+
+
+def _slide(slide: Any, title: Any, out: Writer) -> None:
     if title is not None:
         out.heading(2, inline(_title(title.text_frame), " "))
     for shape in _in_order(slide.shapes):
         if title is None or shape.shape_id != title.shape_id:
-            _shape(shape, out)
+            _readable_shape(shape, out)
     if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
         text = slide.notes_slide.notes_text_frame.text.strip()
         if text:
@@ -111,16 +132,45 @@ def _title(frame: Any) -> Iterator[Span]:
 
 def _in_order(shapes: Any) -> list[Any]:
     """Return shapes as they are read: from the top, and in a row from the left."""
-    found = [*shapes, *_newer(shapes)]
-    return sorted(found, key=lambda shape: (shape.top or 0, shape.left or 0))
+    return sorted([*shapes, *_newer(shapes)], key=_place)
+
+
+def _place(shape: Any) -> tuple[int, int]:
+    try:
+        return shape.top or 0, shape.left or 0
+    except AttributeError:  # the library does not know what it is
+        return 0, 0
 
 
 def _newer(shapes: Any) -> Iterator[Any]:
     """Yield shapes that stand beside another one for older programs, as those with formulas do."""
     for alternatives in shapes._element.iterchildren(f"{_COMPATIBLE}AlternateContent"):
         for choice in alternatives.iterchildren(f"{_COMPATIBLE}Choice"):
-            yield from (shapes._shape_factory(one) for one in choice)
+            yield from (shapes._shape_factory(one) for one in choice if _is_known(one))
             break
+        else:
+            continue
+        if not any(map(_is_known, choice)):
+            for other in alternatives.iterchildren(f"{_COMPATIBLE}Fallback"):
+                yield from (shapes._shape_factory(one) for one in other if _is_known(one))
+
+
+def _is_known(element: Any) -> bool:
+    """Return whether the library has a class for a shape: it has none for what is drawn by pen."""
+    return hasattr(element, "has_ph_elm")
+
+
+def _readable_shape(shape: Any, out: Writer) -> None:
+    """Write a shape, or only its texts if the library trips over it."""
+    try:
+        _shape(shape, out)
+    except (Full, MemoryError, Unreadable):
+        raise
+    except Exception as error:  # of the library: it has errors of many types
+        told = str(error) or type(error).__name__
+        out.note(f"slide {len(out.document.parts)}: only the text of a shape can be read: {told}")
+        for paragraph in shape._element.iter(f"{_DRAWING}p"):
+            out.paragraph("".join(text.text or "" for text in paragraph.iter(f"{_DRAWING}t")))
 
 
 def _shape(shape: Any, out: Writer, depth: int = 0) -> None:
@@ -176,8 +226,8 @@ def _spans(paragraph: Any) -> Iterator[Span]:
     for child in paragraph._p:
         if child.tag == f"{_DRAWING}r":
             run = _Run(child, paragraph)
-            link = target(run.hyperlink.address or "")
             look = child.find(f"{_DRAWING}rPr")
+            link = _address(look, paragraph.part)
             bold, italic = (look is not None and look.get(name) == "1" for name in ("b", "i"))
             yield Span(run.text, bold, italic, link=link, script=_script(look))
         elif child.tag == f"{_DRAWING}br":
@@ -189,6 +239,14 @@ def _spans(paragraph: Any) -> Iterator[Span]:
                 yield Span(f"${latex(formula)}$", raw=True)
 
 
+def _address(look: Any, part: Any) -> str:
+    """Return where a run leads; empty: nowhere, or to what the file does not tell."""
+    click = None if look is None else look.find(f"{_DRAWING}hlinkClick")
+    id = "" if click is None else click.get(f"{_RELATION}id", "")
+    relation = part.rels.get(id)
+    return target(relation.target_ref) if relation is not None and relation.is_external else ""
+
+
 def _script(look: Any) -> str:
     """Return whether a run stands above or below the line, as `Span.script` says it."""
     raised = 0 if look is None else int(look.get("baseline", "0").rstrip("%").partition(".")[0])
@@ -197,8 +255,12 @@ def _script(look: Any) -> str:
 
 def _rows(table: Any) -> Iterator[list[str]]:
     for row in table.rows:
-        cells = row.cells
-        yield ["" if cell.is_spanned else cell.text.replace("\v", "\n") for cell in cells]
+        yield ["" if cell.is_spanned else _cell(cell) for cell in row.cells]
+
+
+def _cell(cell: Any) -> str:
+    lines = (inline(_spans(paragraph), "\n") for paragraph in cell.text_frame.paragraphs)
+    return "\n".join(filter(None, lines))
 
 
 def _alt(shape: Any) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from flowengine_envs.documents.archives import open_archive, transitional
+from flowengine_envs.documents.archives import open_archive, readable
 from flowengine_envs.documents.comments import Remarks
 from flowengine_envs.documents.document import Damaged
 from flowengine_envs.documents.markdown import Writer
@@ -43,7 +43,7 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
     Raises:
         Damaged: It cannot be opened.
     """
-    data = transitional(data, out.limits)
+    data = readable(data, out.limits)
     with ExitStack() as opened:
         archive = opened.enter_context(open_archive(data, out.limits))
         book = opened.enter_context(_opened(data, data_only=True))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from flowengine.sdk import Plain, ToolChanged, ToolError
+from flowengine.sdk import Plain, ToolChanged, ToolError, near_words
 from flowengine.sdk.environments import Request
 from flowengine.sdk.offered_tools import OfferedTool
 from flowengine_envs.mcp.messages import brief, broken
@@ -178,9 +177,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
         known: What there is.
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, 1)
-    if close:
-        return f"; did you mean '{close[0]}'?"
+    if (near := near_words.did_you_mean(name, names)) is not None:
+        return f"; {near}"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"; it has {', '.join(names[:_SHOWN])}{more}" if names else "; it has none"
 

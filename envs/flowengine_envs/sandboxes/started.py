@@ -9,27 +9,60 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from asyncio.subprocess import Process, SubprocessStreamProtocol
 from contextlib import suppress
 from typing import Any
 
 from flowengine.sdk.process_tree import MARK, Family
+
+_LIMIT = 1 << 16
+"""Bytes of its output that a program writes ahead of the reader, about."""
+
+
+class _Streams(SubprocessStreamProtocol):
+    """The streams of a program, which can be ended without being read to their ends.
+
+    asyncio takes a program as ended when its pipes are, and does not notice the end of a pipe that
+    it has stopped reading because its reader has enough.
+    """
+
+    _dropped = False
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        if not self._dropped:
+            super().pipe_data_received(fd, data)
+
+    def drop(self, transport: asyncio.SubprocessTransport) -> None:
+        """Read what is still to come only to drop it."""
+        self._dropped = True
+        for fd in (1, 2):
+            pipe: Any = transport.get_pipe_transport(fd)
+            if pipe is not None:
+                pipe.resume_reading()
 
 
 class Started:
     """A program that leads a session, with its streams.
 
     Args:
-        process: The process.
+        transport: The process.
+        streams: Its streams.
         mark: Variable and value that mark it and all that it starts; None: nothing does.
     """
 
     def __init__(
-        self, process: asyncio.subprocess.Process, mark: tuple[str, str] | None = None
+        self,
+        transport: asyncio.SubprocessTransport,
+        streams: _Streams,
+        mark: tuple[str, str] | None = None,
     ) -> None:
+        process = Process(transport, streams, asyncio.get_running_loop())
         self.stdin = process.stdin
         self.stdout = process.stdout
         self.stderr = process.stderr
         self._process = process
+        self._transport = transport
+        self._streams = streams
         variable, value = mark or (MARK, None)
         self.family = Family(value, process.pid, variable=variable)
         """It, and all that it has started."""
@@ -54,7 +87,8 @@ class Started:
             self._process.terminate()
 
     def kill(self) -> None:
-        """Kill it, and all that it has started."""
+        """Kill it, and all that it has started; what nobody has read of its output is lost."""
+        self._streams.drop(self._transport)
         for _ in range(2):  # one may just have started another; what is being killed no longer can
             self.family.signal(signal.SIGKILL)
 
@@ -73,14 +107,18 @@ async def start(*argv: str, mark: tuple[str, str] | None = None, **options: Any)
     Raises:
         OSError: It cannot be started.
     """
+    loop = asyncio.get_running_loop()
+    options = {"stdin": None, "stdout": None, "stderr": None, **options}
     starting = asyncio.ensure_future(
-        asyncio.create_subprocess_exec(*argv, start_new_session=True, **options)
+        loop.subprocess_exec(
+            lambda: _Streams(_LIMIT, loop), *argv, start_new_session=True, **options
+        )
     )
     try:
-        return Started(await asyncio.shield(starting), mark)
+        return Started(*await asyncio.shield(starting), mark)
     except asyncio.CancelledError:
         with suppress(OSError):
-            program = Started(await starting, mark)
+            program = Started(*await starting, mark)
             program.kill()
             await program.wait()
         raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from json import dumps
 from typing import Any
 
@@ -19,6 +18,7 @@ from flowengine.agents.text_calls.records import (
 )
 from flowengine.agents.text_calls.text_values import Misfit, allowed_types, typed
 from flowengine.errors import InputError
+from flowengine.sdk.near_words import nearest
 from flowengine.validation import check_numbers, shared
 
 MAX_LENGTH = 1_000_000
@@ -60,11 +60,11 @@ def bind(
 
 def _unknown(name: str, tools: Mapping[str, Tool], place: int) -> Fault:
     short = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
-    close = get_close_matches(short, tools, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
+    close = nearest(short, tools)
+    hint = f" Did you mean {close}?" if close else ""
     offer = f"These are on offer: {', '.join(tools)}." if tools else "None is on offer."
     message = f"There is no tool '{short}'.{hint} {offer}"
-    return Fault("unknown_tool", message, close[0] if close else None, place=place)
+    return Fault("unknown_tool", message, close, place=place)
 
 
 def _opened(arguments: Any, *, complete: bool) -> tuple[dict[str, Any], list[str]]:

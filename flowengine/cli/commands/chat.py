@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ASSISTANT = os.path.join(os.path.dirname(flowengine.__file__), "agents", "assistant.yaml")
 """The flow file of the assistant."""
 VARIABLE = "FLOWENGINE_MODEL"
+CHAT = "chat"
+"""The label by which lists tell a conversation from a run; its value is the agent."""
 HELP = "talk to an agent from a flow file, or to the built-in assistant; the conversation is kept"
 EXAMPLE = """\
 flowengine chat
@@ -102,8 +104,11 @@ def _begun(session: Session, labels: dict[str, str]) -> Callable[[], ExecutionRe
     from flowengine.flow.building.conversation import conversation
 
     arguments, engine = session.arguments, session.engine
-    flow = engine.load(conversation(arguments.file, arguments.agent, lazy=arguments.lazy))
+    made = conversation(arguments.file, arguments.agent, lazy=arguments.lazy)
+    flow = engine.load(made)
     tell_host_steps(session, flow)
+    [step] = made.every()
+    labels = {CHAT: step.spec["agent"]["name"], **labels}
     inputs = read.inputs(flow.inputs, arguments.input)
     return lambda: engine.run(flow, inputs, labels=labels)
 

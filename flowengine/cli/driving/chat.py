@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
+from time import time
 from typing import TYPE_CHECKING, Any
 
+from flowengine.agents.generated_chat import FAILED, PERSON, RETRY
 from flowengine.cli.driving.arriving import Arriving
 from flowengine.cli.driving.dialogue import Dialogue
 from flowengine.cli.driving.progress import Progress
@@ -23,9 +26,10 @@ from flowengine.cli.terminal.output import (
 )
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel.graph.compiled import OPENING
+from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from flowengine.cli.session import Session
     from flowengine.engines.infos import WaitInfo
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import StepSpec
 
 HELP = """\
+A \\ at the end of a line, or Alt-Enter, continues the message in the next line.
+/retry   ask again, after an error
 /tools   the tools of the agents
 /cost    what the models have used so far
 /end     end the conversation
@@ -47,7 +53,13 @@ class Talk(Progress):
         super().__init__(session)
         self.shown: list[str] = []
         """What was said since the person's last message, in pieces."""
+        self._active: dict[str, str] = {}
+        """Address of a conversation → the agent whose turn was last."""
         self._open: set[str] = set()
+        self.told: set[str] = set()
+        """Ids of the questions that came, after all that led to them."""
+        self._failed: str | None = None
+        """A line about a turn without a reply: the person is told in the question, or reads it."""
         self._came: dict[str, Update] = {}
         """What came of environments that are opened in the background, by name, until shown."""
         self._replies = Arriving(self._write, self._end_line, self._broke_off)
@@ -66,6 +78,8 @@ class Talk(Progress):
         super().__call__(update)
         if update.kind == "step":
             self.catch_up()
+        elif update.kind == "wait":
+            self.told.add(update.data["id"])
 
     def environment(self, update: Update) -> None:
         """Show nothing now: `came` is told too."""
@@ -88,14 +102,23 @@ class Talk(Progress):
         """Name nothing: there is one conversation."""
 
     def _step(self, execution: str, step: Observation) -> None:
-        """Show calls and what went wrong; what is said is shown as it arrives."""
+        """Show calls, handoffs and what went wrong; what is said is shown as it arrives."""
         if step.status != "running":
             self._replies.ended(step.address)
+        spec = self._flow(execution).compiled["steps"][step.step]
+        if self._failed is not None and spec["id"] != PERSON:
+            self.line(self._failed)
+            self._failed = None
+        if step.status == "running" and spec["kind"] == "agent_turn":
+            self._taken_over(step.address.rpartition("/")[0], spec["task"]["agent"])
         if step.error is not None and step.status in ("failed", "retrying"):
             told = one_line(error_text(step.error))
-            self.line(f"  {paint(f'{clean(step.address)} {step.status}', 'yellow')} {told}")
+            line = f"  {paint(f'{clean(step.address)} {step.status}', 'yellow')} {told}"
+            if step.status == "failed" and spec["kind"] in ("agent_turn", "agent_reduction"):
+                self._failed = line
+            else:
+                self.line(line)
             return
-        spec = self._flow(execution).compiled["steps"][step.step]
         if spec["kind"] == OPENING and step.status == "succeeded":
             self._opened(spec)
             return
@@ -104,6 +127,13 @@ class Talk(Progress):
 
             told = registry.summary(spec["teller"], step.output) or ""
             self.line(paint(f"  {clean(spec['id'])}  {one_line(told, 100)}", "dim"))
+
+    def _taken_over(self, conversation: str, agent: Mapping[str, Any]) -> None:
+        """Show to whom a conversation was handed over, when it is that agent's turn."""
+        before = self._active.get(conversation)
+        self._active[conversation] = agent["name"]
+        if before not in (None, agent["name"]):
+            self.line(paint(f"→ {clean(agent.get('called', agent['name']))}", "dim"))
 
     def _opened(self, spec: StepSpec) -> None:
         """Say once which environments are open from the start, or are being opened."""
@@ -140,6 +170,10 @@ class Talk(Progress):
     def _wait(self, execution: str, wait: WaitInfo) -> None:
         """Say nothing: it is asked."""
 
+    def told_failure(self) -> None:
+        """Note that the person has read why there is no reply."""
+        self._failed = None
+
 
 class Chat(Dialogue):
     """Asks for the next message, and for approvals, until the person leaves."""
@@ -148,18 +182,40 @@ class Chat(Dialogue):
         super().__init__(session)
         self.talk = talk
         self._at_terminal = is_terminal(sys.stdin)
+        self._driven_since: str | None = None
+        """Since when steps are driven beside the questions; None: all that they said was shown."""
+
+    @contextmanager
+    def beside(self, progress: Progress) -> Iterator[None]:
+        """Ask open questions in a thread while other steps run."""
+        self._driven_since = format_time(int(time() * 1000))
+        with super().beside(progress):
+            yield
+            self._driven_since = None
+
+    def _may_ask(self, wait: WaitInfo) -> bool:
+        """Return whether all has been shown that led to a question.
+
+        The store has a question before the last pieces of the reply are shown that it ends: asked
+        then, it would show the reply once more.
+        """
+        since = self._driven_since
+        return since is None or wait["id"] in self.talk.told or str(wait["since"]) < since
 
     def _ask(self, wait: WaitInfo) -> bool:
         """Ask for the next message; anything else as every command asks it."""
-        if wait["kind"] != "ask" or wait["step"] != "person":
+        if wait["kind"] != "ask" or wait["step"] != PERSON:
             return super()._ask(wait)
-        self._show(str(wait.get("title", "")))
+        title = str(wait.get("title", ""))
+        self._show(title)
         while True:
             self.talk.catch_up()
-            said = self._read("> ").strip()
+            said = self._message().strip()
             if not said:
                 continue
             if not said.startswith("/") or said == "/end":
+                break
+            if said == RETRY and _is_failure(title):
                 break
             if said == "/quit":
                 raise EOFError
@@ -174,9 +230,20 @@ class Chat(Dialogue):
             return False
         return True
 
+    def _message(self) -> str:
+        """Return what is typed or pasted; a backslash at the end of a line continues it."""
+        text = self._read("> ")
+        while text.endswith("\\"):
+            text = f"{text[:-1]}\n{self._read('… ')}"
+        return text
+
     def _show(self, text: str) -> None:
-        """Show an answer, unless it was read along."""
-        if not "".join(self.talk.shown).rstrip().endswith(text.rstrip()):
+        """Show an answer, unless it was read along; or why there is none."""
+        if _is_failure(text):
+            self.talk.told_failure()
+            for line in text.split("\n"):
+                err(paint(clean(line), "yellow"))
+        elif not "".join(self.talk.shown).rstrip().endswith(text.rstrip()):
             for line in text.split("\n"):
                 out(clean(line.rstrip("\r")))
             flush()
@@ -187,6 +254,8 @@ class Chat(Dialogue):
                 err(clean(line))
         elif said == "/cost":
             err(clean(cost(self._session, execution)))
+        elif said == RETRY:
+            err("the last message has an answer: say what comes next")
         else:
             err(HELP)
 
@@ -198,6 +267,11 @@ class Chat(Dialogue):
         if not line:
             raise EOFError
         return line.rstrip("\n")
+
+
+def _is_failure(title: str) -> bool:
+    """Return whether a question tells the person that a model did not answer."""
+    return title.endswith(FAILED)
 
 
 def _tools(session: Session, execution: str) -> list[str]:

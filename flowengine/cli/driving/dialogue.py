@@ -143,12 +143,16 @@ class Dialogue:
         while not self._ended:
             page = engine.waits(execution=execution, assignee=engine.user, kinds=KINDS, after=after)
             for wait in page.items:
-                if wait["id"] not in self._asked:
+                if wait["id"] not in self._asked and self._may_ask(wait):
                     return wait
             after = page.next
             if after is None:
                 break
         return None
+
+    def _may_ask(self, wait: WaitInfo) -> bool:
+        """Return whether a question can be asked now; if not, it is looked at again."""
+        return True
 
     def _has_ended(self, execution: str | None) -> bool:
         from flowengine.engines.results import ENDED

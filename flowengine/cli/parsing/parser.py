@@ -169,11 +169,6 @@ def _width() -> int:
 def closest_option(word: str, known: list[str]) -> str | None:
     """Return the known option that was probably meant; the dashes say nothing about it."""
     names = {each.lstrip("-"): each for each in known}
-    return names.get(closest(word.partition("=")[0].lstrip("-"), list(names)) or "")
+    from flowengine.sdk.near_words import nearest
 
-
-def closest(word: str, known: list[str]) -> str | None:
-    """Return the known word that was probably meant."""
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(word, known, n=1)), None)
+    return names.get(nearest(word.partition("=")[0].lstrip("-"), names) or "")

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from flowengine.engines.attempts.printed import Printed
+from flowengine.journal.shapes import Sound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,5 +146,6 @@ class Runner:
 
             if self._secrets is None:
                 self._secrets = Secrets(self._flow.get("secrets", {}))
-            task = self._tasks[step] = Task(self._flow["steps"][step], self._secrets)
+            with Sound(f"flow {self._flow['id']}"):
+                task = self._tasks[step] = Task(self._flow["steps"][step], self._secrets)
         return task

@@ -107,7 +107,7 @@ class Task:
                 value, started = noticing(work, context, copy(run.input))
                 if started is not None:
                     judge(started, context)
-                return self._result(value, context)
+                return self._result(value, context, run.input)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
@@ -218,7 +218,7 @@ class Task:
                 mark_error(error, self._source)
             raise
         await context.judge(started)
-        return self._result(value, context)
+        return self._result(value, context, input)
 
     def _checked(self, args: Plain, given: Plain) -> Any:
         """Return the input of an attempt: a copy, with its secrets."""
@@ -276,10 +276,10 @@ class Task:
             self._configuration.check(given, self._kind_name)
             self._fixed_fits = self._fixed_fits or is_fixed
 
-    def _result(self, value: Any, context: AttemptContext) -> Kept:
+    def _result(self, value: Any, context: AttemptContext, input: Plain) -> Kept:
         if self._adapter is not None:
-            adapt = registry.kind(self._adapter["kind"]).adapt
-            value = adapt(context, self._adapter["task"], value)
+            called = (self._kind_name, self._constants, input)
+            value = registry.adapted(self._adapter, context, called, value)
         try:
             kept = keep(value)
         except ValidationError as error:

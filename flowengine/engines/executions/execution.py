@@ -20,7 +20,14 @@ from flowengine.garbage import CollectedLater
 from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
 from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Outgoing
 from flowengine.journal.records import Claim as StoredClaim
-from flowengine.journal.shapes import EXPLAINED, Sound, check_state, damage, unpack_event
+from flowengine.journal.shapes import (
+    EXPLAINED,
+    Sound,
+    check_state,
+    check_wait,
+    damage,
+    unpack_event,
+)
 from flowengine.kernel import advance, new_state, pending
 from flowengine.kernel.commands import (
     Claim,
@@ -214,6 +221,7 @@ class Execution:
         for number, (_, packed) in enumerate(self._events if self.linked.grows else ()):
             self._lists.add_event(number, packed)
         self.put_back(state)
+        self._loaded = True
         self._enter_workdir()
 
     def load(self, loaded: Loaded) -> None:
@@ -252,6 +260,8 @@ class Execution:
             self._tail += len(entry.payload)
             if self.linked.grows:
                 self._lists.add_event(entry.seq, entry.payload)
+        for wait in self.state["waits"].values():
+            check_wait(wait["record"], f"a wait of execution {self.id}")
         self.seq += len(loaded.tail)
         self._head = (loaded.record.status, loaded.record.due)
         self.queue.clear()

@@ -1,8 +1,8 @@
-"""What holds for the agents that an attempt starts: the budgets and policies around it, and depth.
+"""What holds for the executions that an attempt begins: budgets and policies around it, and depth.
 
-The function of a step or tool may run agents (`Runner`). That is an execution of its own, on its
-own engine or the same one, and often on another thread. The execution around it is read and written
-only on the thread that drives it.
+The function of a step or tool may run flows (`Engine`) or agents (`Runner`). Each is an execution
+of its own, on its own engine or the same one, and often on another thread. The execution around it
+is read and written only on the thread that drives it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from flowengine.errors import FlowEngineError
+from flowengine.errors import FlowEngineError, UsageError
+from flowengine.kernel.graph.linked import DEFAULT_LIMITS
 from flowengine.kernel.view import View, left_around, total
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _Found = TypeVar("_Found")
 
+_DEEPEST: int = DEFAULT_LIMITS["depth"]
+"""How many executions may be around one another, as subflows may."""
 PATIENCE_SECONDS = 30.0
 """How long to wait for the thread that drives the execution around a run."""
 
@@ -83,6 +86,24 @@ class OuterAttempt:
     def depth(self) -> int:
         """How many executions are around what it starts."""
         return self._execution.depth + 1
+
+    @property
+    def execution(self) -> str:
+        """Id of the execution that it belongs to."""
+        return self._execution.context.id
+
+    def check_depth(self) -> None:
+        """Check that it may begin an execution.
+
+        Raises:
+            UsageError: Too many are around one another already.
+        """
+        if self.depth >= _DEEPEST:
+            raise UsageError(
+                f"runs in steps and tools of runs are more than {_DEEPEST} levels deep",
+                hint="use a subflow (flow: NAME); for an agent hand over, or make it a tool: "
+                "agent.as_tool()",
+            )
 
     def binding(self, inner: str) -> OuterAttempt:
         """Return it for an execution that is bound by what is around it.

@@ -66,6 +66,9 @@ class Driving:
 
         _refuse_while_imported()
         self._host.policies.check()
+        if (outer := outer_attempt()) is not None:
+            outer.check_depth()
+            starting = starting._replace(outer=outer)
         if starting.id is not None and exists(self._host, starting.id):
             from flowengine.engines.flows import as_loaded
             from flowengine.engines.starting.same_start import check_same_start
@@ -97,10 +100,10 @@ class Driving:
         epoch = host.keeper.acquire(id)
         try:
             found = host.stored(id, epoch)
-            _enter(found)
             self._bring(found, resources)
             self._answer_open(found)
             recover(found, host.store.inbox(id), host.clock.now())
+            _enter(found)
             found.look_ahead()
         except BaseException:
             host.keeper.release([(id, epoch)])
@@ -275,11 +278,18 @@ class Driving:
 
 
 def _enter(execution: Execution) -> None:
-    """Note in which attempt of another execution an execution is driven, if in one."""
+    """Note in which attempt of another execution an execution is driven, if in one.
+
+    What is around the attempt binds it if it was begun in an attempt of that execution.
+    """
     outer = outer_attempt()
-    if outer is not None:
-        execution.depth = outer.depth
-        execution.outer = outer if outer.inner == execution.id else None
+    if outer is None:
+        return
+    execution.depth = outer.depth
+    started: Any = next((one for one in execution.queue if one["type"] == "started"), None)
+    data = execution.state["execution"] if started is None else started["execution"]
+    if data.get("outer") == outer.execution:
+        execution.outer = outer.binding(execution.id)
 
 
 def _refuse_while_imported() -> None:

@@ -7,7 +7,6 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.attempts.runtime_resources import check_environments, check_names
-from flowengine.engines.executions.outer_attempts import outer_attempt
 from flowengine.engines.executions.shared_locks import claim_of
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.starting.inputs import check_inputs
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.executions.linked_flows import LinkedFlow
+    from flowengine.engines.executions.outer_attempts import OuterAttempt
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.flow.building import Flow
@@ -51,6 +51,8 @@ class Starting(NamedTuple):
     """Objects of the caller for this execution, by name."""
     files: Sequence[tuple[bytes, str]] = ()
     """Files that its inputs name by digest, with their names: kept before it begins."""
+    outer: OuterAttempt | None = None
+    """The attempt that begins and drives it; what is around that binds it. None: none does."""
 
 
 def begin(host: Host, starting: Starting) -> Execution:
@@ -266,7 +268,7 @@ def new_record(
 
 def _started(host: Host, linked: LinkedFlow, starting: Starting) -> Any:
     """Return the first event."""
-    _, inputs, id, labels, user, environments, resources, _ = starting
+    _, inputs, id, labels, user, environments, resources, _, outer = starting
     now = host.clock.now()
     every = {**host.resources, **resources}
     check_names(linked.compiled, every)
@@ -275,9 +277,10 @@ def _started(host: Host, linked: LinkedFlow, starting: Starting) -> Any:
         execution["environments"] = check_environments(linked.compiled, every, environments)
     if resources:
         execution["resources"] = sorted(resources)
+    if outer is not None:
+        execution["outer"] = outer.execution
     checked = check_inputs(linked.graph, inputs, execution, now, host.workdir)
     started = {"type": "started", "at": now, "inputs": checked, "execution": execution}
-    outer = outer_attempt()
-    if outer is not None and outer.inner == execution["id"] and (left := outer.left()) is not None:
+    if outer is not None and (left := outer.left()) is not None:
         started["budget"] = left
     return started

@@ -6,7 +6,6 @@ secret.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -14,6 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from flowengine.execution_environment.errors import Fault
+from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.validation_messages import predicate
 
 
@@ -50,10 +50,8 @@ def faults_of(error: ValidationError, model: type[BaseModel], part: str = "") ->
 def nearest(word: object, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?`, or what is known, to be put behind a message."""
     names = sorted(known)
-    close = difflib.get_close_matches(str(word).lower(), [n.lower() for n in names], 1, 0.6)
-    if close:
-        right = next(name for name in names if name.lower() == close[0])
-        return f"; did you mean '{right}'?"
+    if (near := did_you_mean(str(word), names)) is not None:
+        return f"; {near}"
     return f"; known: {', '.join(names)}" if names else ""
 
 

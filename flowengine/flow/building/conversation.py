@@ -8,7 +8,8 @@ from typing import Any
 
 from flowengine.errors import InputError
 from flowengine.flow.building.flow import Flow
-from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.flow.compile.addresses import is_constant
+from flowengine.sdk.near_words import did_you_mean
 
 STEP = "chat"
 KEPT = (
@@ -29,7 +30,8 @@ def conversation(
         lazy: Its environments are opened when they are used, whatever the file says.
 
     Returns:
-        The flow; it takes the inputs of the file.
+        The flow; it takes the inputs of the file, but for those that it would require and that only
+        steps use, such as what a prompt is made of.
 
     Raises:
         FlowFileError: The file is no YAML, or no mapping.
@@ -48,6 +50,10 @@ def conversation(
     if agent is not None and agent not in names and "." not in agent:
         raise InputError(f"{path} declares no agent {agent!r}", hint=did_you_mean(agent, names))
     flow.head = {key: one for key, one in flow.head.items() if key in KEPT}
+    if isinstance(inputs := flow.head.get("inputs"), Mapping):
+        flow.head["inputs"] = {
+            name: one for name, one in inputs.items() if _is_taken(name, one, flow.head)
+        }
     environments = flow.head.get("environments")
     if lazy and isinstance(environments, Mapping):
         flow.head["environments"] = {name: _lazy(one) for name, one in environments.items()}
@@ -57,6 +63,21 @@ def conversation(
     flow.step(STEP, **words)
     flow.head["outputs"] = {"last": f"${{{{ steps.{STEP}.output }}}}"}
     return flow
+
+
+def _is_taken(name: str, schema: Any, head: Mapping[str, Any]) -> bool:
+    """Return whether a conversation takes an input: it can be left out, or is named.
+
+    Args:
+        name: Of the input.
+        schema: Its declaration.
+        head: What the conversation has of the file.
+    """
+    if isinstance(schema, Mapping) and "default" in schema:
+        return True
+    # Flows of the file have inputs of their own.
+    others = {key: one for key, one in head.items() if key != "flows"}
+    return not is_constant(others, lambda one: one not in (("inputs", name), ("inputs", None)))
 
 
 def _lazy(environment: Any) -> Any:

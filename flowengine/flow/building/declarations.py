@@ -10,6 +10,7 @@ from flowengine.flow.building.origins import Place, here
 from flowengine.flow.building.references import reference
 from flowengine.flow.building.schemas import ABSENT, fields_of, schema_of
 from flowengine.flow.building.step_keywords import Spec, Text
+from flowengine.registry import has_kind, kind_class
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Declared = Mapping[str, Any] | type | None
@@ -28,6 +29,7 @@ class Declarations:
 
     def __init__(self, head: dict[str, Any]) -> None:
         self.head = head
+        self.folder = ""
         """What stands at the top, but the steps."""
         self.places: dict[tuple[str | int, ...], Place] = {}
         """Where single declarations stand."""
@@ -161,10 +163,35 @@ class Declarations:
             The name.
         """
         owner = self if section in OWN else self.root
+        if section == "tools" and isinstance(spec, Mapping):
+            spec = self.in_words_of_files(spec)
         owner.head.setdefault(section, {})[name] = spec
         owner.places[section, name] = here()
         self.changed()
         return name
+
+    def in_words_of_files(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a tool or step in which objects that step kinds know stand by their names.
+
+        Args:
+            spec: As a program says it.
+        """
+        kinds = {key for key, value in spec.items() if not _is_plain(value) and has_kind(key)}
+        return {
+            key: kind_class(key).declared(value, self.root) if key in kinds else value
+            for key, value in spec.items()
+        }
+
+    def reference(self, function: Any) -> str:
+        """Return the name of a function: `module:function`.
+
+        Args:
+            function: A function at the top level of a module.
+
+        Raises:
+            UsageError: Another process could not find it.
+        """
+        return reference(function)
 
     def _declare_value(self, section: str, name: str, schema: Spec, default: Any) -> None:
         self.declare(
@@ -187,6 +214,13 @@ class Declarations:
             return self.root._tools.get(function)
         except TypeError:  # not hashable, so no function
             return None
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value is plain data, but for functions and values of expressions in it."""
+    if isinstance(value, Mapping):
+        return _is_plain(value.get("name"))
+    return value is None or isinstance(value, str | int | float | list) or callable(value)
 
 
 def _fields(declared: Declared) -> dict[str, tuple[dict[str, Any], Any]]:

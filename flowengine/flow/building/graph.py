@@ -112,7 +112,8 @@ class FlowGraph(Declarations, FlowHandle):
         if isinstance(what, str):
             given = words.get("python")
             function = given if callable(given) else None
-            return self._add(Step(self, what, _spec(what, words), place, _plain(function)))
+            spec = self.in_words_of_files(_spec(what, words))
+            return self._add(Step(self, what, spec, place, _plain(function)))
         if isinstance(what, Chain):
             raise UsageError(f"{what!r} is already a step", hint="lead to it with 'to'")
         name = id or str(getattr(what, "__name__", ""))

@@ -53,7 +53,8 @@ class Words(Modifiers, total=False):
     http: str | Spec
     web_search: str | Spec
     run: str | Spec
-    agent: str | Spec
+    agent: object
+    """Its name, an `Agent`, or `{"name": …, "max_turns": 5}` with one of these."""
     flow: str | FlowHandle
     detach: bool
     wait: Duration | Spec

@@ -14,11 +14,12 @@ from flowengine.flow.loading.validation import Validator, locate
 from flowengine.flow.models import Loc
 from flowengine.flow.models.cases import Case, CaseFile, Decisions, Script
 from flowengine.flow.models.types import shown
-from flowengine.flow.source.diagnostics import Diagnostics, did_you_mean, render
+from flowengine.flow.source.diagnostics import Diagnostics, render
 from flowengine.flow.source.faults import Faults
 from flowengine.flow.source.yaml_source import Source, read, read_text
 from flowengine.kernel.graph.specs import CompiledFlow
 from flowengine.kernel.notation.addresses import steps_in
+from flowengine.sdk.near_words import did_you_mean
 
 
 class Cases(NamedTuple):

@@ -27,10 +27,10 @@ from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Alternative, Approval, Cancel, Emit, Fail, Loc, Wait
 from flowengine.flow.models.kinds import ASK, works_in_environment
-from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import AlternativeSpec, EmitSpec, WaitSpec
+from flowengine.sdk.near_words import did_you_mean
 
 ANSWER: Schema = {
     "type": "object",

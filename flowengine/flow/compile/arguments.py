@@ -10,8 +10,8 @@ from flowengine.flow.compile.callee import Callee
 from flowengine.flow.compile.expressions import Typed, together
 from flowengine.flow.compile.types import differs, words
 from flowengine.flow.models import Loc
-from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
+from flowengine.sdk.near_words import did_you_mean
 from flowengine.validation import SchemaError, Validator
 
 

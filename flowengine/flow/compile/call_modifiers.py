@@ -38,7 +38,7 @@ class CallModifiers:
             spec["limits"] = callee.limits
         if callee.preview is not None:
             spec["preview"] = callee.preview
-        on_crash = request.on_crash or defaults.on_crash
+        on_crash = request.on_crash or callee.on_crash or defaults.on_crash
         if on_crash is not None:
             spec["on_crash"] = on_crash  # type: ignore[typeddict-item]
         repeatable = effect != "once" or callee.key is not None

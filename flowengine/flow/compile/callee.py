@@ -54,6 +54,7 @@ class Callee:
     key: Value | None = None
     effect: str | None = None
     default_effect: str = "once"
+    on_crash: str | None = None
     meters: dict[str, Plain] | None = None
     """What an attempt uses of budgets, if it is no tool call."""
     reads: list[str] = field(default_factory=list)

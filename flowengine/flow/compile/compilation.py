@@ -17,8 +17,9 @@ from flowengine.flow.compile.types import UNKNOWN, Schema, closed
 from flowengine.flow.loading.files import Definition, File, Files, known_names
 from flowengine.flow.models import Loc
 from flowengine.flow.models.types import Effect
-from flowengine.flow.source.diagnostics import Position, did_you_mean
+from flowengine.flow.source.diagnostics import Position
 from flowengine.kernel.graph.specs import CompiledFlow
+from flowengine.sdk.near_words import did_you_mean
 
 
 class Compilation:

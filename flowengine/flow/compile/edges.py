@@ -12,7 +12,6 @@ from flowengine.flow.compile.outcomes import outcomes
 from flowengine.flow.compile.plan import Plan
 from flowengine.flow.compile.step_info import Info
 from flowengine.flow.models import Cancel, Entry, Handler, Join, Loc, Next, Trigger
-from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.compiled import END, END_ALL, START, TRIGGER
 from flowengine.kernel.graph.specs import (
@@ -23,6 +22,7 @@ from flowengine.kernel.graph.specs import (
     SplitSpec,
     TriggerSpec,
 )
+from flowengine.sdk.near_words import did_you_mean
 
 NEVER: int = -3
 """Stands for a target that was reported: there is no such edge."""

@@ -14,8 +14,8 @@ from flowengine.flow.compile.expressions import Typed
 from flowengine.flow.compile.types import differs, words
 from flowengine.flow.models import Loc
 from flowengine.flow.models.types import has_expression, is_expression
-from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
+from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.validation_messages import predicate
 
 if TYPE_CHECKING:

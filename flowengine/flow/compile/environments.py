@@ -22,10 +22,10 @@ from flowengine.flow.loading.files import File, known_names
 from flowengine.flow.models import Environment, Loc, Tool
 from flowengine.flow.models.tool import Server
 from flowengine.flow.models.types import has_expression
-from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.kernel.graph.compiled import Value
 from flowengine.kernel.graph.specs import StepSpec
 from flowengine.kernel.notation.times import parse_duration
+from flowengine.sdk.near_words import did_you_mean
 from flowengine.validation import SchemaError, Validator
 
 if TYPE_CHECKING:

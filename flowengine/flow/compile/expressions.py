@@ -35,9 +35,9 @@ from flowengine.flow.expressions import (
     split_text,
 )
 from flowengine.flow.models import Loc
-from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.compiled import Plain, Value
+from flowengine.sdk.near_words import did_you_mean
 
 _SECRET = re.compile(r"secrets\.([A-Za-z][A-Za-z0-9_]*)")
 _PATH = re.compile(r"\s*((?:inputs|steps|state)(?:\.\w+)+)()\s*")

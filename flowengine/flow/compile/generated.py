@@ -33,9 +33,9 @@ from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.loading.load import load_generated
 from flowengine.flow.models import Loc, Tool
 from flowengine.flow.models.kinds import tools_for_globs, tools_of
-from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.sdk.generated_flows import GLOB, Declared, DeclaredTool, ServerTools
 from flowengine.sdk.literal_text import plain_text
+from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.read_folders import (
     UnreadableFolder,
     find_folders,
@@ -255,6 +255,11 @@ class FileDeclarations:
             return ""
         self.program.read[full] = None
         return found
+
+    def function(self, name: str, loc: Loc) -> dict[str, Plain]:
+        """Return how a function of a module beside this file is found."""
+        self.program.tools_of(self.file).function(name, loc)
+        return {"name": name, "folder": self.file.folder}
 
     def folders(
         self, pattern: str, marked: str, largest: int, loc: Loc

@@ -9,8 +9,8 @@ from flowengine.flow.compile.arguments import check_argument
 from flowengine.flow.compile.expressions import Typed, parts_of
 from flowengine.flow.compile.types import UNKNOWN, Schema, differs, words
 from flowengine.flow.models import Loc
-from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
+from flowengine.sdk.near_words import did_you_mean
 
 
 def check_handled(

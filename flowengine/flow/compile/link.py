@@ -117,7 +117,7 @@ class Block:
         if not isinstance(node, list):
             return node
         match node:
-            case ["const", _]:
+            case ["const" | "given", _]:
                 return node
             case ["expr", int(number)]:
                 return ["expr", number + self.expressions]

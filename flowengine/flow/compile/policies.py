@@ -15,10 +15,10 @@ from flowengine.flow.compile.types import CALLS, UNKNOWN
 from flowengine.flow.loading.files import File, known_names
 from flowengine.flow.models.kinds import brought_tools
 from flowengine.flow.models.policy import Policy
-from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.rules import Called, in_order
 from flowengine.kernel.graph.specs import CallsSpec, RuleSpec
+from flowengine.sdk.near_words import did_you_mean
 
 _PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 """The path of a Python function, `package.module:function`."""

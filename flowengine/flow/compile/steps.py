@@ -6,7 +6,7 @@ See docs/language.md: Steps.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 
@@ -48,11 +48,11 @@ from flowengine.flow.compile.types import (
 from flowengine.flow.compile.views import View
 from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
 from flowengine.flow.models.types import has_expression
-from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.compiled import OPENING, Value
 from flowengine.kernel.graph.specs import HandlerSpec, LockSpec, LoopSpec, MapSpec, StepSpec
 from flowengine.sdk.literal_text import plain_text
+from flowengine.sdk.near_words import did_you_mean
 
 KEY: Schema = {"type": ["string", "integer"]}
 """What a lock is named by."""
@@ -227,6 +227,7 @@ class Steps:
             info.spec["says"] = mark.says
         if mark.ways:
             info.spec["ways"] = list(mark.ways)
+        _renew(info.spec, mark.anew)
         if mark.adapter is None:
             return raw
         task = dict(mark.adapter)
@@ -533,6 +534,15 @@ class Steps:
         typed = self.expressions.value(model.output, (*model.loc, "output"), view)
         spec["output"] = typed.value
         return typed
+
+
+def _renew(spec: StepSpec, anew: Mapping[str, Sequence[str]]) -> None:
+    """Put parts of what a generated flow is given into the input of a step, evaluated anew."""
+    if not anew:
+        return
+    tag, content = spec["input"]
+    parts = {name: [tag, one] for name, one in content.items()} if tag == "const" else content
+    spec["input"] = ["map", {**parts, **{name: ["given", [*path]] for name, path in anew.items()}}]
 
 
 def _locals(view: View) -> dict[str, Schema]:

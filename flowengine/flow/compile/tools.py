@@ -30,11 +30,11 @@ from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.models import AskBeforeCall, Loc, Tool
 from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arguments, tools_of
 from flowengine.flow.models.tool import Server
-from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.values import holds_secret
-from flowengine.sdk.python_functions.signature import derive
+from flowengine.sdk.near_words import did_you_mean
+from flowengine.sdk.python_functions.signature import Signature, derive
 from flowengine.sdk.step_kind import SignatureError
 from flowengine.sdk.step_kind import Tool as BroughtTool
 
@@ -43,6 +43,8 @@ BOUND_SECRET = (
     "url, headers, query or auth of http"
 )
 NO_INPUT = "declare it under 'secrets' of the flow's own file, and name it where it is used"
+_OF_A_CALL = ("args", "returns", "idempotency_key", "limits", "preview", "on_crash")
+"""What only a tool says that is one call itself."""
 
 
 class Tools:
@@ -211,7 +213,7 @@ class Tools:
         found.bind = bind
         if found.flow is not None:
             hint = "its arguments and result are those of what it runs"
-            keys = ("args", "returns", "idempotency_key", "environments", "limits", "preview")
+            keys = ("environments", *_OF_A_CALL)
             self._has_none(model, f"a tool that is an {kind}", keys, hint)
             self._describe(found, model)
             return found
@@ -253,8 +255,7 @@ class Tools:
         if found is None:
             return None
         hint = "its arguments and result are the inputs and outputs of the flow"
-        keys = ("args", "returns", "idempotency_key", "limits", "preview")
-        self._has_none(model, "a tool that is a flow", keys, hint)
+        self._has_none(model, "a tool that is a flow", _OF_A_CALL, hint)
         self._describe(found, model)
         for argument, typed in (found.bind or {}).items():
             loc = (*model.loc, "bind", argument)
@@ -296,6 +297,7 @@ class Tools:
         if model.approval is not None:
             found.approval = self._approval(found, model, model.approval)
         found.effect, found.retry, found.timeout = model.effect, model.retry, model.timeout
+        found.on_crash = model.on_crash
         if model.preview is not None:
             found.preview = self._preview(model.preview, (*model.loc, "preview"))
         found.identity = _version(found, model)
@@ -340,18 +342,24 @@ class Tools:
 
     def _preview(self, function: str, loc: Loc) -> dict[str, Plain] | None:
         """Return the function that says what a call would do; None if it was reported as none."""
-        folder = self.file.folder
-        try:
-            found = derive(function, folder)
-        except SignatureError as error:
-            self.report.at("E401", error.message, loc, error.hint)
+        found = self.function(function, loc)
+        if found is None:
             return None
-        self.others.read.update(dict.fromkeys(found.paths))
         if found.args is not None and len(found.args.get("properties", ())) != 1:
             message = f"{function!r} cannot be a preview: it has to take exactly one argument"
             hint = "let it take the arguments of the call as one dict: def preview(args)"
             self.report.at("E402", message, loc, hint)
-        return {"function": function, "folder": folder}
+        return {"function": function, "folder": self.file.folder}
+
+    def function(self, function: str, loc: Loc) -> Signature | None:
+        """Return what the source of a function says of it; None if it was reported as none."""
+        try:
+            found = derive(function, self.file.folder)
+        except SignatureError as error:
+            self.report.at("E401", error.message, loc, error.hint)
+            return None
+        self.others.read.update(dict.fromkeys(found.paths))
+        return found
 
     def _with_bound(self, model: Tool, kind: str) -> Schema | None:
         """Return the schema of the arguments, those fixed by the flow included.
@@ -366,12 +374,8 @@ class Tools:
 
     def reducer(self, function: str, loc: Loc) -> dict[str, Plain]:
         """Return the compiled form of a reducer written in Python, which has to be there."""
-        folder = self.file.folder
-        try:
-            self.others.read.update(dict.fromkeys(derive(function, folder).paths))
-        except SignatureError as error:
-            self.report.at("E401", error.message, loc, error.hint)
-        return {"python": function, "folder": folder}
+        self.function(function, loc)
+        return {"python": function, "folder": self.file.folder}
 
     def check_arguments(self, found: Callee, given: Arguments, loc: Loc, name: str) -> None:
         """Check what a caller gives against the schema of a tool (E402).

@@ -38,6 +38,7 @@ from flowengine.flow.models import (
     Step,
     Tool,
 )
+from flowengine.flow.models.agent import InlineAgent
 from flowengine.flow.models.base import OneOf
 from flowengine.flow.models.cases import CaseFile
 from flowengine.flow.models.kinds import brought_tools, configuration, kind_names
@@ -65,6 +66,7 @@ def flow_schema() -> Schema:
         "StateSchema": _keywords(reducer=_reducer()),
     }
     _define(FlowModel, definitions)
+    _define(InlineAgent, definitions)
     for name in sorted({*kind_names("step"), *kind_names("tool")}):
         definitions[_kind_name(name)] = _kind(name)
     top = definitions.pop("FlowModel")
@@ -319,7 +321,7 @@ def _kind_name(name: str) -> str:
 def _kind(name: str) -> Schema:
     """Return what stands behind the key of a step kind: its configuration or the short form."""
     schema = configuration(name)
-    main = schema.pop("x-main", None)
+    main, inline = schema.pop("x-main", None), schema.pop("x-inline", None)
     properties = dict(schema.get("properties", {}))
     for key, one in properties.items():
         if key != main or one.get("type") != "string":
@@ -336,7 +338,11 @@ def _kind(name: str) -> Schema:
     short = {key: one for key, one in properties[main].items() if key != "default"}
     return {
         "description": str(schema.pop("description", f"The step kind {name}.")),
-        "anyOf": [{"not": LONG_OR_NOTHING, **short}, schema],
+        "anyOf": [
+            {"not": LONG_OR_NOTHING, **short},
+            schema,
+            *([{"$ref": f"#/$defs/{inline}"}] if inline else []),
+        ],
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -10,8 +9,8 @@ from flowengine.flow.expressions import types
 from flowengine.flow.expressions.interface import Names, Note, Path, Schema
 from flowengine.flow.expressions.paths import written
 from flowengine.flow.expressions.types import SOURCES, article, kind, kinds, resolve, without_null
-from flowengine.flow.source.diagnostics import plausible
 from flowengine.flow.source.synonyms import OUTPUTS
+from flowengine.sdk.near_words import nearest
 
 
 class Trouble(NamedTuple):
@@ -188,12 +187,9 @@ def suggestion(name: str, declared: Iterable[str], before: str = "") -> str | No
         `did you mean 'inputs.amount'?`, what there is if it is little, or nothing.
     """
     candidates = list(declared)
-    close = difflib.get_close_matches(name, candidates, 3, 0.6)
-    near = [one for one in close if plausible(name.lower(), one.lower())][:1]
-    if name in OUTPUTS and "output" in candidates:
-        near = ["output"]
-    if near:
-        return f"did you mean '{written(before, near) if before else near[0]}'?"
+    near = "output" if name in OUTPUTS and "output" in candidates else nearest(name, candidates)
+    if near is not None:
+        return f"did you mean '{written(before, [near]) if before else near}'?"
     if before and 0 < len(candidates) <= 8:
         return f"there is {', '.join(candidates)}"
     return None

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import NotFound
+from flowengine.flow.loading.inline_agents import with_entries
 from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowBody, FlowModel, GeneratedBody, Loc
-from flowengine.flow.source.diagnostics import Diagnostics, Lines, Origin, did_you_mean
+from flowengine.flow.source.diagnostics import Diagnostics, Lines, Origin
 from flowengine.flow.source.report import Report
 from flowengine.flow.source.yaml_source import Source, read
 from flowengine.python_modules import find_module
+from flowengine.sdk.near_words import did_you_mean
 
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import GeneratedFlow
@@ -137,6 +139,7 @@ class Files:
 
     def _load(self, source: Origin, folder: str, place: str, prefix: str) -> File | None:
         self.sources.update(source.files)
+        source = with_entries(source)
         model = load_source(source, self.diagnostics)
         if model is None:
             self._known[place] = None

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from flowengine.flow.models.types import shown, words
-from flowengine.flow.source.diagnostics import Loc, did_you_mean
+from flowengine.flow.source.diagnostics import Loc
+from flowengine.sdk.near_words import did_you_mean
 
 TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 REDUCERS = ("replace", "append", "union", "merge", "add", "max", "min")

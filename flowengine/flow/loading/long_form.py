@@ -20,9 +20,9 @@ from flowengine.flow.models import Loc, Output, Part, Pluggable
 from flowengine.flow.models.kinds import configuration, is_kind, kind_names, short_form
 from flowengine.flow.models.not_yet import not_yet, refused_keys
 from flowengine.flow.models.schemas import IsSchema
-from flowengine.flow.source.diagnostics import nearest
 from flowengine.flow.source.faults import Faults
 from flowengine.flow.source.synonyms import Meant, synonym
+from flowengine.sdk.near_words import nearest
 
 LEFT_OUT = object()
 """In place of what is wrong and was reported."""

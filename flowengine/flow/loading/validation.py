@@ -15,7 +15,7 @@ from flowengine.flow.loading.long_form import Expander, shapes
 from flowengine.flow.models import Loc, Part
 from flowengine.flow.models.modifiers import ON_ERROR_TAGS
 from flowengine.flow.models.types import shown
-from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.sdk.near_words import did_you_mean
 
 PASSES = 20
 """So many times what is wrong is left out and the rest validated again."""

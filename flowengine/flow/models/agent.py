@@ -10,6 +10,7 @@ from flowengine.flow.models.base import OneOf, Part, Problem
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import (
+    GENERATED_ID,
     ID,
     AsSchema,
     Checked,
@@ -20,18 +21,24 @@ from flowengine.flow.models.types import (
     Text,
     Value,
     constant_text,
+    in_generated,
     wrong,
 )
 
 _AGENT_NAME = rf"{ID}(\.{ID})?"
 _TOOL_PATTERN = r"[a-z*?\[][A-Za-z0-9_*?\[\]!-]*(\.[A-Za-z0-9_*?\[\]!-]+)*"
+_CALLED = r"[A-Za-z0-9_.-]{1,64}"
+_FUNCTION = r"[^\s:]+:[^\s:]+"
 _MODEL_NAME = r"[^\s/]+/\S+"
 
 
-def _matching(pattern: str, what: str, hint: str | None = None) -> Checked:
+def _matching(
+    pattern: str, what: str, hint: str | None = None, *, generated: str | None = None
+) -> Checked:
     def check(value: Any) -> str:
         text = constant_text(value)
-        if not re.fullmatch(pattern, text):
+        expected = generated if generated and in_generated.get() else pattern
+        if not re.fullmatch(expected, text):
             wrong(what, value, hint)
         return text
 
@@ -40,7 +47,7 @@ def _matching(pattern: str, what: str, hint: str | None = None) -> Checked:
 
 AgentName = Annotated[
     str,
-    _matching(_AGENT_NAME, "the name of an agent"),
+    _matching(_AGENT_NAME, "the name of an agent", generated=GENERATED_ID),
     AsSchema({"type": "string", "pattern": f"^{_AGENT_NAME}$"}),
 ]
 """An agent that is named: `name` or `alias.name`."""
@@ -49,9 +56,31 @@ ToolPattern = Annotated[
     _matching(_TOOL_PATTERN, "the name of a tool, or a glob"),
     AsSchema({"type": "string", "pattern": f"^{_TOOL_PATTERN}$"}),
 ]
+
+
+def _function(value: Any) -> Any:
+    """Return the name of a function, or in what was generated how the function is found."""
+    if in_generated.get() and isinstance(value, dict):
+        return value
+    text = constant_text(value)
+    if not re.fullmatch(_FUNCTION, text):
+        wrong("a function, as module:function", value)
+    return text
+
+
+FunctionName = Annotated[
+    Any, Checked(_function), AsSchema({"type": "string", "pattern": f"^{_FUNCTION}$"})
+]
+CalledTool = Annotated[
+    str,
+    _matching(_CALLED, "a name that models can call", "letters, digits, '_', '-' and '.'"),
+    AsSchema({"type": "string", "pattern": f"^{_CALLED}$"}),
+]
 ModelName = Annotated[
     str,
-    _matching(_MODEL_NAME, "a model such as openai/gpt-4o", "write it as provider/model"),
+    _matching(
+        _MODEL_NAME, "a model such as openai/gpt-4o", "write it as provider/model", generated=r"\S+"
+    ),
     AsSchema({"type": "string", "pattern": f"^{_MODEL_NAME}$"}),
 ]
 
@@ -61,7 +90,7 @@ class Instructions(Part):
 
     NOUN = "'instructions'"
     MAIN = "text"
-    RULES = (OneOf(("text", "file")),)
+    RULES = (OneOf(("text", "file", "python")),)
 
     text: Template | None = Field(
         default=None,
@@ -72,6 +101,29 @@ class Instructions(Part):
         default=None,
         description="A file with the text, relative to the flow file; it holds no expressions.",
         examples=["prompts/researcher.md"],
+    )
+    python: FunctionName | None = Field(
+        default=None,
+        description="A Python function, `module:function`, that returns the text: called before "
+        "every turn, with the context variables if it has a parameter.",
+        examples=["prompts:of_today"],
+    )
+
+
+class ToolUse(Part):
+    """A tool that an agent may call."""
+
+    NOUN = "a tool of an agent"
+    MAIN = "tool"
+
+    tool: ToolPattern = Field(
+        description="A name, or a glob over names.", examples=["search", "github.get_*"]
+    )
+    as_: CalledTool | None = Field(
+        default=None,
+        alias="as",
+        description="The name by which the model calls it, and rules and approvals name it.",
+        examples=["find_order"],
     )
 
 
@@ -159,15 +211,20 @@ class Agent(Part):
         description="What it is told before anything else.",
         examples=["You find sources."],
     )
+    title: Text | None = Field(
+        default=None,
+        description="What people and functions call it. Default: its name here.",
+        examples=["Tax expert"],
+    )
     description: Text | None = Field(
         default=None,
         description="What it is for, told to agents that may call it or hand over to it.",
         examples=["Finds sources"],
     )
-    tools: list[ToolPattern] = Field(
+    tools: list[ToolUse] = Field(
         default_factory=list,
         description="Tools that it may call, as names or globs.",
-        examples=[["search", "github.get_*"]],
+        examples=[["search", "github.get_*", {"tool": "lib.search", "as": "search_library"}]],
     )
     skills: list[Text] = Field(
         default_factory=list,
@@ -179,6 +236,12 @@ class Agent(Part):
         default_factory=list,
         description="Agents that it may hand the conversation over to.",
         examples=[["writer"]],
+    )
+    tool_handoffs: list[AgentName] = Field(
+        default_factory=list,
+        description="Agents that its tools may hand the conversation over to, by returning one; "
+        "`handoffs` gives it a tool for each.",
+        examples=[["billing"]],
     )
     returns: Schema | None = Field(
         default=None,
@@ -257,3 +320,23 @@ class Agent(Part):
         if given.get("finish") == "tools" and "returns" in given:
             message = "'returns' is the form of an answer, but this agent ends by a tool"
             yield Problem("returns", "E103", message, "leave out 'finish', or 'returns'")
+
+
+class InlineAgent(Agent):
+    """An agent that is declared where a step or tool runs it."""
+
+    instructions: Instructions | None = Field(  # type: ignore[assignment]
+        default=None,
+        description="What it is told before anything else; nothing.",
+        examples=["You find sources."],
+    )
+    prompt: Value = Field(
+        default=None,
+        description="What it is asked, in place of `with.prompt`.",
+        examples=["Summarize ${{ inputs.text }}"],
+    )
+    chat: bool | None = Field(
+        default=None,
+        description="Each answer is shown to a person, who says what comes next.",
+        examples=[True],
+    )

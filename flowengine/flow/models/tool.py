@@ -16,6 +16,7 @@ from flowengine.flow.models.types import (
     Effect,
     EnvironmentUses,
     FlowName,
+    OnCrash,
     Positive,
     Size,
     Template,
@@ -111,6 +112,12 @@ class Tool(Pluggable):
     )
     effect: Effect | None = Field(
         default=None, description="What may be repeated.", examples=["idempotent"]
+    )
+    on_crash: OnCrash | None = Field(
+        default=None,
+        description="What happens if a crash leaves a call uncertain, where the step that calls "
+        "says nothing else.",
+        examples=["fail"],
     )
     idempotency_key: Template | None = Field(
         default=None,

@@ -14,8 +14,9 @@ from typing import Any
 
 import yaml
 
-from flowengine.flow.source.diagnostics import Diagnostic, Position, did_you_mean
+from flowengine.flow.source.diagnostics import Diagnostic, Position
 from flowengine.flow.source.syntax_errors import QUOTE, Slip, cut_short
+from flowengine.sdk.near_words import did_you_mean
 
 MAX_ALIASED = 1 << 20
 """Characters that all aliases of a file together may stand for; as much as a file may hold."""

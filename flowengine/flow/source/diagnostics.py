@@ -7,7 +7,6 @@ all of them have run, so that all errors are reported at once.
 
 from __future__ import annotations
 
-import difflib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -269,43 +268,3 @@ def _width(character: str) -> int:
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that was most likely meant.
-
-    Args:
-        word: What stands there.
-        known: What could stand there.
-
-    Returns:
-        The nearest one by edit distance, or None if none is near.
-    """
-    folded = {one.lower().replace("-", "_"): one for one in known}
-    wanted = word.lower().replace("-", "_")
-    found = difflib.get_close_matches(wanted, folded, n=3, cutoff=0.6)
-    return next((folded[one] for one in found if plausible(wanted, one)), None)
-
-
-def plausible(word: str, meant: str) -> bool:
-    """Say whether a word may be another one misspelt: most slips leave the first letter alone.
-
-    `switch` is not `with`, though they share most letters.
-
-    Args:
-        word: What stands there.
-        meant: What may be meant.
-
-    Returns:
-        Whether it is worth a question.
-    """
-    if word[:1] == meant[:1]:
-        return len(word) > 2 or len(meant) <= 3
-    same_letters = sorted(word) == sorted(meant) or (len(word) > 2 and meant.endswith(word))
-    return same_letters or difflib.SequenceMatcher(None, word, meant).ratio() >= 0.85
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """Return the hint `did you mean '...'?`, or None if no known word is near."""
-    found = nearest(word, known)
-    return None if found is None else f"did you mean {found!r}?"

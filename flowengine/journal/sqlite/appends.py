@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 
 from flowengine.errors import Conflict, LeaseLost, NotFound
-from flowengine.journal.encoding import checksum, pack
+from flowengine.journal.encoding import checksum, deflated, pack
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -239,7 +239,7 @@ def _open_wait(
 ) -> None:
     """Insert or change a wait, with those who may answer it and the keys it listens for."""
     wait = wait_id(execution, record["id"])
-    packed = pack(dict(record))
+    packed = deflated(pack(dict(record)))
     before = connection.execute(queries.CLOSED_BEFORE, (wait,)).fetchone()
     if before is not None:
         for statement in queries.FORGET_WAIT:
@@ -262,7 +262,8 @@ def _close_wait(
     connection: sqlite3.Connection, execution: str, number: int, closed: ClosedWait
 ) -> None:
     wait = wait_id(execution, closed.number)
-    connection.execute(queries.CLOSE_WAIT, (closed.how, closed.at, closed.result, wait))
+    row = (closed.how, closed.at, deflated(closed.result), wait)
+    connection.execute(queries.CLOSE_WAIT, row)
     connection.execute(queries.CLOSE_WAIT_FOR, (wait,))
     connection.execute(queries.DROP_WAIT_KEYS, (number, closed.number))
 

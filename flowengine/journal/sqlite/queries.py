@@ -120,8 +120,10 @@ DROP_WAIT_KEYS = "DELETE FROM keys WHERE execution = ? AND wait = ?"
 DROP_KEYS = "DELETE FROM keys WHERE execution = ?"
 """The keys of an execution that ended."""
 
-TAKE = "UPDATE messages SET taken = ? WHERE number = ? AND execution = ?"
-"""A message is in the journal now, at this place."""
+TAKE = """
+UPDATE messages SET taken = ?, event = CASE WHEN address GLOB 'wait *' THEN x'' ELSE event END
+WHERE number = ? AND execution = ?"""
+"""A message is in the journal now, at this place; of a decision, the vote has what it says."""
 
 PUT_OUT = "INSERT INTO outbox (sender, target, at, event) VALUES (?, ?, ?, ?)"
 """A message to other executions is on its way."""
@@ -261,7 +263,10 @@ CHANGES = "PRAGMA data_version"
 # -- decisions
 
 WAIT_COLUMNS = """
-waits.id, executions.id, waits.flow, waits.wait, waits.record, waits.decision, waits.how,
+waits.id, executions.id, waits.flow, waits.wait, waits.record,
+CASE typeof(waits.decision) WHEN 'integer'
+  THEN (SELECT event FROM votes WHERE votes.number = waits.decision) ELSE waits.decision END,
+waits.how,
 waits.closed_at, waits.result, waits.number, waits.since"""
 
 WAIT = f"""
@@ -276,7 +281,7 @@ VOTE = "INSERT INTO votes (wait, voter, at, approves, event) VALUES (?, ?, ?, ?,
 """An answer; it is kept as long as the execution."""
 
 SETTLE = "UPDATE waits SET decision = ? WHERE number = ? AND decision IS NULL AND how IS NULL"
-"""The answer that decides; there is one at most."""
+"""The number of the answer that decides; there is one at most."""
 
 # -- executions
 

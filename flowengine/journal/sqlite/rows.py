@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flowengine.errors import StoreError
-from flowengine.journal.encoding import checksum
+from flowengine.journal.encoding import checksum, packed_again
 from flowengine.journal.records import Entry, ExecutionRecord, ListPart, Owner, Wait
 from flowengine.journal.shapes import DAMAGE_HINT, unpack_labels, unpack_wait
 
@@ -69,7 +69,8 @@ def read_wait(row: Sequence[Any], votes: list[bytes]) -> Wait:
         votes: All answers, if they are wanted.
     """
     id, execution, flow, number, record, decision, how, closed_at, result = row[:9]
-    kept = unpack_wait(record, f"wait {id}")
+    kept = unpack_wait(packed_again(record), f"wait {id}")
+    decision, result = (None if one is None else packed_again(one) for one in (decision, result))
     return Wait(id, execution, flow, number, kept, decision, votes, how, closed_at, result)
 
 

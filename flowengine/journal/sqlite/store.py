@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict, NotFound, StoreError
-from flowengine.journal.encoding import checksum, pack, unpack
+from flowengine.journal.encoding import checksum, deflated, pack, packed_again, unpack
 from flowengine.journal.lease_holders import IsDead, is_dead
 from flowengine.journal.records import (
     ENDED,
@@ -362,18 +362,20 @@ class SqliteStore(Store):
         with self._database.writing() as connection:
             row = _find_wait(connection, wait)
             number = row[9]
-            votes = connection.execute(queries.VOTES, (number,)).fetchall()
+            votes = _votes(connection, number)
             record = read_wait(row, [event for _, _, event in votes])
             own = next((event for voter, _, event in votes if voter == vote.by), None)
             if not record.open or own is not None or vote.by in record.journaled:
                 return Standing(False, not record.open, record.decision or own, record)
             if vote.uses is not None and not grants.use(connection, vote.uses, vote.at):
                 return Standing(False, False, None, record)
-            connection.execute(queries.VOTE, (number, vote.by, vote.at, vote.approves, vote.event))
+            event = deflated(vote.event)
+            row = (number, vote.by, vote.at, vote.approves, event)
+            given = connection.execute(queries.VOTE, row).lastrowid
             approvals = {vote.by, *record.journaled, *(by for by, approves, _ in votes if approves)}
             settled = not vote.approves or len(approvals) >= record.record.get("need", 1)
             if settled:
-                connection.execute(queries.SETTLE, (vote.event, number))
+                connection.execute(queries.SETTLE, (given, number))
                 grants.give(connection, wait, record.flow, vote)
                 connection.execute(queries.CLOSE_WAIT_FOR, (wait,))
             execution = find_number(connection, record.execution)
@@ -386,7 +388,7 @@ class SqliteStore(Store):
     def wait(self, id: str) -> Wait:
         with self._database.reading() as connection:
             row = _find_wait(connection, id)
-            votes = [event for _, _, event in connection.execute(queries.VOTES, (row[9],))]
+            votes = [event for _, _, event in _votes(connection, row[9])]
         return read_wait(row, votes)
 
     # -- grants
@@ -496,6 +498,12 @@ def _find_execution(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
     if row is None:
         raise NotFound(f"there is no execution {id}", hint="list them: flowengine list")
     return row
+
+
+def _votes(connection: sqlite3.Connection, wait: int) -> list[tuple[str, int, bytes]]:
+    """Return the answers to a wait, oldest first: who gave it, whether it approves, the event."""
+    rows = connection.execute(queries.VOTES, (wait,))
+    return [(voter, approves, packed_again(event)) for voter, approves, event in rows]
 
 
 def _find_wait(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:

@@ -254,6 +254,8 @@ def evaluate(names: Names, value: Value) -> Plain:
         return evaluate(names.having({"args": evaluate(names, given)}), inner)
     if tag == "arguments":
         return _arguments(names, *content)
+    if tag == "given":
+        return _given(names, content)
     return SecretText([part if isinstance(part, list) else text_part(names, part)
                        for part in content])  # fmt: skip
 
@@ -269,6 +271,23 @@ def _arguments(names: Names, given: Value, fixed: Value, refused: Value) -> dict
             message = f"'with' gives the argument {name!r}, which the flow fixes by 'bind'"
             raise StepFailure("ValidationError", message)
     return {**found, **evaluate(names, fixed)}
+
+
+def _given(names: Names, path: list[str]) -> Plain:
+    """Return a part of what the step that runs the flow around gives it, evaluated anew."""
+    m, act = names.machine, names.act
+    assert act is not None
+    while (unit := group_around(m, act)) is not None:
+        act = m.act_of(unit)
+    unit = m.state["units"][m.scope_of(act)["unit"]]
+    caller = m.act_of(unit)
+    node = m.node(caller)
+    value = node.args if node.input is None else node.input
+    assert value is not None
+    for name in path:
+        tag, content = value
+        value = content[name] if tag == "map" else [tag, content[name]]
+    return evaluate(Names(m, caller, unit), value)
 
 
 def text_part(names: Names, part: str | int) -> str:

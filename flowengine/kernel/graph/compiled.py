@@ -17,6 +17,8 @@ A *value* is a small tree that may hold expressions:
     ["with", [args, value]]          a value that sees the first one as `args`
     ["arguments", [given, fixed, names]]   the map that the first one gives, with the map of the
                                      second; an error if it has one of the names (a list)
+    ["given", [name, ...]]           a part of what the step that runs this flow gives it, evaluated
+                                     anew: where, and as, that step stands
 
 A *condition* is the number of an expression that gives a bool.
 """

@@ -174,6 +174,7 @@ FOLLOWS = {
             "uncertain",
             "unit_ended",
             "enough",
+            "goes_on",
             "needs",
             "act_ended",
             "counted",

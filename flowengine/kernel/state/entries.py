@@ -155,6 +155,11 @@ def begin_act(act: int, /) -> Entry:
     return Entry(("begin_act", act))
 
 
+def goes_on(act: int, /) -> Entry:
+    """An activation that `cancel` withdrew as failed goes on as it was (retry)."""
+    return Entry(("goes_on", act))
+
+
 def enough(act: int, came: list[str], /) -> Entry:
     """A step begins whose join was short of arrivals, if they are enough by now (retry)."""
     return Entry(("enough", act, came))

@@ -68,12 +68,10 @@ def _withdraw(m: Machine, act: Activation, how: str, reason: str) -> None:
     """Withdraw one activation, as cancelled, as failed, or as done so far."""
     node = m.node(act)
     output = _so_far(m, act) if how == "succeeded" else None
-    if (
-        how == "failed"
-        and has_items(act)
-        and held_failures.hold_act(m, act, entries.counted(act["id"]))
-    ):
-        return  # the items that are done stay so
+    if how == "failed":
+        then = entries.counted(act["id"]) if has_items(act) else entries.goes_on(act["id"])
+        if held_failures.hold_act(m, act, then):
+            return  # what is done of it stays so, and what is at work goes on
     close_units(m, act)
     if how == "succeeded":
         then = entries.act_ended(act["id"], "succeeded", "ok", output)

@@ -95,11 +95,10 @@ def derive(function: str, folder: str) -> Signature:
 
 
 def _suggestion(name: str, module: Module) -> str | None:
-    from difflib import get_close_matches
+    from flowengine.sdk.near_words import did_you_mean
 
     functions = [key for key, node in module.names.items() if isinstance(node, FUNCTION)]
-    close = get_close_matches(name, functions)
-    return f"did you mean '{close[0]}'?" if close else None
+    return did_you_mean(name, functions)
 
 
 def _signature(found: NamedFunction, reader: Reader) -> Signature:

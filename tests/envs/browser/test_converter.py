@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -127,3 +128,27 @@ def test_what_a_page_does_does_not_reach_the_next(converter: Converter, what: st
     assert convert(converter, "look") == before
     assert convert(converter, "<b>plain</b>") == Markdown("**plain**")
     assert before.text.endswith("nice 0")
+
+
+def test_a_conversion_that_is_cancelled_while_its_answer_comes_is_over(
+    converter: Converter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = asyncio.StreamReader.feed_data
+
+    async def cancelled() -> None:
+        def feed(reader: asyncio.StreamReader, data: bytes) -> None:
+            plain(reader, data)
+            if not reader._transport.is_reading():  # type: ignore[attr-defined] # it is full
+                converting.cancel()
+
+        text = "word " * 60_000
+        converting = asyncio.ensure_future(converter.convert(text, "http://host/", len(text)))
+        monkeypatch.setattr(asyncio.StreamReader, "feed_data", feed)
+        async with asyncio.timeout(60):
+            with pytest.raises(asyncio.CancelledError):
+                await converting
+
+    background().run(cancelled())
+    monkeypatch.undo()
+
+    assert convert(converter, "<b>plain</b>") == Markdown("**plain**")

@@ -28,8 +28,8 @@ from flowengine.testing.environment_conformance import (
     Check,
     killed_process_is_reaped,
 )
-from flowengine_envs.browser import installation, session
-from flowengine_envs.browser.driver import LARGEST_MESSAGE, Driver
+from flowengine_envs.browser import driver, installation, session
+from flowengine_envs.browser.driver import Driver
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.host import Host
@@ -55,26 +55,30 @@ class Taken:
         self.stdout.feed_eof()
 
 
-def test_a_message_of_the_driver_has_a_bound() -> None:
+def test_a_message_of_the_driver_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a driver has been made to send in many short texts ends it, and takes no memory."""
+    monkeypatch.setattr(driver, "LARGEST_MESSAGE", 1 << 20)
+
     async def taken() -> tuple[Driver, int]:
         program = Taken()
-        driver = Driver(program)  # type: ignore[arg-type]
-        program.stdout.feed_data((LARGEST_MESSAGE + 1).to_bytes(4, "little"))
+        taken_over = Driver(program)  # type: ignore[arg-type]
+        program.stdout.feed_data((100 << 20).to_bytes(4, "little"))
         before = tracemalloc.get_traced_memory()[0]
-        while driver.alive:
-            program.stdout.feed_data(bytes(1 << 20))
+        for _ in range(100):
+            program.stdout.feed_data(b'"short",' * (1 << 17))
             await asyncio.sleep(0)
-            assert tracemalloc.get_traced_memory()[0] - before < 16 * 1024 * 1024
-        return driver, program.returncode or 0
+            assert tracemalloc.get_traced_memory()[0] - before < 8 << 20
+        await asyncio.wait(taken_over._tasks)
+        return taken_over, program.returncode or 0
 
     tracemalloc.start()
     try:
-        driver, code = asyncio.run(taken())
+        ended, code = asyncio.run(taken())
     finally:
         tracemalloc.stop()
 
     assert code == -9
-    assert "a message of 67108865 bytes, of at most 67108864, and was ended" in driver.log
+    assert "a message of 104,857,600 bytes, of at most 1,048,576, and was ended" in ended.log
 
 
 CASE = Case(

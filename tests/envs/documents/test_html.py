@@ -275,3 +275,17 @@ def test_a_page_of_very_many_links_is_cut_in_time() -> None:
     assert time.process_time() - began < 5
     assert (len(document.markdown), document.truncated) == (2_000_000, True)
     assert document.markdown.startswith("[link 0](/page/0)\n\n[link 1](/page/1)")
+
+
+@pytest.mark.parametrize(
+    ("page", "markdown"),
+    [
+        ("<h3>Loans<div>by <b>ACME</b></div></h3><p>rate", "### Loans by **ACME**\n\nrate"),
+        ("<h2><a href='page.html'><div><p>Ships</p></div></a></h2>in", f"## [Ships]({BASE})\n\nin"),
+        ("<ul><li><h4><div>One</div> <div>two</div></h4>three</ul>", "- #### One two\n\n  three"),
+        (f"<h1>Top<div>{'text ' * 100}</div>end", f"Top\n\n{'text ' * 99}text\n\n# end"),
+    ],
+    ids=["beside", "link", "list", "never closed"],
+)
+def test_blocks_in_a_heading_are_a_part_of_it(page: str, markdown: str) -> None:
+    assert read(page).markdown == markdown

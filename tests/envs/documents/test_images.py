@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from PIL import Image
+from PIL import Image, ImageChops
 
 from flowengine import Engine
 from flowengine.agents.models.errors import ModelError
@@ -250,20 +250,69 @@ def test_what_is_no_scan_is_not_described(eyes: ScriptedModel, folder: Path) -> 
     document = read({"path": "bomb.pdf"}, vision_model=EYES)
 
     assert eyes.requests == []
-    assert any("page 1 is not described: its image cannot be read: it has" in note
+    assert any("page 1 is not described: its images cannot be read: it has" in note
                for note in document["notes"])  # fmt: skip
 
 
-def test_a_scan_in_strips_says_that_it_is_not_described() -> None:
-    strip = b"<< /Type /XObject /Subtype /Image /Width 600 /Height 100 >>"
-    names = b" ".join(b"/S%d %d 0 R" % (at, at) for at in range(4, 12))
-    page = b"<< /Type /Page /Parent 2 0 R /Resources << /XObject << %b >> >> >>" % names
-    kids = b"<< /Type /Pages /Kids [3 0 R] /Count 1 /MediaBox [0 0 600 800] >>"
-    data = pdf(b"<< /Type /Catalog /Pages 2 0 R >>", kids, page, *[strip] * 8)
+def strips(count: int = 8, rotate: int = 0) -> bytes:
+    """Return a PDF whose page is an image in strips below each other, as some scanners make it."""
+    whole = Image.linear_gradient("L").resize((600, 800))
+    high = 800 // count
+    kids = f"<< /Type /Pages /Kids [3 0 R] /Count 1 /MediaBox [0 0 600 800] /Rotate {rotate} >>"
+    names = " ".join(f"/S{at} {5 + at} 0 R" for at in range(count))
+    page = (
+        f"<< /Type /Page /Parent 2 0 R /Contents 4 0 R /Resources << /XObject << {names} >> >> >>"
+    )
+    drawn = "\n".join(
+        f"q 600 0 0 {high} 0 {800 - high * (at + 1)} cm /S{at} Do Q" for at in range(count)
+    )
+    objects = ["<< /Type /Catalog /Pages 2 0 R >>", kids, page]
+    objects.append(f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream")
+    made = [each.encode() for each in objects]
+    for at in range(count):
+        strip = whole.crop((0, at * high, 600, (at + 1) * high)).tobytes()
+        head = (
+            "<< /Type /XObject /Subtype /Image /ColorSpace /DeviceGray /BitsPerComponent 8 "
+            f"/Width 600 /Height {high} /Length {len(strip)} >>\nstream\n"
+        )
+        made.append(head.encode() + strip + b"\nendstream")
+    return pdf(*made)
 
-    told = "page 1 is not described: its image cannot be read: it is in 8 pieces"
-    assert told in convert(data, picture=True).notes
-    assert convert(data).notes == ["no text on page 1; images there: 8, so it may be a scan"]
+
+def pixels(picture: str) -> Image.Image:
+    """Return a copy that may be sent to a model, in gray."""
+    return Image.open(io.BytesIO(base64.b64decode(picture.partition(",")[2]))).convert("L")
+
+
+def test_a_scan_in_strips_is_put_together() -> None:
+    whole = Image.linear_gradient("L").resize((600, 800))
+    for rotate, turn in ((0, None), (90, Image.Transpose.ROTATE_270)):
+        found = convert(strips(rotate=rotate), picture=True)
+
+        [picture] = found.pictures.values()
+        seen = pixels(picture)
+        expected = whole if turn is None else whole.transpose(turn)
+        assert seen.size == expected.size
+        assert ImageChops.difference(seen, expected).getextrema()[1] <= 2  # type: ignore[operator]
+        assert found.notes == ["no text on page 1; images there: 8, so it may be a scan"]
+
+
+@pytest.mark.parametrize(("default", "seen"), [("00", 255), ("04", 0)], ids=["white", "black"])
+def test_a_scan_in_jbig2_is_decoded(default: str, seen: int) -> None:
+    side = (400).to_bytes(4, "big").hex()
+    page = bytes.fromhex(f"00000000 30 00 01 00000013 {side} {side} {'00' * 8} {default} 0000")
+    data = pdf(
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 /MediaBox [0 0 400 400] >>",
+        b"<< /Type /Page /Parent 2 0 R /Contents 4 0 R /Resources << /XObject << /S 5 0 R >> >> >>",
+        b"<< /Length 29 >>\nstream\n400 0 0 400 0 0 cm\n/S Do    \nendstream",
+        b"<< /Type /XObject /Subtype /Image /ColorSpace /DeviceGray /BitsPerComponent 1 /Width 400 "
+        b"/Height 400 /Filter /JBIG2Decode /Length %d >>\nstream\n%b\nendstream"
+        % (len(page), page),
+    )
+
+    [picture] = convert(data, picture=True).pictures.values()
+    assert pixels(picture).getextrema() == (seen, seen)
 
 
 def test_no_model_is_asked_unless_one_is_named(eyes: ScriptedModel) -> None:

@@ -17,6 +17,7 @@ from docx.opc.packuri import PackURI
 from docx.opc.part import Part
 from docx.oxml import parse_xml
 from docx.shared import Length
+from PIL import Image
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.opc.package import Part as SlidePart
@@ -29,10 +30,14 @@ from flowengine_envs.documents.document import Document
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 
 
-def read(document: Any, comments: bool = False) -> Document:
+def saved(document: Any) -> bytes:
     buffer = io.BytesIO()
     document.save(buffer)
-    return convert(buffer.getvalue(), comments=comments)
+    return buffer.getvalue()
+
+
+def read(document: Any, comments: bool = False) -> Document:
+    return convert(saved(document), comments=comments)
 
 
 def add(document: Any, xml: str) -> None:
@@ -165,6 +170,138 @@ def test_files_saved_as_strict_are_read_like_others(kind: str) -> None:
     found = convert(strict.getvalue())
     assert "Top" in found.markdown
     assert found == replace(convert(buffer.getvalue()), size=found.size, sha256=found.sha256)
+
+
+def changed(data: bytes, changes: dict[str, tuple[str, str]], left_out: str = "") -> bytes:
+    """Return a file with a text of some parts replaced, and without one part."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as before, zipfile.ZipFile(made, "w") as after:
+        for name in before.namelist():
+            content = before.read(name)
+            if name in changes:
+                old, new = (text.encode() for text in changes[name])
+                assert old in content
+                content = content.replace(old, new)
+            if name != left_out:
+                after.writestr(name, content)
+    return made.getvalue()
+
+
+WORD = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+SHOW = "application/vnd.openxmlformats-officedocument.presentationml.presentation.main+xml"
+
+
+@pytest.mark.parametrize(
+    ("name", "type"),
+    [
+        ("a.docm", "application/vnd.ms-word.document.macroEnabled.main+xml"),
+        ("a.dotx", WORD.replace("document.main", "template.main")),
+        ("a.dotm", "application/vnd.ms-word.template.macroEnabledTemplate.main+xml"),
+        ("a.pptm", "application/vnd.ms-powerpoint.presentation.macroEnabled.main+xml"),
+        ("a.ppsx", SHOW.replace("presentation.main", "slideshow.main")),
+        ("a.ppsm", "application/vnd.ms-powerpoint.slideshow.macroEnabled.main+xml"),
+        ("a.potx", SHOW.replace("presentation.main", "template.main")),
+    ],
+)
+def test_files_with_macros_templates_and_shows_are_read(name: str, type: str) -> None:
+    document, deck = docx.Document(), pptx.Presentation()
+    document.add_paragraph("Top")
+    deck.slides.add_slide(deck.slide_layouts[5]).shapes.title.text = "Top"
+    own, made = (WORD, document) if name[1:3] == ".d" else (SHOW, deck)
+    data = changed(saved(made), {"[Content_Types].xml": (own, type)})
+
+    found = convert(data, name)
+    assert found.markdown.endswith("Top")
+    assert found.notes == []
+
+
+def test_a_file_is_read_although_an_image_is_missing_or_its_properties_are_odd() -> None:
+    image = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(image, "PNG")
+    document, deck = docx.Document(), pptx.Presentation()
+    document.add_paragraph("Top")
+    document.add_picture(image)
+    slide = deck.slides.add_slide(deck.slide_layouts[5])
+    slide.shapes.title.text = "Top"
+    slide.shapes.add_picture(image, 0, 0)
+    for data, lost in (
+        (saved(document), "word/media/image1.png"),
+        (saved(deck), "ppt/media/image1.png"),
+    ):
+        assert "Top" in convert(changed(data, {}, lost)).markdown
+        twice = (
+            "</Relationships>",
+            '<Relationship Id="rIdX" Target="docProps/app.xml" Type="http://schemas.openxmlformats.org'
+            '/package/2006/relationships/metadata/core-properties"/></Relationships>',
+        )
+        assert "Top" in convert(changed(data, {"_rels/.rels": twice})).markdown
+
+
+def test_slides_are_read_although_the_library_trips_over_a_shape() -> None:
+    deck = pptx.Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[5])
+    frame = slide.shapes.title.text_frame
+    frame.text = "Top"
+    frame.paragraphs[0].runs[0].hyperlink.address = "https://example.org/lost"
+    data = CategoryChartData()  # type: ignore[no-untyped-call]
+    data.categories = ["a"]
+    data.add_series("ships", (1,))  # type: ignore[no-untyped-call]
+    slide.shapes.add_chart(XL_CHART_TYPE.PIE, 0, 0, 9, 9, data)
+    slide.shapes.add_textbox(0, 9, 9, 9).text_frame.text = "below"
+    ink = '<p:contentPart xmlns:p14="http://schemas.microsoft.com/office/powerpoint/2010/main"/>'
+    added = (
+        "</p:spTree>",
+        '<mc:AlternateContent xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006">'
+        f'<mc:Choice Requires="p14">{ink}</mc:Choice></mc:AlternateContent></p:spTree>',
+    )
+    name = "ppt/slides/slide1.xml"
+    lost = ('Id="rId2"', 'Id="rIdX"')
+    made = changed(changed(saved(deck), {name: added}), {"ppt/slides/_rels/slide1.xml.rels": lost})
+
+    found = convert(changed(made, {}, "ppt/charts/chart1.xml"))
+    assert found.markdown == "<!-- slide 1 -->\n\n## Top\n\nbelow"
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith("slide 1: only the text of a shape can be read: ")
+
+
+def test_titles_are_titles_at_any_place_and_cells_have_links() -> None:
+    deck = pptx.Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[5])
+    slide.shapes.title.text = "Top"
+    slide.shapes.title._element.nvSpPr.nvPr.find(".//{*}ph").set("idx", "7")
+    cell = slide.shapes.add_table(1, 2, *(Inches(1) for _ in range(4))).table.cell(0, 0)
+    cell.text = "log"
+    cell.text_frame.paragraphs[0].runs[0].hyperlink.address = "https://example.org/log"
+    slide.shapes._spTree.findall(".//{*}tc")[1].txBody.p_lst[0].add_r("b")
+
+    assert read(deck).markdown == (
+        "<!-- slide 1 -->\n\n## Top\n\n| [log](https://example.org/log) | b |\n| --- | --- |"
+    )
+
+
+def test_the_type_of_the_main_part_tells_the_format_not_its_folder() -> None:
+    document = docx.Document()
+    document.add_paragraph("Top")
+    made = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(saved(document))) as before,
+        zipfile.ZipFile(made, "w") as after,
+    ):
+        for name in before.namelist():
+            content = before.read(name)
+            if name.startswith(("[", "_rels")):
+                content = content.replace(b"word/", b"xl/")
+            after.writestr(name.replace("word/", "xl/"), content)
+
+    assert convert(made.getvalue()).markdown == "Top"
+
+
+def test_all_bodies_of_a_word_file_are_read() -> None:
+    document = docx.Document()
+    document.add_paragraph("one")
+    second = ("</w:body>", "</w:body><w:body><w:p><w:r><w:t>two</w:t></w:r></w:p></w:body>")
+
+    assert convert(changed(saved(document), {"word/document.xml": second})).markdown == "one\n\ntwo"
 
 
 def test_word_merged_cells_and_tables_in_cells() -> None:

@@ -254,7 +254,7 @@ def test_documents_as_data_are_marked_for_models_only(site: Site, tmp_path: Path
     [told] = contents(case, 1)
     before, _, inside, _ = parts(told)
     assert 'is content of "evil.txt"' in before
-    assert json.loads(inside)["markdown"] == EVIL
+    assert inside.endswith(f"\n\n{EVIL}")
 
 
 def parts(told: str) -> tuple[str, str, str, str]:

@@ -106,6 +106,40 @@ def test_a_cell_that_reaches_over_others_is_the_first_of_them() -> None:
     assert read(stroked(lines), texts(cells)).tables == [cells]
 
 
+def open_rows() -> list[Line]:
+    """Return lines of a table whose columns have lines in the first row only."""
+    level = [(72, y, 372, y) for y in (*DOWN, 540)]
+    return [
+        *level,
+        *((x, 700, x, 660) for x in PLACES[1:3]),
+        *((x, 700, x, 540) for x in (72, 372)),
+    ]
+
+
+def test_columns_need_lines_in_the_first_row_only() -> None:
+    rows = [["Ship", "In", "Out"], *([name, "1", "2"] for name in ("Anna", "Berta", "Cleo"))]
+    shown = [
+        f"BT /F1 9 Tf {x + 4} {700 - 40 * at - 20} Td ({text}) Tj ET"
+        for at, row in enumerate(rows)
+        for x, text in zip(PLACES, row, strict=False)
+    ]
+
+    assert read(stroked(open_rows()), *shown).tables == [rows]
+
+
+def test_a_sentence_that_reaches_over_columns_stays_whole() -> None:
+    words = ["The ships of the", "harbour may leave", "it before the ebb"]
+    shown = [
+        f"BT /F1 12 Tf {76 + 92 * part} {y} Td ({text}) Tj ET"
+        for y in (640, 600, 560)
+        for part, text in enumerate(words)
+    ]
+    head = "BT /F1 9 Tf 76 680 Td (Ship) Tj 100 0 Td (In) Tj ET"
+
+    [table] = read(stroked(open_rows()), head, *shown).tables or [[]]
+    assert table in ([], [["Ship", "In"], *[[" ".join(words), ""]] * 3])
+
+
 def test_a_table_needs_no_lines_at_its_sides() -> None:
     lines = [line for line in grid() if line[0] != line[2] or line[0] in PLACES[1:3]]
 

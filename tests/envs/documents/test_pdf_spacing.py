@@ -20,9 +20,8 @@ GRID = "\n".join(
 CELLS = [["Anna", "two or more"], ["Berta", "none"]]
 
 
-def read(drawn: str) -> Document:
+def read(drawn: str, widths: str = " ".join(["500"] * 224)) -> Document:
     """Read a page; each character of its font is half as wide as high."""
-    widths = " ".join(["500"] * 224)
     return convert(
         pdf(
             b"<</Type/Catalog/Pages 2 0 R>>",
@@ -93,3 +92,10 @@ def test_broken_texts_do_not_lose_the_others(broken: str) -> None:
     document = read(f"{GRID}\nBT /F1 10 Tf 76 705 Td 1 Tw {broken} ET BT 76 720 Td (kept) Tj ET")
 
     assert document.markdown.count("kept") == 1
+
+
+def test_words_of_a_font_without_a_blank_are_apart() -> None:
+    wide = " ".join(["1100"] * 224)  # with another sign at the place of the blank
+    drawn = "BT /F1 10 Tf 72 700 Td [(to)-330(be)-60(fore)-260(n)30(oon)] TJ ET"
+
+    assert read(drawn, wide).markdown.endswith("to before noon")

@@ -24,7 +24,9 @@ class Element(NamedTuple):
     more: str = ""
 
 
-def tagged(elements: Sequence[Element], roles: str = "", tree: str = "") -> Document:
+def tagged(
+    elements: Sequence[Element], roles: str = "", tree: str = "", below: str = ""
+) -> Document:
     """Return what is read of a page that has these elements, one line for each text."""
     drawn: list[str] = []
     parents: list[str] = []
@@ -40,7 +42,7 @@ def tagged(elements: Sequence[Element], roles: str = "", tree: str = "") -> Docu
         up = f"{FIRST + around} 0 R" if around >= 0 else "5 0 R"
         named = " ".join(f"{kid} 0 R" for kid in kids)
         objects.append(f"<</S/{role}/P {up}/K[{named}]{more}>>")
-    content = "\n".join(drawn)
+    content = "\n".join([*drawn, below])
     tree = tree or f"<</Nums[0 [{' '.join(parents)}]]>>"
     written = [
         "<</Type/Catalog/Pages 2 0 R/StructTreeRoot 5 0 R>>",
@@ -95,6 +97,19 @@ def test_a_cell_after_one_that_was_left_out_stands_below_its_header() -> None:
     assert tagged(rows).tables == [
         [["Item", "Pieces", "Price"], ["rope", "two", "nine"], ["Sum", "", "nine"]],
     ]
+
+
+def test_tables_drawn_with_lines_need_no_tags_of_their_own() -> None:
+    lines = [f"60 {y} m 260 {y} l S" for y in (600, 570, 540)]
+    lines += [f"{x} 600 m {x} 540 l S" for x in (60, 160, 260)]
+    cells = [("Port", 70, 580), ("Ships", 170, 580), ("Wick", 70, 550), ("two", 170, 550)]
+    shown = [f"BT /F1 11 Tf {x} {y} Td ({text}) Tj ET" for text, x, y in cells]
+    elements = [Element("H1", -1, "On ropes"), Element("P", -1, "Ropes are long.")]
+
+    document = tagged(elements, below="\n".join([*lines, *shown]))
+
+    assert document.tables == [[["Port", "Ships"], ["Wick", "two"]]]
+    assert "# On ropes\n\nRopes are long.\n\n| Port" in document.markdown
 
 
 def test_headings_may_have_names_of_their_own() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.sdk import (
+    AsText,
     CallSignature,
     Command,
     Declarations,
@@ -390,7 +391,9 @@ class Panel(StepKind):
             returns={"type": "array"},
         )
 
-    def adapt(self, context: StepContext, task: Mapping[str, Plain], result: object) -> Plain:
+    def adapt(
+        self, context: StepContext, task: Mapping[str, Plain], result: object, text: AsText
+    ) -> Plain:
         return task["times"] * result
 
 

@@ -1,0 +1,127 @@
+"""What PDFium does with the pages of a PDF: it draws scans, and reads what pypdf cannot decode.
+
+A scan is drawn as a whole, because scanners cut a page into strips, lay a picture below a mask, or
+compress it as JBIG2. Fonts of Chinese, Japanese and Korean files often name their characters by
+tables that are not in the file; PDFium has them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from flowengine_envs.documents.pdf_tags import mapping_of, object_of
+from flowengine_envs.documents.picture import LONGEST_SIDE, copy_of
+
+if TYPE_CHECKING:
+    from pypdf import PageObject
+
+_SMALLEST_SIDE = 200
+"""Pixels; an image that is smaller is no scan of a page."""
+_SMALLEST_PAGE = 400 * 400
+"""Pixels of all images of a page; with less it is no scan in strips."""
+_DEEPEST = 3
+"""Forms within each other in which images are looked for."""
+_MOST_IMAGES = 5_000
+_OWN_TABLES = frozenset({"/Identity-H", "/Identity-V"})
+_COLLECTIONS = frozenset({"Japan1", "GB1", "CNS1", "Korea1", "KR"})
+
+
+class Pdfium:
+    """The pages of a PDF, as PDFium sees them.
+
+    Args:
+        data: The bytes of the file.
+        password: Of the user or the owner.
+    """
+
+    def __init__(self, data: bytes, password: str = "") -> None:
+        self._data = data
+        self._password = password
+        self._opened: Any = None
+
+    @contextmanager
+    def _page(self, number: int) -> Iterator[Any]:
+        """Open a page; 1 is the first."""
+        from pypdfium2 import PdfDocument
+
+        if self._opened is None:
+            self._opened = PdfDocument(self._data, password=self._password or None)
+        page = self._opened[number - 1]
+        try:
+            yield page
+        finally:
+            page.close()
+
+    def text(self, number: int) -> str:
+        """Return the text of a page.
+
+        Args:
+            number: 1 for the first page.
+
+        Raises:
+            Exception: The page cannot be read: the library has errors of several types.
+        """
+        with self._page(number) as page:
+            text = page.get_textpage()
+            try:
+                return str(text.get_text_range()).replace("\r\n", "\n")
+            finally:
+                text.close()
+
+    def copy_of_scan(self, page: PageObject, number: int, most_pixels: int) -> str:
+        """Return a copy of a page that is a scan, as an address of its data; empty: it is none.
+
+        Args:
+            page: A page without text, as pypdf sees it.
+            number: 1 for the first page.
+            most_pixels: Width times height that its images may have together.
+
+        Raises:
+            ValueError: Its images have more pixels.
+            Exception: It cannot be drawn: the libraries have errors of many types.
+        """
+        sizes = [*islice(_images(page.get("/Resources")), _MOST_IMAGES)]
+        pixels = sum(wide * high for wide, high in sizes)
+        is_large = any(min(size) >= _SMALLEST_SIDE for size in sizes)
+        if not is_large and (len(sizes) < 2 or pixels < _SMALLEST_PAGE):
+            return ""
+        if pixels > most_pixels:
+            raise ValueError(f"it has {pixels:,} pixels; the limit 'pixels' is {most_pixels:,}")
+        with self._page(number) as drawn:
+            wide, high = drawn.get_size()
+            scale = min(LONGEST_SIDE / max(wide, high), math.sqrt(pixels / (wide * high)))
+            return copy_of(drawn.render(scale=scale).to_pil())
+
+
+def has_unknown_fonts(page: PageObject) -> bool:
+    """Return whether a page has a font whose characters are named by a table not in the file."""
+    fonts = mapping_of(mapping_of(page.get("/Resources")).get("/Font"))
+    return any(map(_is_unknown, islice(fonts.values(), _MOST_IMAGES)))
+
+
+def _is_unknown(given: Any) -> bool:
+    font = mapping_of(given)
+    if font.get("/Subtype") != "/Type0" or "/ToUnicode" in font:
+        return False
+    encoding = object_of(font.get("/Encoding"))
+    if isinstance(encoding, str) and encoding not in _OWN_TABLES:
+        return True
+    inner = object_of(font.get("/DescendantFonts"))
+    system = mapping_of(
+        mapping_of(inner[0] if isinstance(inner, list) and inner else None).get("/CIDSystemInfo")
+    )
+    return str(system.get("/Ordering", "")) in _COLLECTIONS
+
+
+def _images(resources: Any, depth: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield width and height of the images that a page can draw, also by its forms."""
+    for each in mapping_of(mapping_of(resources).get("/XObject")).values():
+        one = mapping_of(each)
+        if one.get("/Subtype") == "/Image":
+            yield int(one["/Width"]), int(one["/Height"])
+        elif one.get("/Subtype") == "/Form" and depth < _DEEPEST:
+            yield from _images(one.get("/Resources"), depth + 1)

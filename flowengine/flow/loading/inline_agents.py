@@ -1,0 +1,142 @@
+"""Agents that a step or tool declares where it runs them: they become entries of `agents`.
+
+    - {id: summary, agent: {model: openai/gpt-4o, prompt: "Summarize ${{ inputs.text }}"}}
+
+The entry has the name of the step or tool. What is wrong in it is reported where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from flowengine.flow.source.diagnostics import Diagnostic, Lines, Loc, Origin, Position
+
+_STEPS = ("steps", "group", "parallel", "finally")
+"""Keys with lists of steps."""
+
+
+def with_entries(source: Origin) -> Origin:
+    """Return a source in which each agent is an entry of `agents`.
+
+    Args:
+        source: As it was written.
+    """
+    if not source.readable or not isinstance(source.data, dict):
+        return source
+    found = _Entries(source.data)
+    data = found.whole()
+    return _Moved(source, data, found.moves) if found.moves else source
+
+
+class _Entries:
+    """Finds agents in the data of a file.
+
+    Args:
+        data: The whole file.
+    """
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.data = data
+        agents = data.get("agents")
+        self.agents: dict[str, Any] | None = (
+            dict(agents or {}) if isinstance(agents, dict | None) else None
+        )
+        self.moves: dict[Loc, Loc] = {}
+        """Where something stands now → where it was written."""
+
+    def whole(self) -> dict[str, Any]:
+        """Return the file with its agents as entries."""
+        data = self._scope(self.data, ())
+        for section, read in (("flows", self._scope), ("tools", self._tool)):
+            entries = data.get(section)
+            if isinstance(entries, dict):
+                data[section] = {
+                    name: read(one, (section, name)) if isinstance(one, dict) else one
+                    for name, one in entries.items()
+                }
+        return {**data, "agents": self.agents} if self.moves else data
+
+    def _scope(self, scope: Mapping[str, Any], loc: Loc) -> dict[str, Any]:
+        found = dict(scope)
+        for key in _STEPS:
+            if isinstance(found.get(key), list):
+                found[key] = [
+                    self._step(one, (*loc, key, place)) if isinstance(one, dict) else one
+                    for place, one in enumerate(found[key])
+                ]
+        return found
+
+    def _step(self, step: Mapping[str, Any], loc: Loc) -> dict[str, Any]:
+        found = self._scope(step, loc)
+        said, given = found.get("agent"), found.get("with", {})
+        if not _is_entry(said) or not isinstance(found.get("id"), str):
+            return found
+        prompted = "prompt" in said and isinstance(given, dict) and "prompt" not in given
+        entry = {key: one for key, one in said.items() if key != "prompt" or not prompted}
+        if prompted:
+            found["with"] = {**given, "prompt": said["prompt"]}
+            self.moves[*loc, "with", "prompt"] = (*loc, "agent", "prompt")
+        return {**found, "agent": self._named(found["id"], entry, (*loc, "agent"))}
+
+    def _tool(self, tool: Mapping[str, Any], loc: Loc) -> dict[str, Any]:
+        said = tool.get("agent")
+        if not _is_entry(said):
+            return dict(tool)
+        return {**tool, "agent": self._named(str(loc[-1]), said, (*loc, "agent"))}
+
+    def _named(self, name: str, entry: Mapping[str, Any], loc: Loc) -> dict[str, Any]:
+        """Declare an entry, and return how it is run."""
+        if self.agents is None:
+            return dict(entry)
+        while name in self.agents:
+            name += "_"
+        self.agents[name] = {"instructions": "", **_without_chat(entry)}
+        self.moves["agents", name] = loc
+        self.moves[*loc, "name"] = loc
+        return {"name": name, **({"chat": entry["chat"]} if "chat" in entry else {})}
+
+
+def _is_entry(said: Any) -> TypeGuard[dict[str, Any]]:
+    """Return whether an agent is declared there, not named."""
+    return isinstance(said, dict) and "name" not in said and bool(_without_chat(said))
+
+
+def _without_chat(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: one for key, one in entry.items() if key != "chat"}
+
+
+class _Moved:
+    """A source in which parts stand elsewhere than they were written.
+
+    Args:
+        source: As it was written.
+        data: As it is now.
+        moves: Where something stands now → where it was written.
+    """
+
+    def __init__(self, source: Origin, data: Any, moves: Mapping[Loc, Loc]) -> None:
+        self.source = source
+        self.data = data
+        self.moves = moves
+        self.problems: list[Diagnostic] = source.problems
+        self.readable = source.readable
+
+    @property
+    def files(self) -> Mapping[str, Lines]:
+        """The files that reports show."""
+        return self.source.files
+
+    def position(self, loc: Loc, *, key: bool = False) -> Position:
+        """Return where something was written."""
+        return self.source.position(self._written(loc), key=key)
+
+    def inside(self, loc: Loc, offset: int, length: int = 1) -> Position:
+        """Return where a character of a text was written."""
+        return self.source.inside(self._written(loc), offset, length)
+
+    def _written(self, loc: Loc) -> Loc:
+        for size in range(len(loc), 0, -1):
+            if loc[:size] in self.moves:
+                return (*self.moves[loc[:size]], *loc[size:])
+        return loc

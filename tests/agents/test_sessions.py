@@ -1,0 +1,226 @@
+"""Sessions: runs that continue one conversation, which is one execution."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine, Runner
+from flowengine.agents import Agent
+from flowengine.agents.models import using
+from flowengine.agents.models.port import ModelRequest
+from flowengine.agents.models.scripted import ScriptedModel
+from flowengine.errors import UsageError
+from flowengine.metachain import AgentRunFailed
+from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
+from flowengine.tool_environment import tool
+from tests.agents.flows import call
+
+SESSION = "ana@example.com"
+DEATHS: tuple[Fault, ...] = ("die before", "die after")
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def clerk(**more: Any) -> Agent:
+    return Agent(name="Clerk", model="scripted/x", tools=[add], **more)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Any:
+    with Engine(tmp_path / "store") as engine:
+        yield engine
+
+
+def test_each_run_continues_the_conversation(engine: Engine) -> None:
+    script: list[Any] = [{"text": "Hello Ana"}, {"calls": [call("add", a=1, b=2)]}, {"text": "3"}]
+    model = ScriptedModel(script)
+    with using(model):
+        first = Runner(engine).run(clerk(), "I am Ana", session=SESSION)
+        second = Runner(engine).run(clerk(), "1 + 2?", session=SESSION)
+
+    assert (first.result, first.termination, first.waits) == ("Hello Ana", "resolved", [])
+    assert (second.result, second.termination, second.waits) == ("3", "resolved", [])
+    assert [one["role"] for one in second.messages] == ["assistant", "tool", "assistant"]
+    assert len(second.history) == 6
+    assert second.history[:2] == [{"role": "user", "content": "I am Ana"}, first.messages[0]]
+    assert [one["content"] for one in model.requests[1].messages][1:] == [
+        *("I am Ana", "Hello Ana", "1 + 2?"),
+    ]
+    [execution] = engine.executions(labels={"session": SESSION}).items
+    assert execution["execution"] == first.execution == second.execution
+
+
+def test_without_an_engine_it_is_kept_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with using(ScriptedModel([{"text": "one"}, {"text": "two"}])):
+        for said in ("first", "second"):
+            found = Runner().run(clerk(), said, session="s")
+    assert [one["content"] for one in found.history] == ["first", "one", "second", "two"]
+    assert (tmp_path / ".flowengine").is_dir()
+
+
+def test_on_a_loop_and_in_parts_it_is_the_same(engine: Engine) -> None:
+    async def talk() -> list[Any]:
+        runner = Runner(engine)
+        await runner.run_async(clerk(), "1", session="s")
+        await runner.run_async(clerk(), "2", session="s")
+        return [one async for one in runner.stream_async(clerk(), "3", session="s")]
+
+    with using(ScriptedModel([{"text": "one"}, {"text": "two"}, {"text": "three"}])):
+        parts = asyncio.run(talk())
+    assert "".join(one.text for one in parts if one.kind == "text") == "three"
+    assert [one["content"] for one in parts[-1].response.history][1::2] == ["one", "two", "three"]
+
+
+def test_a_call_that_asks_is_decided_before_more_is_said(engine: Engine) -> None:
+    agent = clerk(approvals={"add": "required"})
+    script: list[Any] = [{"calls": [call("add", a=1, b=2)]}, {"text": "3"}, {"text": "bye"}]
+    with using(ScriptedModel(script)):
+        first = Runner(engine).run(agent, "1 + 2?", session="s")
+        assert (first.termination, [one["tool"] for one in first.waits]) == ("", ["add"])
+        with pytest.raises(UsageError, match="waits: Call 'add'") as refused:
+            Runner(engine).run(agent, "well?", session="s")
+        assert f"resume({first.execution!r}, agent)" in (refused.value.hint or "")
+
+        engine.approve(first.waits[0]["id"], resume=False)
+        told = Runner(engine).resume(first.execution, agent)
+        assert (told.result, told.termination, told.waits) == ("3", "resolved", [])
+        assert Runner(engine).run(agent, "thanks", session="s").result == "bye"
+
+
+def test_agents_that_have_changed_go_on_with_it(engine: Engine) -> None:
+    model = ScriptedModel([{"text": "one"}, {"text": "two"}])
+    with using(model):
+        Runner(engine).run(clerk(instructions="Be short."), "1", session="s")
+        found = Runner(engine).run(clerk(instructions="Be long."), "2", session="s")
+    assert [one.messages[0]["content"] for one in model.requests] == ["Be short.", "Be long."]
+    assert len(found.history) == 4
+
+
+def test_what_no_model_answers_is_asked_again_by_saying_it_again(engine: Engine) -> None:
+    down = {"raise": "ModelError", "message": "the model is down", "retryable": False}
+    with using(ScriptedModel([down, down, {"text": "3"}, {"text": "bye"}])):
+        for _ in range(2):
+            with pytest.raises(AgentRunFailed, match="ModelError: the model is down"):
+                Runner(engine).run(clerk(), "1 + 2?", session="s")
+        assert Runner(engine).run(clerk(), "1 + 2?", session="s").result == "3"
+        found = Runner(engine).run(clerk(), "thanks", session="s")
+    assert [one["content"] for one in found.history] == ["1 + 2?", "3", "thanks", "bye"]
+
+
+def test_its_variables_are_those_of_the_first_run(engine: Engine) -> None:
+    seen: list[Any] = []
+
+    def note(context_variables: dict[str, Any]) -> str:
+        """Note it."""
+        seen.append((context_variables["user"], context_variables["db"]))
+        return "noted"
+
+    agent = Agent(name="Clerk", model="scripted/x", tools=[note])
+    one, other = object(), object()
+    script: list[Any] = [
+        {"calls": [call("note")]},
+        {"text": "a"},
+        {"calls": [call("note")]},
+        {"text": "b"},
+    ]
+    with using(ScriptedModel(script)):
+        run = Runner(engine).run
+        run(agent, "1", {"user": "ana", "db": one}, session="s")
+        run(agent, "2", {"user": "ana", "db": other}, session="s")
+        with pytest.raises(UsageError, match="has another value of 'user'"):
+            run(agent, "3", {"user": "eve"}, session="s")
+    assert seen == [("ana", one), ("ana", other)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "options", "told"),
+    [
+        ([{"role": "user", "content": "a"}] * 2, {}, "begins with one message of the user"),
+        (" ", {}, "begins with one message of the user"),
+        ("a", {"id": "x"}, "which is an execution by itself"),
+        ("a", {"session": ""}, "give it a name"),
+    ],
+)
+def test_what_no_session_can_take(
+    engine: Engine, messages: Any, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        Runner(engine).run(clerk(), messages, **{"session": "s", **options})
+    assert told in f"{refused.value.message} {refused.value.hint}"
+    assert not engine.executions().items
+
+
+def test_budget_policies_and_labels_hold_for_a_run(engine: Engine) -> None:
+    script: list[Any] = [{"calls": [call("add", a=1, b=2)]}] * 4
+    with using(ScriptedModel(script)):
+        denied = Runner(engine).run(
+            clerk(),
+            "1 + 2?",
+            policies=[{"deny": "add", "agent": "Clerk"}],
+            budget={"tool_calls": 1},
+            labels={"team": "blue"},
+            max_turns=2,
+        )
+        spent = Runner(engine).run(clerk(), "1 + 2?", budget={"tool_calls": 1})
+    assert "Refused" in str(denied.messages[1]["content"])
+    assert spent.termination == "budget"
+    assert engine.executions(labels={"team": "blue"}).items[0]["execution"] == denied.execution
+    with pytest.raises(UsageError, match="tokenz"):
+        Runner(engine).run(clerk(), "1 + 2?", budget={"tokenz": 1})
+
+
+def test_it_survives_a_crash_at_any_write(tmp_path: Path) -> None:
+    """Who was not answered says the same again: it is answered, and no call is made twice."""
+
+    @tool(effect="idempotent")
+    def double(n: int) -> int:
+        """Double a number."""
+        return 2 * n
+
+    agent = Agent(name="Clerk", model="scripted/x", tools=[double])
+    said = ["Hi", "2 * 4?"]
+
+    def answer(request: ModelRequest) -> Any:
+        newest = request.messages[-1]
+        if newest["role"] == "tool":
+            return {"text": "8"}
+        return {"text": "Hello"} if newest["content"] == "Hi" else {"calls": [call("double", n=4)]}
+
+    def talk(store: FaultyStore, begin: int) -> Any:
+        """Say what is left, and return the last response, or how much was answered."""
+        found: Any = begin
+        with suppress(ProcessDied), using(ScriptedModel([answer] * 9)), Engine(store) as engine:
+            for place in range(begin, len(said)):
+                found = place
+                found = Runner(engine).run(agent, said[place], session="s")
+        return found
+
+    whole = FaultyStore()
+    expected = talk(whole, 0).history
+    for write, fault in itertools.product(range(whole.writes), DEATHS):
+        store = FaultyStore(faults={write: fault})
+        found = talk(store, 0)
+        if isinstance(found, int):
+            store.restart()
+            store.faults.clear()
+            found = talk(store, found)
+        roles = [one["role"] for one in found.history]
+        exchanges = [one["content"] for one in found.history if one["role"] == "user"]
+        # A process that died after the answer was stored cannot have told it.
+        assert [*dict.fromkeys(exchanges)] == said, (write, fault)
+        assert len(exchanges) <= len(said) + 1, (write, fault)
+        assert found.history[-len(expected[2:]) :][-1] == expected[-1], (write, fault)
+        if len(exchanges) == len(said):
+            assert roles == [one["role"] for one in expected], (write, fault)
