@@ -35,7 +35,10 @@ for which in (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE):
         resource.setrlimit(which, (soft // part, soft // part))
 ctypes.CDLL(None).prctl(47, 4, 0, 0, 0)  # PR_CAP_AMBIENT_CLEAR_ALL: what follows has no rights
 if ready >= 0:
-    os.write(ready, b"1")
+    try:
+        os.write(ready, b"1")
+    except BrokenPipeError:  # on a busy machine nobody may wait for it any more
+        pass
     os.close(ready)
 os.execv(sys.argv[4], sys.argv[4:])
 """
