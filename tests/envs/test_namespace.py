@@ -330,6 +330,18 @@ def test_it_starts_while_mounts_of_the_machine_go(
         assert bash.run("echo $HOME; cat /etc/hosts").stdout.startswith("/home/flow\n127.0.0.1")
 
 
+def test_it_starts_where_it_takes_longer_than_is_waited_for_the_namespace_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    with opened(BashProvider(), Namespace, tmp_path / "work"):
+        pass  # whether there can be sandboxes is known now
+    monkeypatch.setattr(namespace, "_TRIAL", 0)
+
+    with opened(BashProvider(), Namespace, tmp_path / "work") as bash:
+        assert bash.run("echo here").stdout == "here\n"
+
+
 @pytest.mark.parametrize("message", ["Unable to apply mount flags: x", "No such file: y"])
 def test_one_that_does_not_start_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str

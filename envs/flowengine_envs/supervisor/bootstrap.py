@@ -27,6 +27,8 @@ if sys.version_info < (3, 9):
     sys.exit("python3 is version %d.%d here, and a sandbox needs 3.9 or later: use an image with a "
              "newer one, or install a newer one where there is no image" % sys.version_info[:2])
 
+import gc
+gc.disable()  # until all is loaded there is no garbage
 import json, marshal, os
 from importlib import import_module
 from importlib.machinery import ModuleSpec
@@ -66,7 +68,9 @@ sent, bytecode = json.loads(read()), read()
 sources = sent["sources"]
 compiled = marshal.loads(bytecode) if sent["magic"] == MAGIC_NUMBER.hex() else None
 sys.meta_path.insert(0, Sent())
-import_module(sent["main"]).main(number)
+main = import_module(sent["main"]).main
+gc.enable()
+main(number)
 """
 
 _HERE = __name__.rpartition(".")[0]

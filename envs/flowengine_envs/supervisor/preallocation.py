@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import platform
+import os
 import struct
 from contextlib import suppress
 
@@ -28,7 +28,7 @@ def deny() -> None:
 
     It does for programs that can gain no privileges: not outside of a sandbox.
     """
-    machine = platform.machine()
+    machine = os.uname().machine
     if machine not in _FALLOCATE:
         return
     architecture, number = _FALLOCATE[machine]
