@@ -17,9 +17,9 @@ import pytest
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import background
-from flowengine_envs.bash import Bash, BashProvider
-from flowengine_envs.node import NodeProvider
-from flowengine_envs.python import Python
+from flowengine_envs.kinds.bash import Bash, BashProvider
+from flowengine_envs.kinds.node import NodeProvider
+from flowengine_envs.kinds.python import Python
 from flowengine_envs.sandboxes import cgroups, landlock, namespace, processes
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from flowengine_envs import channel
-from flowengine_envs.supervisor import bootstrap, frames, killing
+from flowengine_envs.inside import killing
+from flowengine_envs.link import bootstrap, channel, frames
 from tests.alive import alive, state
 from tests.envs.raw import PYTHON, Raw
 
@@ -248,7 +248,7 @@ def test_a_sandbox_waits_for_no_module_that_is_not_needed() -> None:
     command = [PYTHON, *channel.COMMAND[1:4], script, "0"]
     told = subprocess.run(command, input=bootstrap.supervisor(), capture_output=True, check=True)
     loaded = {*told.stdout.decode().split()}
-    assert "flowengine_envs.supervisor.server" in loaded
+    assert "flowengine_envs.inside.server" in loaded
     assert not loaded & {"linecache", "platform", "tokenize", "traceback"}
 
 
