@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from flowengine.sdk import (
-    HttpError,
     LimitExceeded,
     Timeout,
     ValidationError,
@@ -27,9 +26,8 @@ from flowengine.sdk.environments import (
     blocking,
 )
 from flowengine_envs.network import redirects
-from flowengine_envs.network.connections import Network, UrlRefused, why
-from flowengine_envs.network.http import BadAnswer, Client, Head, TooLarge, unpacked
-from flowengine_envs.network.redirects import authorization, next_url
+from flowengine_envs.network.connections import Network, UrlRefused
+from flowengine_envs.network.http import BadAnswer, Client, TooLarge
 from flowengine_envs.network.rules import Rules
 from flowengine_envs.network.urls import Url, read_url
 
@@ -42,6 +40,7 @@ _OURS = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade"}
 )
 """Headers that say how a request is sent, not what."""
+_SENT = {"User-Agent": "flowengine", "Accept": "*/*"}
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 
@@ -110,12 +109,10 @@ class WebClient(Resource):
         try:
             async with asyncio.timeout(self._seconds):
                 while not isinstance(found := await self._asked(chain, method, sent, body), Answer):
-                    chain.append(found)
-                    if len(chain) > redirects.MOST + 1:
-                        raise HttpError(
-                            f"{chain[0]}: more than {redirects.MOST} redirects", retryable=False
-                        )
+                    redirects.follow(chain, found)
                 return found
+        except UrlRefused as error:
+            raise redirects.refused(chain, error) from None
         except TooLarge as error:
             data = {"limit": "output", "value": error.limit}
             told = f"{chain[-1]}: the answer has more than {error.limit:,} bytes (limits.output)"
@@ -124,9 +121,7 @@ class WebClient(Resource):
             waited = str(error) or f"no answer in {self._seconds:g} s"
             raise Timeout(f"{chain[-1]}: {waited}") from None
         except (OSError, BadAnswer) as error:
-            lasting = isinstance(error, BadAnswer)
-            told = f"{chain[-1]}: {why(error)}"
-            raise HttpError(told, data={"status": None}, retryable=not lasting) from None
+            raise redirects.failed(chain, error) from None
 
     send = blocking(_send)
     async_send = awaitable(_send)
@@ -135,29 +130,14 @@ class WebClient(Resource):
         self, chain: list[Url], method: str, headers: Mapping[str, str], body: bytes
     ) -> Answer | Url:
         """Send one request; return the answer, or where it redirects to."""
-        url = chain[-1]
-        own = headers if url.origin == chain[0].origin else {}
-        sent = {"User-Agent": "flowengine", "Accept": "*/*", **authorization(url), **own}
-        sent = {**_folded(sent), "accept-encoding": "gzip, deflate"}
-        async with self._client.send(method, url, sent, body) as (head, pieces):
-            moved = head.headers.get("location", "")
-            if head.status in redirects.STATUSES and moved and method in {"GET", "HEAD"}:
-                return _redirected(url, moved)
-            data = b"" if method == "HEAD" else await self._taken(head, pieces)
-            return Answer(head.status, head.headers, str(url), data)
-
-    async def _taken(self, head: Head, pieces: AsyncIterator[bytes]) -> bytes:
-        declared = head.headers.get("content-length", "")
-        if declared.isdecimal() and int(declared) > self._largest:
-            raise TooLarge(self._largest, f"it has {declared} bytes")
-        encodings = head.headers.get("content-encoding", "").lower().split(",")
-        unpacking = unpacked(pieces, [each.strip() for each in encodings], self._largest)
-        return b"".join([piece async for piece in unpacking])
-
-
-def _folded(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers by their names in lower case: of several the last counts."""
-    return {name.lower(): value for name, value in headers.items()}
+        asked = redirects.asked(
+            self._client, chain, _SENT, headers, self._largest, method=method, body=body
+        )
+        async with asked as (head, found):
+            if isinstance(found, Url):
+                return found
+            data = b"" if method == "HEAD" else b"".join([piece async for piece in found])
+            return Answer(head.status, head.headers, str(chain[-1]), data)
 
 
 def _checked(headers: Mapping[str, Any]) -> Mapping[str, str]:
@@ -167,13 +147,6 @@ def _checked(headers: Mapping[str, Any]) -> Mapping[str, str]:
         if name.lower() in _OURS or name.lower().startswith("proxy-"):
             raise ValidationError(f"the header {name} cannot be set: it says how a request is sent")
     return headers
-
-
-def _redirected(url: Url, location: str) -> Url:
-    try:
-        return next_url(url, location)
-    except UrlRefused as error:
-        raise UrlRefused(f"{url} redirects: {error.message}", retryable=False) from None
 
 
 class Http(Provider[WebClient]):
