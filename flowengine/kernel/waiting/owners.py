@@ -16,32 +16,20 @@ timers: a decision or expiry that comes later does nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from flowengine.kernel.view import budget_of
 from flowengine.kernel.waiting import answers
 
 if TYPE_CHECKING:
     from flowengine.kernel.machine import Machine
+    from flowengine.kernel.state.phases import Owner
     from flowengine.kernel.state.records import Wait
-
-Owner = Literal["step", "permission", "budget", "attempt", "cut"]
-
-
-def owner_of(wait: Wait) -> Owner:
-    """Return whose a wait is."""
-    if "asks" in wait:
-        return "permission"
-    if "budget" in wait:
-        return "budget"
-    if "cut" in wait:
-        return "cut"
-    return "attempt" if wait["kind"] == "question" else "step"
 
 
 def let_go(m: Machine, wait: Wait) -> None:
     """Have the owner of a wait that closes refer to it no more."""
-    LET_GO[owner_of(wait)](m, wait)
+    LET_GO[wait["owner"]](m, wait)
 
 
 def _unit(m: Machine, wait: Wait) -> None:

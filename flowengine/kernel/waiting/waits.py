@@ -25,6 +25,7 @@ from flowengine.kernel.waiting.listeners import listen, listeners, unlisten, unw
 from flowengine.kernel.waiting.owners import let_go
 
 if TYPE_CHECKING:
+    from flowengine.kernel.state.phases import Owner
     from flowengine.kernel.state.records import Unit, Wait
 
 
@@ -69,17 +70,19 @@ def show(m: Machine, wait: Wait) -> None:
 
 def new_wait(m: Machine, unit: Unit, kind: str, phase: Literal["wait", "ask"] = "wait") -> Wait:
     """Return a new wait of a unit; the caller fills in the rest of its record."""
-    wait = add_wait(m, unit["id"], kind, m.address(unit), m.node(m.act_of(unit)).id)
+    owner: Owner = "step" if phase == "wait" else "attempt"
+    wait = add_wait(m, owner, unit["id"], kind, m.address(unit), m.node(m.act_of(unit)).id)
     unit["wait"] = wait["id"]
     move(unit, phase)
     return wait
 
 
-def add_wait(m: Machine, unit: int, kind: str, address: str, step: str) -> Wait:
+def add_wait(m: Machine, owner: Owner, unit: int, kind: str, address: str, step: str) -> Wait:
     """Put a new wait into the state and return it."""
     number = m.new_id()
     wait: Wait = {
         "id": number,
+        "owner": owner,
         "unit": unit,
         "kind": kind,
         "since": m.now,
