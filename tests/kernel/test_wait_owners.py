@@ -7,7 +7,7 @@ from typing import cast, get_args
 from flowengine.kernel.decisions import DECISIONS
 from flowengine.kernel.events import Event
 from flowengine.kernel.state.phases import Owner
-from flowengine.kernel.waiting.owners import LET_GO
+from flowengine.kernel.waiting.waits import LET_GO
 from flowengine.testing.simulator import Simulator
 from tests.kernel.test_cost import graph_of
 

@@ -17,7 +17,7 @@ from flowengine.kernel.commands import Run, Stop
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state import readers
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.graph.secret_texts import join_secrets
+from flowengine.kernel.graph.values import join_secrets
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries

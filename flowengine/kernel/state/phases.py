@@ -215,7 +215,19 @@ JOINS: States[RoundState] = States(
 )
 
 Owner = Literal["step", "permission", "budget", "attempt", "cut"]
-"""Whose a wait is: see `decisions`."""
+"""Whose a wait is: who goes on when it ends. `decisions` has a table of what a decision does.
+
+| owner         | its record has                                                          |
+|---------------|-------------------------------------------------------------------------|
+| `step`        | `unit`: who waits                                                       |
+| `permission`  | `units`: who wait, before their attempts begin; `asks`: about what      |
+| `budget`      | `budget`: whose it is; who waits stands in the budget                   |
+| `attempt`     | `unit`: whose attempt may have acted, or has lost its environment       |
+| `cut`         | `cut`: the attempt of which a scope that compensates has to know        |
+
+A wait that is withdrawn, with a group that is cancelled for instance, is closed together with its
+timers: a decision or expiry that comes later does nothing.
+"""
 
 ALL: tuple[States[Any], ...] = (UNITS, WAITS, SCOPES, JOINS)
 
