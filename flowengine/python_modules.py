@@ -49,18 +49,23 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
             it is imported goes through as well.
     """
     module_name, _, name = function.partition(":")
+    found = getattr(import_module_of(function, folder), name, None)
+    if not callable(found):
+        raise FunctionNotFound(f"module '{module_name}' has no function '{name}'")
+    return found  # type: ignore[no-any-return]
+
+
+def import_module_of(function: str, folder: str | None) -> ModuleType:
+    """Import the module of a function; arguments and errors are those of `import_function`."""
+    module_name = function.partition(":")[0]
     beside = folder is not None and is_beside(module_name.partition(".")[0], folder)
     full_name = f"{_package(folder)}.{module_name}" if folder and beside else module_name
     try:
-        module = _running(module_name, folder) or _import(full_name)
+        return _running(module_name, folder) or _import(full_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{full_name}.".startswith(f"{error.name}."):
             raise  # the module is there; it is a module that it imports which is not
         raise FunctionNotFound(f"there is no module '{module_name}'") from None
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise FunctionNotFound(f"module '{module_name}' has no function '{name}'")
-    return found  # type: ignore[no-any-return]
 
 
 class ModuleSource(NamedTuple):

@@ -211,7 +211,9 @@ class Operator(Decider):
         before = self._host.clock.now() - milliseconds("older", older)
         if isinstance(status, str):
             raise UsageError(f"status is {status!r}, not a list", hint=f"write [{status!r}]")
-        return self._host.store.prune(before, tuple(status) or ENDED)
+        pruned = self._host.store.prune(before, tuple(status) or ENDED)
+        self._host.flows.forget()
+        return pruned
 
     # Inside
 

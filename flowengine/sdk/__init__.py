@@ -21,6 +21,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.printable import printable
@@ -128,6 +130,7 @@ __all__ = [
     "ToolError",
     "ValidationError",
     "import_function",
+    "import_module_of",
     "module_source",
     "printable",
     "quick",
@@ -240,4 +243,16 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
     try:
         return python_modules.import_function(function, folder)
     except python_modules.FunctionNotFound as error:
+        from flowengine.sdk.errors import ToolError
+
         raise ToolError(f"{function}: {error}", retryable=False) from None
+
+
+def import_module_of(function: str, folder: str | None) -> ModuleType:
+    """Return the module that `import_function` imported a function from.
+
+    Tests put something else into it, so what was imported may be out of date.
+    """
+    from flowengine import python_modules
+
+    return python_modules.import_module_of(function, folder)

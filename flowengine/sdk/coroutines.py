@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable
 from typing import Any
@@ -17,3 +18,24 @@ def close_unbegun(work: Awaitable[Any]) -> None:
     """
     if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
         work.close()
+
+
+async def uncut(work: Awaitable[Any]) -> None:
+    """Await something that a cancellation must not cut short.
+
+    Args:
+        work: What is awaited to its end.
+
+    Raises:
+        CancelledError: The awaiting task was cancelled meanwhile.
+    """
+    task = asyncio.ensure_future(work)
+    is_cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            is_cancelled = True
+    if is_cancelled:
+        raise asyncio.CancelledError
+    task.result()

@@ -505,6 +505,15 @@ class StepKind:
         """
         return None
 
+    @classmethod
+    def has_preview(cls, task: Mapping[str, Plain]) -> bool:
+        """Return whether `preview` may have something to show. Default: if a kind has its own.
+
+        Args:
+            task: The constant part of the step's configuration.
+        """
+        return cls.preview is not StepKind.preview
+
     def preview(
         self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
     ) -> str | None:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     )
     from flowengine.tool_environment.abort import Aborted, AbortSignal
     from flowengine.tool_environment.agent_functions import through
-    from flowengine.tool_environment.agent_tools import AgentTool
     from flowengine.tool_environment.authority import CallbackAuthority
     from flowengine.tool_environment.clients import EnvironmentClient, Link, MemoryClient
     from flowengine.tool_environment.clock import Clock, LoopClock
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
         ToolEnvironmentError,
     )
     from flowengine.tool_environment.host import Bounds
-    from flowengine.tool_environment.ledger import MemoryLedger, SqliteLedger
     from flowengine.tool_environment.local_environment import LocalEnvironment
     from flowengine.tool_environment.mcp_tools import mcp_tools
     from flowengine.tool_environment.registry import (
@@ -64,58 +62,49 @@ if TYPE_CHECKING:
     from flowengine.tool_environment.tools import Tool, create_tool_instance, tool
     from flowengine.tool_environment.websocket_client import WebSocketClient
 
-_CALLS = "flowengine.sdk.tool_calls"
-_HERE = "flowengine.tool_environment"
 _HOMES = {
-    "AbortSignal": f"{_HERE}.abort",
-    "Aborted": f"{_HERE}.abort",
-    "ApprovalResponse": _CALLS,
-    "BaseEnvironment": _CALLS,
-    "Bounds": f"{_HERE}.host",
-    "CallError": f"{_HERE}.errors",
-    "CallbackAuthority": f"{_HERE}.authority",
-    "Client": f"{_HERE}.task_client",
-    "Clock": f"{_HERE}.clock",
-    "DecisionError": f"{_HERE}.errors",
-    "Environment": _CALLS,
-    "EnvironmentClient": f"{_HERE}.clients",
-    "EnvironmentClosed": f"{_HERE}.errors",
-    "EnvironmentResponse": _CALLS,
-    "Image": _CALLS,
-    "InstanceRegistry": f"{_HERE}.registry",
-    "Link": f"{_HERE}.clients",
-    "LocalEnvironment": f"{_HERE}.local_environment",
-    "LoopClock": f"{_HERE}.clock",
-    "MemoryClient": f"{_HERE}.clients",
-    "MemoryLedger": f"{_HERE}.ledger",
-    "Observer": _CALLS,
-    "ObserverResult": _CALLS,
-    "RegistrationError": f"{_HERE}.errors",
-    "ResponseError": _CALLS,
-    "SqliteLedger": f"{_HERE}.ledger",
-    "StateError": f"{_HERE}.errors",
-    "Tool": f"{_HERE}.tools",
-    "ToolCall": _CALLS,
-    "ToolContext": f"{_HERE}.context",
-    "ToolEnvironmentError": f"{_HERE}.errors",
-    "ToolRegistry": f"{_HERE}.registry",
-    "ToolResult": _CALLS,
-    "WebSocketClient": f"{_HERE}.websocket_client",
-    "check_environment": _CALLS,
-    "create_tool_instance": f"{_HERE}.tools",
-    "execute_command": f"{_HERE}.shell_command",
-    "mcp_tools": f"{_HERE}.mcp_tools",
-    "AgentTool": f"{_HERE}.agent_tools",
-    "through": f"{_HERE}.agent_functions",
-    "tool": f"{_HERE}.tools",
-    "tool_message": f"{_HERE}.tool_messages",
-    "tool_registry": f"{_HERE}.registry",
+    "flowengine.sdk.tool_calls": (
+        "ApprovalResponse",
+        "BaseEnvironment",
+        "Environment",
+        "EnvironmentResponse",
+        "Image",
+        "Observer",
+        "ObserverResult",
+        "ResponseError",
+        "ToolCall",
+        "ToolResult",
+        "check_environment",
+    ),
+    "flowengine.tool_environment.abort": ("AbortSignal", "Aborted"),
+    "flowengine.tool_environment.agent_functions": ("through",),
+    "flowengine.tool_environment.authority": ("CallbackAuthority",),
+    "flowengine.tool_environment.clients": ("EnvironmentClient", "Link", "MemoryClient"),
+    "flowengine.tool_environment.clock": ("Clock", "LoopClock"),
+    "flowengine.tool_environment.context": ("ToolContext",),
+    "flowengine.tool_environment.errors": (
+        "CallError",
+        "DecisionError",
+        "EnvironmentClosed",
+        "RegistrationError",
+        "StateError",
+        "ToolEnvironmentError",
+    ),
+    "flowengine.tool_environment.host": ("Bounds",),
+    "flowengine.tool_environment.local_environment": ("LocalEnvironment",),
+    "flowengine.tool_environment.mcp_tools": ("mcp_tools",),
+    "flowengine.tool_environment.registry": ("InstanceRegistry", "ToolRegistry", "tool_registry"),
+    "flowengine.tool_environment.shell_command": ("execute_command",),
+    "flowengine.tool_environment.task_client": ("Client",),
+    "flowengine.tool_environment.tool_messages": ("tool_message",),
+    "flowengine.tool_environment.tools": ("Tool", "create_tool_instance", "tool"),
+    "flowengine.tool_environment.websocket_client": ("WebSocketClient",),
 }
+"""Module → what of it is here."""
 
 __all__ = [
     "AbortSignal",
     "Aborted",
-    "AgentTool",
     "ApprovalResponse",
     "BaseEnvironment",
     "Bounds",
@@ -134,12 +123,10 @@ __all__ = [
     "LocalEnvironment",
     "LoopClock",
     "MemoryClient",
-    "MemoryLedger",
     "Observer",
     "ObserverResult",
     "RegistrationError",
     "ResponseError",
-    "SqliteLedger",
     "StateError",
     "Tool",
     "ToolCall",
@@ -160,11 +147,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module 'flowengine.tool_environment' has no attribute {name!r}")
     from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    value = globals()[name] = getattr(import_module(home), name)
     return value
 
 

@@ -14,11 +14,8 @@ from flowengine.sdk.tool_calls import (
     ToolCall,
     ToolResult,
 )
-from flowengine.tool_environment.call import Call
-from flowengine.tool_environment.gate import digest_of
-from flowengine.tool_environment.observers import observe
+from flowengine.tool_environment.call import Call, digest_of
 from flowengine.tool_environment.parameters import Arriving
-from flowengine.tool_environment.results import response_of
 from flowengine.tool_environment.signatures import faults
 
 if TYPE_CHECKING:
@@ -48,7 +45,7 @@ class Admission:
             return invalid(
                 str(parts.get("tool_call_id") or ""), str(parts.get("tool_name") or ""), made
             )
-        return self._known(made) or await self._from_ledger(made) or await self.take(made)
+        return self._known(made) or self._made_before(made) or await self.take(made)
 
     def _known(self, made: ToolCall) -> Call | EnvironmentResponse | None:
         """Return the call that has this id already, if it is the same; another one is refused."""
@@ -89,32 +86,14 @@ class Admission:
         call.move("call_registered", call=call.view())
         return call
 
-    async def _from_ledger(self, made: ToolCall) -> EnvironmentResponse | None:
-        """Return what an earlier process has noted of a call."""
-        noted = self._host.recorded(made.tool_call_id)
-        if noted is None:
+    def _made_before(self, made: ToolCall) -> EnvironmentResponse | None:
+        """Refuse a call that is not the one which an earlier process made with this id."""
+        kept = self._host.journal.find(made.tool_call_id)
+        wanted = (made.tool_name, digest_of(made.args))
+        if kept is None or (kept["tool"], kept["digest"]) == wanted:
             return None
-        if noted["digest"] != digest_of(made.args) or noted["tool"] != made.tool_name:
-            return invalid(
-                made.tool_call_id,
-                made.tool_name,
-                "another call has this id already",
-                "duplicate_call",
-            )
-        if "result" in noted:
-            result = ToolResult(**noted["result"]).model_copy(update={"replayed": True})
-            if not noted["observed"]:
-                result = await self._observe_again(made, result)
-        else:
-            result = ToolResult(
-                tool_call_id=made.tool_call_id,
-                tool_name=made.tool_name,
-                status="uncertain",
-                success=False,
-                ran="maybe",
-                message="the process ended during the call: nobody knows whether it acted",
-            )
-        return response_of(result)
+        why = "another call has this id already"
+        return invalid(made.tool_call_id, made.tool_name, why, "duplicate_call")
 
     def _unknown(self, made: ToolCall) -> EnvironmentResponse:
         names = self._host.registry.names()
@@ -127,21 +106,6 @@ class Admission:
             f"there is no tool '{made.tool_name}'{hint}{known}",
             "unknown_tool",
         )
-
-    async def _observe_again(self, made: ToolCall, result: ToolResult) -> ToolResult:
-        """Tell the observers of a call that ran when the process ended before they were told."""
-        host = self._host
-        found = await observe(
-            host.observers.now(),
-            made.model_copy(update={"args": host.mask(made.args)}),
-            result,
-            clock=host.clock,
-            bound=host.bounds.observer,
-            mask=host.mask,
-        )
-        result = result.model_copy(update={"observer_results": found})
-        host.note(made.tool_call_id, made.tool_name, digest_of(made.args), result, observed=True)
-        return result
 
 
 def _may_change(call: Call) -> bool:

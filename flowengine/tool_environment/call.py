@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import threading
+from base64 import b64encode
 from concurrent.futures import Future
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from contextvars import Context, ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.tool_environment.abort import AbortController
 from flowengine.tool_environment.feed import Feed
-from flowengine.tool_environment.outcomes import set_soon
 from flowengine.tool_environment.turns import Turns
 
 if TYPE_CHECKING:
-    from flowengine.tool_environment.tools import Definition, Tool
+    from flowengine.tool_environment.tools import Definition, Options, Tool
 
 Stage = Literal[
     "tool_registered",
@@ -61,6 +63,14 @@ current: ContextVar[Call | None] = ContextVar("call", default=None)
 """The call whose tool runs here: what it calls itself runs within its turn."""
 
 
+class Grant(NamedTuple):
+    """What was approved: it holds for this version of the tool and these arguments."""
+
+    version: str
+    digest: str
+    decision: ApprovalResponse
+
+
 class Incoming(Protocol):
     """Takes the arguments of a call as they arrive."""
 
@@ -88,8 +98,20 @@ class Call:
         self.tool = call.tool_name
         self.args: dict[str, Any] = copy(call.args)
         """As the caller gave them."""
+        self.masked: dict[str, Any] = {}
+        """As the engine keeps them, and as whoever is asked sees them: without secrets."""
         self.changed: dict[str, Any] | None = None
         """As somebody changed them before approving."""
+        self.granted: Grant | None = None
+        """What somebody has approved who was asked before the call is made."""
+        self.decision: ApprovalResponse | None = None
+        """What was decided about it in this process."""
+        self.execution = ""
+        """Id of its execution."""
+        self.replayed = False
+        """Whether an earlier process made the call."""
+        self.context: Context = copy_context()
+        """That of whoever makes the call: its tool runs there."""
         self.stage: Stage = "tool_registered"
         self.is_loading = True
         self.definition: Definition | None = None
@@ -112,7 +134,8 @@ class Call:
         self._ended = False
         self._feed = feed
         self._lock = lock
-        self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._stopped: Future[None] = Future()
+        self._stopped.set_running_or_notify_cancel()
 
     def move(self, stage: Stage, **told: Any) -> None:
         """Move to the next stage, and publish it.
@@ -128,6 +151,12 @@ class Call:
             raise RuntimeError(f"call {self.id}: {stage} does not follow {self.stage}")
         self.stage = stage
         self._feed.publish(stage, tool_call_id=self.id, tool_name=self.tool, **told)
+
+    @property
+    def options(self) -> Options:
+        """What its tool says of itself."""
+        assert self.definition is not None
+        return self.definition.options
 
     def view(self) -> ToolCall:
         """Return the call as it stands, as a copy."""
@@ -158,6 +187,7 @@ class Call:
         self.turns = None
         self.produced = []
         self.controller = _ENDED
+        self.context = Context()
 
     # Stopping
 
@@ -167,10 +197,8 @@ class Call:
             if self._ended or self.stop is not None or self.response.done():
                 return False
             self.stop = why
-            waiting = self._waiting
         self.controller.abort(why)
-        if waiting is not None:
-            set_soon(*waiting)
+        self._stopped.set_result(None)
         return True
 
     def end(self) -> bool:
@@ -183,19 +211,11 @@ class Call:
 
     async def unless_stopped(self, work: asyncio.Future[Any]) -> bool:
         """Wait until some work has ended, or the call is to stop; return whether the work has."""
-        event = asyncio.Event()
-
-        def ended(_: object) -> None:
-            event.set()
-
-        work.add_done_callback(ended)
-        with self._lock:
-            self._waiting = (asyncio.get_running_loop(), event)
-            stopped = self.stop is not None
-        if not stopped:
-            await event.wait()
-        self._waiting = None
-        work.remove_done_callback(ended)
+        stopped = asyncio.wrap_future(self._stopped)
+        try:
+            await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
         return work.done()
 
     def decide(self, decision: ApprovalResponse) -> bool:
@@ -210,3 +230,15 @@ class Call:
 
 _ENDED = AbortController()
 """Of calls that have ended; nobody holds its signal."""
+
+
+def digest_of(args: Any) -> str:
+    """Return a digest of arguments: the same for all ways to write the same data."""
+    text = json.dumps(args, sort_keys=True, separators=(",", ":"), default=_encoded)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"bytes": b64encode(value).decode()}
+    return {"type": type(value).__qualname__, "repr": repr(value)}

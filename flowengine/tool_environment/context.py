@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 from flowengine.sdk import Processes
@@ -81,7 +82,6 @@ class ToolContext:
         parallel: Whether other calls may run beside this one.
         state: Plain data that lasts from call to call of this tool in this execution.
         resources: The resources that the tool declares, by name.
-        processes: Runs programs; they end with the call, and with all that they started.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ToolContext:
         parallel: bool,
         state: ToolState,
         resources: Mapping[str, Any],
-        processes: Processes,
+        processes: Callable[[], Processes],
         progress: Progress,
     ) -> None:
         self._produced = produced
@@ -106,7 +106,12 @@ class ToolContext:
         self.parallel = parallel
         self.state = state
         self.resources = resources
-        self.processes = processes
+        self._make_processes = processes
+
+    @cached_property
+    def processes(self) -> Processes:
+        """Runs programs; they end with the call, and with all that they started."""
+        return self._make_processes()
 
     def report(self, what: Any) -> None:
         """Report progress to whoever follows. It may be called as often as you like.

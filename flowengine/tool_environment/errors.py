@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from flowengine.errors import FlowEngineError
 
 
@@ -51,8 +49,6 @@ class DecisionError(ToolEnvironmentError):
         message: What is wrong.
         field: The field of the decision that is wrong.
     """
-
-    CODES: ClassVar = ("unknown_call", "not_open", "invalid_decision", "not_allowed")
 
     def __init__(self, code: str, message: str, *, field: str = "") -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Runs a call that has its ticket: in turn, with its resources, and stopped if it has to be.
+"""Runs a call as the attempt of its step: in turn, with its resources, and stopped if it has to be.
 
 A tool that is to stop gets the signal first. After the grace period a coroutine is cancelled, and
 the processes that a thread has started are killed. A thread itself cannot be stopped: the call then
@@ -13,35 +13,43 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.leak_detection import Started, process_left
 from flowengine.engines.attempts.processes import ProcessRunner
-from flowengine.sdk.process_tree import Family
+from flowengine.sdk import Artifacts, StepContext
+from flowengine.sdk.coroutines import uncut
+from flowengine.sdk.process_tree import Family, mark_of
 from flowengine.sdk.threads import on_thread
-from flowengine.sdk.tool_calls import ToolResult
+from flowengine.sdk.tool_calls import Ran, ToolResult
 from flowengine.sdk.tool_limits import largest_result
 from flowengine.tool_environment.abort import Aborted
 from flowengine.tool_environment.call import Call, current
 from flowengine.tool_environment.context import Progress, ToolContext
-from flowengine.tool_environment.gate import Ticket
 from flowengine.tool_environment.outcomes import Outcome, bounded, contained, within
 from flowengine.tool_environment.outcomes import call as call_plugin
-from flowengine.tool_environment.results import Content, NoData, content_of, error_text
+from flowengine.tool_environment.results import (
+    Content,
+    NoData,
+    content_of,
+    error_text,
+    result_of,
+)
 from flowengine.tool_environment.turns import Turns
 
 if TYPE_CHECKING:
     from flowengine.tool_environment.host import Host
 
 
-async def execute(host: Host, call: Call, ticket: Ticket) -> ToolResult:
+async def execute(host: Host, call: Call, args: dict[str, Any], step: StepContext) -> ToolResult:
     """Run a call to its end.
 
     Args:
         host: The environment's parts.
         call: The call.
-        ticket: The gate's.
+        args: Its arguments, as they were approved.
+        step: The attempt of its step.
 
     Returns:
         What came of it.
     """
-    options = ticket.definition.options
+    options = call.options
     turns = _turns(host)
     place = turns.queue(
         call.tool,
@@ -55,7 +63,7 @@ async def execute(host: Host, call: Call, ticket: Ticket) -> ToolResult:
                 return not_begun(call)
         if call.stop is not None:
             return not_begun(call)
-        return await _with_resources(host, call, ticket)
+        return await _with_resources(host, call, args, step)
     finally:
         turns.give_back(place)
 
@@ -70,20 +78,15 @@ def _turns(host: Host) -> Turns:
 
 def not_begun(call: Call) -> ToolResult:
     """Return the result of a call that was stopped before it began."""
-    return ToolResult(
-        tool_call_id=call.id,
-        tool_name=call.tool,
-        status=call.stop or "aborted",
-        success=False,
-        ran="no",
-        message="aborted before it began; nothing was done",
-    )
+    return result_of(call, call.stop or "aborted", "aborted before it began; nothing was done")
 
 
-async def _with_resources(host: Host, call: Call, ticket: Ticket) -> ToolResult:
-    declared = ticket.definition.options.resources
+async def _with_resources(
+    host: Host, call: Call, args: dict[str, Any], step: StepContext
+) -> ToolResult:
+    declared = call.options.resources
     if not declared:
-        return await _run(host, call, ticket, {})
+        return await _run(host, call, args, step, {})
     opening = asyncio.ensure_future(
         contained(host.resources.ensure(declared, call.tool, holder=call.id))
     )
@@ -99,12 +102,14 @@ async def _with_resources(host: Host, call: Call, ticket: Ticket) -> ToolResult:
     try:
         if not opened:
             return not_begun(call)
-        return await _run(host, call, ticket, resources)
+        return await _run(host, call, args, step, resources)
     finally:
-        await _uncut(contained(host.resources.release(after)))
+        await uncut(contained(host.resources.release(after)))
 
 
-async def _run(host: Host, call: Call, ticket: Ticket, resources: dict[str, Any]) -> ToolResult:
+async def _run(
+    host: Host, call: Call, args: dict[str, Any], step: StepContext, resources: dict[str, Any]
+) -> ToolResult:
     call.move("execution", call=call.view())
     call.running = True
     progress = Progress(
@@ -112,20 +117,25 @@ async def _run(host: Host, call: Call, ticket: Ticket, resources: dict[str, Any]
             "progress", tool_call_id=call.id, tool_name=call.tool, report=report, dropped=dropped
         )
     )
-    mark = f"{host.execution_id}:{call.id}@{host.process}"
+    artifacts = step.execution.artifacts
+
+    def processes() -> ProcessRunner:
+        mark = mark_of(step.execution.id, 0)
+        return ProcessRunner(artifacts, mark, host.mask, grace=host.bounds.grace)
+
     context = ToolContext(
         tool_call_id=call.id,
         execution_id=host.execution_id,
         signal=call.controller.signal,
         produced=call.produced,
-        parallel=ticket.definition.options.supports_parallel_execution,
+        parallel=call.options.supports_parallel_execution,
         state=host.state_of(call.tool),
         resources=resources,
-        processes=ProcessRunner(host.artifacts, mark, host.mask, grace=host.bounds.grace),
+        processes=processes,
         progress=progress,
     )
     await _tell(host, "start", call.view())
-    attempt = _Attempt(host, call, ticket, context)
+    attempt = _Attempt(host, call, args, context, artifacts)
     try:
         result = await attempt.run()
     finally:
@@ -151,11 +161,19 @@ async def _tell(host: Host, which: str, *args: Any) -> None:
 class _Attempt:
     """One run of a tool."""
 
-    def __init__(self, host: Host, call: Call, ticket: Ticket, context: ToolContext) -> None:
+    def __init__(
+        self,
+        host: Host,
+        call: Call,
+        args: dict[str, Any],
+        context: ToolContext,
+        artifacts: Artifacts,
+    ) -> None:
         self._host = host
         self._call = call
-        self._ticket = ticket
+        self._args = args
         self._context = context
+        self._artifacts = artifacts
         self._started = Started()
         self._on_thread = False
         """Whether a thread runs that nobody can stop."""
@@ -163,7 +181,7 @@ class _Attempt:
     async def run(self) -> ToolResult:
         call = self._call
         work = asyncio.ensure_future(contained(self._invoke()))
-        timeout = self._ticket.definition.options.timeout
+        timeout = call.options.timeout
         withdraw = None
         if timeout is not None:
             withdraw = self._host.clock.call_later(timeout, lambda: call.halt("timed_out"))
@@ -185,13 +203,14 @@ class _Attempt:
 
     async def _invoke(self) -> Any:
         current.set(self._call)
-        definition = self._ticket.definition
-        named = definition.signature.convert(self._ticket.args)
+        definition = self._call.definition
+        assert definition is not None
+        named = definition.signature.convert(self._args)
         if definition.options.isolated:
             from flowengine.tool_environment.isolation import run_isolated
 
             return await run_isolated(
-                definition.function, named, self._context.processes, self._host.artifacts
+                definition.function, named, self._context.processes, self._artifacts
             )
         if definition.signature.context is not None:
             named[definition.signature.context] = self._context
@@ -280,8 +299,8 @@ class _Attempt:
         Raises:
             NoData: It has no form as data.
         """
-        host, most = self._host, largest_result(self._ticket.definition.options.limits)
-        return content_of(returned, self._call.tool, host.artifacts, host.mask, most)
+        call, most = self._call, largest_result(self._call.options.limits)
+        return content_of(returned, call.tool, self._artifacts, self._host.mask, most)
 
     def _ended(self, outcome: Outcome) -> ToolResult:
         host, call = self._host, self._call
@@ -291,16 +310,7 @@ class _Attempt:
             content = self._content(outcome.value)
         except NoData as error:
             return _failed(host, call, error, ran="yes", text=str(error))
-        return ToolResult(
-            tool_call_id=call.id,
-            tool_name=call.tool,
-            status="ok",
-            success=True,
-            content=content.value,
-            images=content.images,
-            artifacts=list(map(dict, content.artifacts)),
-            args=call.changed,
-        )
+        return result_of(call, "ok", ran="yes", **content.fields())
 
     def _stopped(self, outcome: Outcome | None) -> ToolResult:
         host, call = self._host, self._call
@@ -313,21 +323,11 @@ class _Attempt:
                 outcome = None
         if content.value is None and call.produced:
             content = content._replace(value=host.mask("".join(call.produced)))
-        options = self._ticket.definition.options
+        options = call.options
         why = "aborted" if status == "aborted" else f"timed out after {options.timeout:g} s"
         what = "it had ended" if outcome is not None else "it may have acted in part"
-        return ToolResult(
-            tool_call_id=call.id,
-            tool_name=call.tool,
-            status=status,
-            success=False,
-            ran="maybe" if outcome is None else "yes",
-            content=content.value,
-            images=content.images,
-            artifacts=list(map(dict, content.artifacts)),
-            args=call.changed,
-            message=f"{why} while it ran: {what}",
-        )
+        ran: Ran = "maybe" if outcome is None else "yes"
+        return result_of(call, status, f"{why} while it ran: {what}", ran=ran, **content.fields())
 
 
 def _joined(items: list[Any]) -> Any:
@@ -338,30 +338,8 @@ def _joined(items: list[Any]) -> Any:
 
 
 def _failed(
-    host: Host, call: Call, error: BaseException, *, ran: Any, text: str | None = None
+    host: Host, call: Call, error: BaseException, *, ran: Ran, text: str | None = None
 ) -> ToolResult:
     message = host.mask(text or error_text(error))
     partial = host.mask("".join(call.produced)) if call.produced else None
-    return ToolResult(
-        tool_call_id=call.id,
-        tool_name=call.tool,
-        status="error",
-        success=False,
-        ran=ran,
-        content=partial,
-        message=message,
-        args=call.changed,
-    )
-
-
-async def _uncut(work: Any) -> None:
-    """Await something that a cancellation must not cut short."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled:
-        raise asyncio.CancelledError
+    return result_of(call, "error", message, ran=ran, content=partial)

@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-from flowengine.sdk import Artifacts, Plain
-from flowengine.sdk.process_identity import as_text, this_process
-from flowengine.sdk.tool_calls import ToolResult
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.call import Call
 from flowengine.tool_environment.clock import Clock
 from flowengine.tool_environment.feed import Feed
-from flowengine.tool_environment.gate import Gate
-from flowengine.tool_environment.ledger import Ledger
+from flowengine.tool_environment.journal import Journal
 from flowengine.tool_environment.observers import Observers
 from flowengine.tool_environment.registry import InstanceRegistry
 from flowengine.tool_environment.resources import Resources
@@ -64,19 +59,12 @@ class Host:
     observers: Observers
     resources: Resources
     turns: Turns
-    gate: Gate
-    artifacts: Artifacts
-    ledger: Ledger | None
+    journal: Journal
     callbacks: Callbacks = field(default_factory=Callbacks)
     lock: threading.RLock = field(default_factory=threading.RLock)
     calls: OrderedDict[str, Call] = field(default_factory=OrderedDict)
     background: set[asyncio.Task[Any]] = field(default_factory=set)
     states: dict[str, ToolState] = field(default_factory=dict)
-
-    @cached_property
-    def process(self) -> str:
-        """The identity of this process, for marks of what it starts."""
-        return as_text(this_process())
 
     def mask(self, value: Any) -> Any:
         """Return plain data with the values of secrets replaced."""
@@ -91,13 +79,8 @@ class Host:
         with self.lock:
             found = self.states.get(tool)
             if found is None:
-                key = self._key("state", tool)
-                values: dict[str, Plain] = {}
-                if self.ledger is not None:
-                    values = self.ledger.get(key) or {}
-                found = self.states[tool] = ToolState(
-                    tool, values, lambda changed: self._put(key, changed)
-                )
+                kept = self.journal.state_of(tool)
+                found = self.states[tool] = ToolState(tool, kept["values"], kept["number"])
             return found
 
     def remember(self, call: Call) -> None:
@@ -115,32 +98,3 @@ class Host:
         self.background.add(task)
         task.add_done_callback(self.background.discard)
         return task
-
-    # The ledger
-
-    def began(self, call: Call, digest: str) -> None:
-        """Note that a call is about to run."""
-        self._put(self._key("call", call.id), {"tool": call.tool, "digest": digest})
-
-    def note(
-        self, call_id: str, tool: str, digest: str, result: ToolResult, *, observed: bool
-    ) -> None:
-        """Note what came of a call, and whether the observers were told."""
-        if self.ledger is not None:
-            plain = result.model_dump(mode="json")
-            noted = {"tool": tool, "digest": digest, "result": plain, "observed": observed}
-            self._put(self._key("call", call_id), noted)
-
-    def recorded(self, call_id: str) -> Mapping[str, Any] | None:
-        """Return what an earlier process has noted of a call."""
-        if self.ledger is None:
-            return None
-        found: Mapping[str, Any] | None = self.ledger.get(self._key("call", call_id))
-        return found
-
-    def _put(self, key: str, value: Any) -> None:
-        if self.ledger is not None:
-            self.ledger.put(key, value)
-
-    def _key(self, what: str, name: str) -> str:
-        return f"{self.execution_id}/{what}/{name}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from flowengine.sdk import Artifacts
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
     BaseEnvironment,
@@ -21,7 +21,6 @@ from flowengine.tool_environment.admission import (
     finalise,
     validated,
 )
-from flowengine.tool_environment.artifacts import TemporaryArtifacts
 from flowengine.tool_environment.authority import Callback, CallbackAuthority, check_callback
 from flowengine.tool_environment.call import Call
 from flowengine.tool_environment.clients import Following
@@ -32,19 +31,18 @@ from flowengine.tool_environment.errors import (
     RegistrationError,
 )
 from flowengine.tool_environment.feed import Feed, Message
-from flowengine.tool_environment.gate import Gate
 from flowengine.tool_environment.host import Bounds, Host
-from flowengine.tool_environment.ledger import Ledger, MemoryLedger
+from flowengine.tool_environment.journal import Journal
 from flowengine.tool_environment.observers import Observers, check_observer
 from flowengine.tool_environment.outcomes import contained, describe
 from flowengine.tool_environment.pipeline import Pipeline
 from flowengine.tool_environment.questions import AutoApprove, Questions
 from flowengine.tool_environment.registry import InstanceRegistry, ToolRegistry, tool_registry
 from flowengine.tool_environment.resources import Resources
-from flowengine.tool_environment.results import response_of
 from flowengine.tool_environment.turns import Turns
 
 if TYPE_CHECKING:
+    from flowengine.engines.engine import Engine
     from flowengine.execution_environment import EnvironmentManager
 
 
@@ -63,11 +61,10 @@ class LocalEnvironment(BaseEnvironment):
         auto_approve: What is approved where nobody can be asked: `asking` (every tool but those
             that say `approval: required`), `nothing`, `everything`.
         may_decide: Takes a name and a call, and says whether that one may decide about it.
-        ledger: Keeps results and `ctx.state` for other processes; default: none.
+        engine: Runs each call as an execution, so results, questions and `ctx.state` are in its
+            store, for other processes too; it belongs to the caller. Default: one in memory.
         bounds: How long things may take.
         clock: Measures the time.
-        artifacts: Where large results are kept; default: a temporary folder that goes with the
-            environment.
         manager: Opens managed environments; default: that of the process.
 
     Attributes:
@@ -76,8 +73,8 @@ class LocalEnvironment(BaseEnvironment):
         authority: Who is asked; any object with `approve_tool` can take its place.
         feed: The messages that clients follow.
         execution_id: Names the execution.
-        keeps_calls: Whether the next process of the execution learns from the ledger what came of
-            a call.
+        keeps_calls: Whether the next process of the execution learns from the engine's store what
+            came of a call.
     """
 
     def __init__(
@@ -89,21 +86,19 @@ class LocalEnvironment(BaseEnvironment):
         execution_id: str | None = None,
         auto_approve: AutoApprove = "asking",
         may_decide: Callable[[str, ToolCall], bool] | None = None,
-        ledger: Ledger | None = None,
+        engine: Engine | None = None,
         bounds: Bounds = Bounds(),  # noqa: B008 - it never changes
         clock: Clock | None = None,
-        artifacts: Artifacts | None = None,
         manager: EnvironmentManager | None = None,
     ) -> None:
         self.execution_id = execution_id or os.urandom(8).hex()
-        self.keeps_calls = bool(execution_id) and not isinstance(ledger, MemoryLedger | None)
+        self.keeps_calls = bool(execution_id) and engine is not None
         self._clock = clock or LoopClock()
         known = Secrets(secrets or {})
         self.feed = Feed(known.mask)
         known_tools = _built_in() if registry is None else registry
         self.registry: InstanceRegistry = known_tools.create_instance_registry(self)
         self.observers = Observers()
-        self._own_artifacts = TemporaryArtifacts() if artifacts is None else None
         self._host = Host(
             execution_id=self.execution_id,
             clock=self._clock,
@@ -114,9 +109,7 @@ class LocalEnvironment(BaseEnvironment):
             observers=self.observers,
             resources=Resources(environments or {}, self.execution_id, manager),
             turns=Turns(bounds.running),
-            gate=Gate(),
-            artifacts=artifacts or self._own_artifacts or TemporaryArtifacts(),
-            ledger=ledger,
+            journal=Journal(self.execution_id, engine),
         )
         self.authority: Any = CallbackAuthority()
         self._questions = Questions(
@@ -157,14 +150,6 @@ class LocalEnvironment(BaseEnvironment):
         if is_new:
             self.feed.publish("tool_registered", tool_name=name, tool=definition.metadata())
         return name
-
-    def declare_environments(self, environments: Mapping[str, Mapping[str, Any]]) -> None:
-        """Declare managed environments that tools may use, besides those declared before.
-
-        Args:
-            environments: Name → spec.
-        """
-        self._host.resources.declare(environments)
 
     def register_tool_approval_callback(
         self, callback: Callback, *, timeout: float | None = None
@@ -327,15 +312,7 @@ class LocalEnvironment(BaseEnvironment):
             return error_response(taken, "duplicate_call", "the call has begun already")
         taken.provisional = True
         finalise(taken)
-        asked = await self._pipeline.ask(taken)
-        if isinstance(asked, ApprovalResponse):
-            return EnvironmentResponse(result=asked)
-        if asked.status == "rejected":
-            rejection = ApprovalResponse(
-                approved=False, feedback=asked.feedback or asked.message, images=[]
-            )
-            return EnvironmentResponse(result=rejection)
-        return response_of(asked)
+        return await self._pipeline.ask(taken)
 
     async def execute_tool(self, call: ToolCall | Mapping[str, Any] | str) -> EnvironmentResponse:
         """Approve and run a call, if it was not approved yet.
@@ -358,6 +335,7 @@ class LocalEnvironment(BaseEnvironment):
         if not taken.take_up():
             return await asyncio.shield(asyncio.wrap_future(taken.response))
         finalise(taken)
+        taken.context = copy_context()
         running = asyncio.ensure_future(self._pipeline.run(taken))
         try:
             return await asyncio.shield(running)
@@ -439,8 +417,7 @@ class LocalEnvironment(BaseEnvironment):
         closing = await contained(host.resources.close())
         if closing.error is not None:
             host.warn("resources", describe(closing.error))
-        if self._own_artifacts is not None:
-            self._own_artifacts.remove()
+        await host.journal.close()
         self.feed.close()
         if self._following is not None:
             await self._following.end()

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from flowengine.engines.attempts.serialization import copy
+from flowengine.errors import InputError
+from flowengine.sdk import StepContext
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
     EnvironmentResponse,
-    Ran,
-    Status,
     ToolResult,
 )
-from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.call import Call, Grant, digest_of
 from flowengine.tool_environment.execution import execute, not_begun
-from flowengine.tool_environment.gate import digest_of
+from flowengine.tool_environment.journal import Elsewhere, Step, approval_of
 from flowengine.tool_environment.observers import observe
 from flowengine.tool_environment.outcomes import bounded, describe
+from flowengine.tool_environment.questions import unmasked
 from flowengine.tool_environment.registry import disposed
-from flowengine.tool_environment.results import response_of
+from flowengine.tool_environment.results import response_of, result_of
 from flowengine.tool_environment.signatures import Fault
 
 if TYPE_CHECKING:
+    from flowengine.engines.results import ExecutionResult
     from flowengine.tool_environment.host import Host
     from flowengine.tool_environment.questions import Questions
 
-ASKED = 3
-"""How often somebody is asked about a call whose tool changes meanwhile."""
+_Result = TypeVar("_Result")
 
 
 class Pipeline:
@@ -60,91 +64,117 @@ class Pipeline:
             call.halt("aborted")
             response = response_of(_stopped(call))
             raise
+        except Elsewhere:
+            message = "aborted while another process has it: it may have acted"
+            response = response_of(result_of(call, call.stop or "aborted", message, ran="maybe"))
+            return response
         except Exception as error:
             logging.getLogger("flowengine.tools").exception("call %s failed", call.id)
-            response = response_of(_internal(call, error))
+            response = response_of(_internal(call, f"the environment failed: {describe(error)}"))
             return response
         finally:
             if response is not None:
                 self._finish(call, response)
 
     async def _result(self, call: Call) -> ToolResult:
+        host, journal = self._host, self._host.journal
+        call.masked = host.mask(copy(call.args))
+        decision = None
+        if journal.find(call.id) is None:
+            fault = self._fault(call)
+            if fault is not None:
+                return result_of(call, "invalid", host.mask(fault))
+            call.definition = host.registry.definition(call.tool) or call.definition
+            decision = self._questions.answer(call)
+        result = await journal.begin(call, *self._steps(call), asks=decision is None)
+        while (wait := approval_of(result)) is not None:
+            is_open = partial(journal.is_open, wait)
+            asked = _granted(call) or await self._questions.ask(call, is_open)
+            if asked == "elsewhere":
+                result = await journal.go_on(call)
+            elif isinstance(asked, ApprovalResponse):
+                call.decision = asked
+                try:
+                    result = await journal.decide(call, wait, self._masked(asked))
+                except InputError as error:
+                    await journal.withdraw(call)
+                    why = f"the decision of {asked.by} is not valid: {error.message}"
+                    return result_of(call, "rejected", host.mask(why))
+            else:
+                result = await journal.withdraw(call)
+                if result.status == "cancelled":
+                    return self._undecided(call, asked)
+        return self._read(call, result)
+
+    async def ask(self, call: Call) -> EnvironmentResponse:
+        """Ask for a decision without making the call. An approval is kept for this call only."""
+        decision = self._questions.answer(call) or await self._questions.ask(call)
+        if not isinstance(decision, ApprovalResponse):
+            return response_of(self._undecided(call, decision))
+        if decision.approved:
+            assert call.definition is not None
+            version = call.definition.version()
+            call.granted = Grant(version, digest_of(call.args), decision)
+        return EnvironmentResponse(result=decision)
+
+    def _masked(self, decision: ApprovalResponse) -> ApprovalResponse:
+        said = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
+        return decision.model_copy(update=self._host.mask(said))
+
+    def _undecided(self, call: Call, why: str) -> ToolResult:
+        if why == "expired":
+            return result_of(call, "expired", "nobody decided in time; nothing was done")
+        return not_begun(call)
+
+    # The steps of its execution
+
+    def _steps(self, call: Call) -> tuple[Step, Step]:
+        """Return the functions of the two steps: nothing but plain data goes in and out."""
+
+        async def run(*, step_of_call: StepContext, **given: Any) -> dict[str, Any]:
+            return await self._run(call, step_of_call, given)
+
+        async def tell(*, result: Any) -> dict[str, Any]:
+            return await self._observe(call, result)
+
+        return run, tell
+
+    async def _run(self, call: Call, step: StepContext, given: dict[str, Any]) -> dict[str, Any]:
+        """Run the tool (first step)."""
+        edited = None if call.decision is None else call.decision.args
+        args = unmasked(given if edited is None else edited, call.masked, call.args)
+        call.changed = None if args == call.args else args
+        if call.stage == "parameters_final":  # approved elsewhere, or by a policy
+            call.move("approval", call=call.view(), asked=False)
+        result = await _in_context(call, execute(self._host, call, args, step))
+        asked = step.approval is not None
+        decision = call.decision or (self._host.journal.decided(call) if asked else None)
+        result = _with_feedback(result, decision)
+        if result.ran != "no":
+            result = result.model_copy(update={"written_by": call.options.written_by})
+        return {"result": self._plain(result), "state": self._state_of(call)}
+
+    def _plain(self, result: ToolResult) -> Any:
+        """Return a result as the engine stores it."""
+        return self._host.mask(result.model_dump(exclude_defaults=True))
+
+    def _state_of(self, call: Call) -> Any:
+        """Return the state of the tool of a call for the next process, if it has changed."""
         host = self._host
-        fault = self._fault(call)
-        if fault is not None:
-            return self._ended(call, "invalid", fault)
-        assert call.definition is not None
-        for _ in range(ASKED):
-            args = call.args if call.changed is None else call.changed
-            definition = host.registry.definition(call.tool) or call.definition
-            ticket = host.gate.pass_through(call.id, definition, args)
-            if ticket is not None:
-                break
-            ended = await self.ask(call)
-            if isinstance(ended, ToolResult):
-                self._note_decision(call, ended)
-                return ended
-        else:
-            return self._ended(call, "rejected", "the tool changed each time it was approved")
-        if call.stop is not None:
-            return not_begun(call)
-        digest = digest_of(call.args)
-        host.began(call, digest)
-        result = await execute(host, call, ticket)
-        result = _with_feedback(result, ticket.decision)
-        ran = result.ran != "no"
-        if ran:
-            result = result.model_copy(update={"written_by": definition.options.written_by})
-        host.note(call.id, call.tool, digest, result, observed=not ran)
-        if ran:
-            result = await self.observe(call, result)
-            host.note(call.id, call.tool, digest, result, observed=True)
-        return result
+        return host.mask(host.state_of(call.tool).to_keep()) if host.journal.is_kept else None
 
-    def _note_decision(self, call: Call, result: ToolResult) -> None:
-        """Note what somebody decided in place of a call: the next process asks nobody again."""
-        if result.status in ("rejected", "ok"):
-            self._host.note(call.id, call.tool, digest_of(call.args), result, observed=True)
+    async def _observe(self, call: Call, result: Any) -> dict[str, Any]:
+        """Run the observers that are registered now, if the tool ran (second step)."""
+        if not isinstance(result, dict) or "result" not in result:  # a person gave the result
+            given = result_of(call, "ok", content=result)
+            return {"result": self._plain(given), "state": None}
+        made = ToolResult(**result["result"])
+        if made.ran != "no":
+            made = made.model_copy(update={"replayed": call.stage != "execution"})
+            made = await _in_context(call, self._told(call, made))
+        return {**result, "result": self._plain(made)}
 
-    async def ask(self, call: Call) -> ApprovalResponse | ToolResult:
-        """Ask about a call whose arguments are final.
-
-        Returns:
-            The decision, if the call is granted; otherwise its result.
-        """
-        host = self._host
-        definition = host.registry.definition(call.tool) or call.definition
-        assert definition is not None
-        call.definition = definition
-        decision = await self._questions.ask(call, definition)
-        if decision == "aborted":
-            return not_begun(call)
-        if decision == "expired":
-            return self._ended(call, "expired", "nobody decided in time; nothing was done")
-        assert isinstance(decision, ApprovalResponse)
-        if decision.decision == "respond":
-            return ToolResult(
-                tool_call_id=call.id,
-                tool_name=call.tool,
-                status="ok",
-                success=True,
-                ran="no",
-                content=decision.content,
-                feedback=decision.feedback,
-                feedback_images=decision.images,
-            )
-        if not decision.approved:
-            said = f": {decision.feedback}" if decision.feedback else ""
-            result = self._ended(call, "rejected", f"rejected by {decision.by}{said}")
-            return _with_feedback(result, decision)
-        if decision.args is not None:
-            call.changed = decision.args
-        args = call.args if call.changed is None else call.changed
-        host.gate.grant(call.id, definition, args, decision)
-        return decision
-
-    async def observe(self, call: Call, result: ToolResult) -> ToolResult:
-        """Tell the observers that there are now of a call that ran."""
+    async def _told(self, call: Call, result: ToolResult) -> ToolResult:
         host = self._host
         observers = host.observers.now()
         if call.stage == "execution":
@@ -163,6 +193,28 @@ class Pipeline:
         )
         return result.model_copy(update={"observer_results": found})
 
+    def _read(self, call: Call, result: ExecutionResult) -> ToolResult:
+        """Return what came of a call, as the engine has kept it."""
+        if result.outputs is not None:
+            made = ToolResult(**result.outputs["result"])
+            if made.success and made.ran == "no":
+                made = _with_feedback(made, call.decision or self._host.journal.decided(call))
+        elif result.error is None:
+            why = "the process ended during the call: nobody knows whether it acted"
+            made = result_of(call, "uncertain", why, ran="maybe")
+        elif result.error["type"] == "Rejected":
+            decision = call.decision or self._host.journal.decided(call)
+            assert decision is not None
+            said = f": {decision.feedback}" if decision.feedback else ""
+            why = self._host.mask(f"rejected by {decision.by}{said}")
+            made = _with_feedback(result_of(call, "rejected", why), decision)
+        elif result.error["type"] == "Refused":
+            made = result_of(call, "rejected", result.error["message"])
+        else:
+            made = _internal(call, result.error["message"])
+        replayed = call.replayed and call.stage not in {"execution", "observers"}
+        return made.model_copy(update={"replayed": replayed})
+
     def _fault(self, call: Call) -> str | None:
         """Return what is wrong with the final arguments."""
         assert call.definition is not None
@@ -174,20 +226,9 @@ class Pipeline:
             return str(error)
         return None
 
-    def _ended(self, call: Call, status: Status, message: str) -> ToolResult:
-        return ToolResult(
-            tool_call_id=call.id,
-            tool_name=call.tool,
-            status=status,
-            success=False,
-            ran="no",
-            message=self._host.mask(message),
-        )
-
     # The end
 
     def _finish(self, call: Call, response: EnvironmentResponse) -> None:
-        self._host.gate.withdraw(call.id)
         call.move("result", result=response.tool_result, call=call.view())
         call.response.set_result(response)
         self._host.keep_running(self._dispose(call))
@@ -216,8 +257,22 @@ class Pipeline:
         call.forget()
 
 
-def _with_feedback(result: ToolResult, decision: ApprovalResponse) -> ToolResult:
-    if decision.feedback is None and not decision.images:
+async def _in_context(call: Call, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run a part of a call in the context of its caller instead of the engine's."""
+    return await asyncio.get_running_loop().create_task(work, context=call.context)
+
+
+def _granted(call: Call) -> ApprovalResponse | None:
+    """Use up an earlier approval, if tool version and arguments still match."""
+    grant, call.granted = call.granted, None
+    assert call.definition is not None
+    if grant is None or grant[:2] != (call.definition.version(), digest_of(call.args)):
+        return None
+    return grant.decision
+
+
+def _with_feedback(result: ToolResult, decision: ApprovalResponse | None) -> ToolResult:
+    if decision is None or (decision.feedback is None and not decision.images):
         return result
     return result.model_copy(
         update={"feedback": decision.feedback, "feedback_images": decision.images}
@@ -227,18 +282,10 @@ def _with_feedback(result: ToolResult, decision: ApprovalResponse) -> ToolResult
 def _stopped(call: Call) -> ToolResult:
     if call.stage not in {"execution", "observers"}:
         return not_begun(call)
-    result: dict[str, Any] = not_begun(call).model_dump()
     message = "aborted while it ran: it may have acted in part"
-    return ToolResult(**{**result, "ran": "maybe", "message": message})
+    return result_of(call, call.stop or "aborted", message, ran="maybe")
 
 
-def _internal(call: Call, error: Exception) -> ToolResult:
-    ran: Ran = "maybe" if call.stage in {"execution", "observers"} else "no"
-    return ToolResult(
-        tool_call_id=call.id,
-        tool_name=call.tool,
-        status="error",
-        success=False,
-        ran=ran,
-        message=f"the environment failed: {describe(error)}",
-    )
+def _internal(call: Call, message: str) -> ToolResult:
+    began = call.replayed or call.stage in {"execution", "observers"}
+    return result_of(call, "error", message, ran="maybe" if began else "no")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk.previews import SECONDS, Shown, failed, shown, too_slow
-from flowengine.sdk.tool_calls import ApprovalResponse, Status
+from flowengine.sdk.tool_calls import ApprovalResponse
 from flowengine.tool_environment.authority import (
     AUTO,
     CallbackAuthority,
@@ -18,16 +18,20 @@ from flowengine.tool_environment.authority import (
     parse_decision,
 )
 from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.clock import LoopClock
 from flowengine.tool_environment.errors import DecisionError
+from flowengine.tool_environment.journal import LOOK
 from flowengine.tool_environment.outcomes import bounded, contained, describe, within
 from flowengine.tool_environment.outcomes import call as call_plugin
 from flowengine.tool_environment.signatures import Fault
-from flowengine.tool_environment.tools import Definition, Tool
+from flowengine.tool_environment.tools import Options, Tool
 
 if TYPE_CHECKING:
     from flowengine.tool_environment.host import Host
 
 
+Ended = Literal["aborted", "expired", "elsewhere"]
+"""Why a question has no answer here; `elsewhere`: another process has decided."""
 AutoApprove = Literal["nothing", "asking", "everything"]
 BY_TOOL = "tool"
 """Who approves a call of a tool that needs no approval."""
@@ -59,65 +63,90 @@ class Questions:
         self._may_decide = may_decide
         self._warned = False
 
-    async def ask(self, call: Call, definition: Definition) -> ApprovalResponse | Status:
-        """Ask about a call, and wait for the decision.
-
-        Returns:
-            The decision; or `aborted` or `expired`, if there is none.
-        """
-        if definition.options.approval == "none":
+    def answer(self, call: Call) -> ApprovalResponse | None:
+        """Return the decision about a call where nobody is asked; None: somebody is."""
+        authority, options = self._authority(), call.options
+        if call.granted is not None:
+            return None
+        if options.approval == "none":
             decision = ApprovalResponse(approved=True, by=BY_TOOL)
-            call.move("approval", call=call.view(), asked=False)
-            self._tell(call, decision)
-            return decision
-        question: Future[ApprovalResponse] = Future()
-        question.set_running_or_notify_cancel()  # nobody who stops waiting cancels it
-        call.question = question
-        call.move("approval", call=call.view(), asked=True, tool=definition.metadata())
-        asking = self._start(call, definition)
-        try:
-            waiting = asyncio.ensure_future(asyncio.wrap_future(question))
-            expiring = asyncio.ensure_future(
-                within(self._host.clock, self._host.bounds.question, waiting)
-            )
-            try:
-                if not await call.unless_stopped(expiring):
-                    return "aborted"
-            finally:
-                expiring.cancel()
-                waiting.cancel()
-            if not question.done():
-                return "expired"
-            decision = question.result()
-        finally:
-            with self._host.lock:
-                call.question = None
-            if asking is not None:
-                asking.cancel()
+        elif isinstance(authority, CallbackAuthority) and self._approves_itself(authority, options):
+            self._warn_of_auto()
+            decision = ApprovalResponse(approved=True, by=AUTO)
+        else:
+            return None
+        call.move("approval", call=call.view(), asked=False)
         self._tell(call, decision)
         return decision
 
-    def _start(self, call: Call, definition: Definition) -> asyncio.Task[Any] | None:
-        """Ask the authority, unless only a client or another process can decide."""
-        authority = self._authority()
-        if isinstance(authority, CallbackAuthority) and authority.callback is None:
-            if self._approves_itself(definition):
-                self._warn_of_auto()
-                call.decide(ApprovalResponse(approved=True, by=AUTO))
-                return None
-            return asyncio.ensure_future(self._preview(call))
-        return asyncio.ensure_future(self._ask_authority(authority, call, definition))
+    async def ask(
+        self, call: Call, is_open: Callable[[], bool] = lambda: True
+    ) -> ApprovalResponse | Ended:
+        """Ask about a call, and wait for the decision.
 
-    def _approves_itself(self, definition: Definition) -> bool:
+        Args:
+            call: The call.
+            is_open: Whether nobody has decided elsewhere.
+
+        Returns:
+            The decision, or why there is none here.
+        """
+        host = self._host
+        assert call.definition is not None
+        question: Future[ApprovalResponse] = Future()
+        question.set_running_or_notify_cancel()  # nobody who stops waiting cancels it
+        call.question = question
+        call.move("approval", call=call.view(), asked=True, tool=call.definition.metadata())
+        asking = asyncio.ensure_future(self._ask_authority(call))
+        waiting = asyncio.ensure_future(self._decided(question, is_open))
+        try:
+            if not await call.unless_stopped(waiting):
+                return "aborted"
+            ended = waiting.result()
+        finally:
+            with host.lock:
+                call.question = None
+            asking.cancel()
+            waiting.cancel()
+        if ended is None:
+            self._tell(call, question.result())
+            return question.result()
+        return ended
+
+    async def _decided(
+        self, question: Future[ApprovalResponse], is_open: Callable[[], bool]
+    ) -> Ended | None:
+        """Wait for a decision; return why there is none, or None."""
+        waiting = asyncio.wrap_future(question)
+        expiring = asyncio.ensure_future(
+            within(self._host.clock, self._host.bounds.question, waiting)
+        )
+        try:
+            while self._host.journal.is_kept:
+                if await within(LoopClock(), LOOK, expiring):
+                    break
+                if not is_open():
+                    return "elsewhere"
+            return None if await expiring else "expired"
+        finally:
+            expiring.cancel()
+            waiting.cancel()
+
+    def _approves_itself(self, authority: CallbackAuthority, options: Options) -> bool:
+        if authority.callback is not None:
+            return False
         if self._auto == "everything":
             return True
-        if self._auto == "nothing" or definition.options.approval == "required":
+        if self._auto == "nothing" or options.approval == "required":
             return False
         return not self._has_client()
 
-    async def _ask_authority(self, authority: Any, call: Call, definition: Definition) -> None:
-        host = self._host
+    async def _ask_authority(self, call: Call) -> None:
+        """Ask the authority, unless only a client or another process can decide."""
+        host, authority = self._host, self._authority()
         preview = await self._preview(call)
+        if isinstance(authority, CallbackAuthority) and authority.callback is None:
+            return
         view = call.view()
         view.args = host.mask(view.args)
         view.preview, view.preview_note = preview.preview, preview.note
@@ -129,7 +158,7 @@ class Questions:
         else:
             try:
                 decision = parse_decision(outcome.value)
-                self._check_edit(call, definition, decision)
+                self._check_edit(call, decision)
             except (Misread, DecisionError) as error:
                 decision = no(f"the authority gave no valid decision: {error}")
         if decision.decision == "defer":
@@ -158,17 +187,20 @@ class Questions:
             )
         return told
 
-    def _check_edit(self, call: Call, definition: Definition, decision: ApprovalResponse) -> None:
-        """Check changed arguments, and put back what was masked for whoever changed them.
+    def _check_edit(self, call: Call, decision: ApprovalResponse) -> None:
+        """Check changed arguments.
 
         Raises:
             DecisionError: They do not fit the schema of the tool.
         """
         if decision.args is None:
             return
-        decision.args = _unmasked(decision.args, self._host.mask(copy(call.args)), call.args)
+        assert call.definition is not None
+        if missing := call.args.keys() - decision.args.keys():
+            why = f"args: '{min(missing)}' cannot be taken away"
+            raise DecisionError("invalid_decision", why, field="args")
         try:
-            definition.signature.convert(decision.args)
+            call.definition.signature.convert(unmasked(decision.args, call.masked, call.args))
         except Fault as error:
             raise DecisionError("invalid_decision", f"args: {error}", field="args") from None
 
@@ -200,7 +232,7 @@ class Questions:
         call = self._host.calls.get(call_id)
         if call is None:
             raise DecisionError("unknown_call", f"there is no call '{call_id}'")
-        if call.question is None or call.definition is None:
+        if call.question is None:
             how = f", it is {call.stop}" if call.stop else ""
             raise DecisionError("not_open", f"call '{call_id}' has no open question{how}")
         if self._may_decide is not None and not self._may_decide(by, call.view()):
@@ -211,7 +243,7 @@ class Questions:
             raise DecisionError(
                 "invalid_decision", f"the decision is not valid: {error}", field=error.field
             ) from None
-        self._check_edit(call, call.definition, decision)
+        self._check_edit(call, decision)
         if decision.decision == "defer":
             return
         if not call.decide(decision.model_copy(update={"by": by})):
@@ -238,17 +270,17 @@ class Questions:
             )
 
 
-def _unmasked(edited: Any, masked: Any, original: Any) -> Any:
+def unmasked(edited: Any, masked: Any, original: Any) -> Any:
     """Return edited arguments with the original in place of what was masked and not changed."""
     if edited == masked:
         return copy(original)
     if isinstance(edited, dict) and isinstance(masked, dict) and isinstance(original, dict):
         return {
-            key: _unmasked(value, masked[key], original[key])
+            key: unmasked(value, masked[key], original[key])
             if key in masked and key in original
             else value
             for key, value in edited.items()
         }
     if isinstance(edited, list) and isinstance(masked, list) and len(edited) == len(masked):
-        return [_unmasked(*each) for each in zip(edited, masked, original, strict=True)]
+        return [unmasked(*each) for each in zip(edited, masked, original, strict=True)]
     return edited

@@ -33,10 +33,6 @@ class Resources:
         self._manager = manager
         self._held: dict[str, Handle] = {}
 
-    def declare(self, specs: Mapping[str, Mapping[str, Any]]) -> None:
-        """Declare further specs by name."""
-        self._specs.update(specs)
-
     def _manages(self) -> EnvironmentManager:
         if self._manager is None:
             from flowengine.execution_environment import manager

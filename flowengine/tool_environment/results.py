@@ -13,10 +13,13 @@ from flowengine.sdk.text_ends import ends_in_bytes
 from flowengine.sdk.tool_calls import (
     EnvironmentResponse,
     Image,
+    Ran,
     ResponseError,
+    Status,
     ToolResult,
     media_type,
 )
+from flowengine.tool_environment.call import Call
 from flowengine.tool_environment.feed import cut_text
 from flowengine.tool_environment.outcomes import describe
 
@@ -30,6 +33,11 @@ class Content(NamedTuple):
     value: Plain
     images: list[Image]
     artifacts: list[File]
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a result that it is."""
+        kept = list(map(dict, self.artifacts))
+        return {"content": self.value, "images": self.images, "artifacts": kept}
 
 
 class NoData(Exception):
@@ -124,6 +132,24 @@ def error_text(error: BaseException) -> str:
     if isinstance(error, StepError):
         return f"{error.name or type(error).__name__}: {error.message}"
     return cut_text(describe(error), LARGEST)
+
+
+def result_of(
+    call: Call, status: Status, message: str | None = None, *, ran: Ran = "no", **fields: Any
+) -> ToolResult:
+    """Return the result of a call.
+
+    Args:
+        call: The call.
+        status: How it ended.
+        message: What went wrong.
+        ran: Whether the tool ran.
+        **fields: Further fields.
+    """
+    return ToolResult(
+        tool_call_id=call.id, tool_name=call.tool, success=status == "ok", status=status, ran=ran,
+        message=message, args=call.changed, **fields,
+    )  # fmt: skip
 
 
 def response_of(result: ToolResult, code: str | None = None) -> EnvironmentResponse:

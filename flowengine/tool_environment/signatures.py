@@ -16,6 +16,7 @@ from flowengine.sdk.python_functions.live_signature import (
     read_function,
     resolved_hints,
 )
+from flowengine.sdk.validation_messages import predicate
 from flowengine.tool_environment.context import ToolContext
 from flowengine.tool_environment.errors import RegistrationError
 from flowengine.validation import check_numbers, shared
@@ -91,9 +92,7 @@ def _context_of(function: Callable[..., Any]) -> str | None:
 
 def faults(error: ValidationError) -> str:
     """Return every fault that pydantic has found, each with its field."""
-    told = []
-    for each in error.errors(include_url=False, include_context=False, include_input=False):
-        place = ".".join(map(str, each["loc"]))
-        text = each["msg"].removeprefix("Value error, ")
-        told.append(f"'{place}': {text}" if place else text)
-    return "; ".join(told)
+    return "; ".join(
+        f"'{'.'.join(map(str, each['loc']))}' {predicate(each)}" if each["loc"] else predicate(each)
+        for each in error.errors(include_url=False, include_input=False)
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from flowengine.engines.attempts.serialization import copy, to_plain
@@ -19,16 +19,24 @@ class ToolState(MutableMapping[str, Any]):
     Args:
         tool: Name of the tool, for messages.
         values: What it held before.
-        changed: Called with all values after each change.
+        number: How often it was kept before.
     """
 
-    def __init__(
-        self, tool: str, values: dict[str, Plain], changed: Callable[[dict[str, Plain]], object]
-    ) -> None:
+    def __init__(self, tool: str, values: Mapping[str, Plain], number: int) -> None:
         self._tool = tool
-        self._values = values
-        self._changed = changed
+        self._values = dict(values)
+        self._number = number
+        self._is_changed = False
         self._lock = threading.RLock()
+
+    def to_keep(self) -> dict[str, Any] | None:
+        """Return what is to be kept with the result of a call; None: nothing has changed."""
+        with self._lock:
+            if not self._is_changed:
+                return None
+            self._is_changed = False
+            self._number += 1
+            return {"number": self._number, "values": dict(self._values)}
 
     def __getitem__(self, key: str) -> Any:
         return copy(self._values[key])
@@ -45,12 +53,12 @@ class ToolState(MutableMapping[str, Any]):
             ) from None
         with self._lock:
             self._values[key] = plain
-            self._changed(self._values)
+            self._is_changed = True
 
     def __delitem__(self, key: str) -> None:
         with self._lock:
             del self._values[key]
-            self._changed(self._values)
+            self._is_changed = True
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._values))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -103,13 +104,15 @@ class Client:
                 return await Runner().run_async(agent, messages, max_turns=max_turns)
 
     def _environment(self) -> LocalEnvironment:
+        task = os.urandom(8).hex()
         folder = {"kind": "files", "config": {"path": str(self.cwd), "mode": "rw"}}
-        environment = LocalEnvironment(manager=self._manager)
-        folder |= {"owner_id": environment.execution_id, "scope": "execution"}
-        declared = self._manager.declare(folder)
-        shell = {"kind": "bash", "mounts": {_INSIDE: declared["id"]}}
-        environment.declare_environments({_FOLDER: folder, SHELL: shell})
-        return environment
+        folder |= {"owner_id": task, "scope": "execution"}
+        shell = {"kind": "bash", "mounts": {_INSIDE: self._manager.declare(folder)["id"]}}
+        return LocalEnvironment(
+            manager=self._manager,
+            execution_id=task,
+            environments={_FOLDER: folder, SHELL: shell},
+        )
 
     def _own(self, tool: Any) -> Any:
         """Return a tool; of `execute_command` the one that works in this folder."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar, overload
 
+from flowengine.agents.agent_as_tool import AgentAsTool
 from flowengine.sdk import Effect
 from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.live_signature import name_of
@@ -213,7 +214,7 @@ def define(source: Any) -> Definition:
     """Read what a tool says of itself.
 
     Args:
-        source: A function, a class with `execute`, or an instance of one.
+        source: A function, a class with `execute`, an instance of one, or an agent as a tool.
 
     Returns:
         What an environment has to know.
@@ -223,6 +224,13 @@ def define(source: Any) -> Definition:
     """
     if isinstance(source, Definition):
         return source
+    if isinstance(source, AgentAsTool):
+        from flowengine.tool_environment.agent_tools import asking
+
+        ask = asking(source)
+        described = source.description or f"Asks {source.agent.name}, who answers."
+        named = Options(name=source.name, description=described)
+        return replace(_defined(ask, named, lambda: FunctionTool(ask), ask, ""), source=source)
     if callable(source) and not isinstance(source, type) and not hasattr(source, "execute"):
         options = getattr(source, "__flowengine_tool__", Options())
         return _defined(source, options, lambda: FunctionTool(source), source, name_of(source))

@@ -8,7 +8,6 @@ have to be undone; else it is dropped.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from flowengine.sdk import (
     StepContext,
     StepKind,
     import_function,
+    import_module_of,
     module_source,
 )
 from flowengine.sdk.python_functions.plain_hints import INJECTED, all_plain, is_field
@@ -42,13 +42,15 @@ class Function(NamedTuple):
     is_quick: bool
     convert: Callable[[Any], Any] | None
     """Makes what its hints name of its arguments: floats, models, enums."""
-    home: ModuleType | None
-    """The module that it is an attribute of; tests put something else there."""
+    home: ModuleType | None = None
+    """The module that it was imported from; tests put something else there."""
+    name: str = ""
+    """Its name there."""
 
     @property
     def is_replaced(self) -> bool:
         """Whether its module has something else by its name now."""
-        return getattr(self.home, self.call.__name__, self.call) is not self.call
+        return getattr(self.home, self.name, self.call) is not self.call
 
     def given(self, input: Mapping[str, Plain]) -> dict[str, Any]:
         """Return what the flow gives."""
@@ -213,7 +215,9 @@ class Python(StepKind):
         key = (task["function"], task.get("folder"))
         function = self._functions.get(key)
         if function is None or function.is_replaced:
-            function = self._functions[key] = look_at(import_function(*key), task.get("floats"))
+            function = look_at(import_function(*key), task.get("floats"))
+            home, name = import_module_of(*key), key[0].partition(":")[2]
+            function = self._functions[key] = function._replace(home=home, name=name)
             self.source(task)  # the file may change, and what was imported stays
         return function
 
@@ -239,7 +243,6 @@ def look_at(call: Callable[..., Any], taken: Plain) -> Function:
     parameters = code.co_varnames[:count] if code else ()
     hints = getattr(inner, "__annotations__", {})
     context = tuple(name for name in parameters if _is_context(hints.get(name)))
-    home = sys.modules.get(getattr(inner, "__module__", None) or "")
     return Function(
         call=call,
         context=context,
@@ -247,7 +250,6 @@ def look_at(call: Callable[..., Any], taken: Plain) -> Function:
         is_async=bool(code and code.co_flags & _COROUTINE),
         is_quick=getattr(call, "__flowengine_quick__", False),
         convert=_conversion(call, inner, taken, context),
-        home=home if getattr(home, getattr(call, "__name__", ""), None) is call else None,
     )
 
 

@@ -100,6 +100,11 @@ class AgentFunction(Python):
             return None
         return super().source({"function": named["name"], "folder": named["folder"]})
 
+    @classmethod
+    def has_preview(cls, task: Mapping[str, Plain]) -> bool:
+        """Return whether the function has a preview."""
+        return "preview" in task["function"]
+
     def preview(
         self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
     ) -> str | None:
@@ -107,10 +112,7 @@ class AgentFunction(Python):
         from flowengine.agents.live_functions import function_of
         from flowengine.sdk.previews import call_preview
 
-        named = task["function"].get("preview")
-        if named is None:
-            return None
-        return call_preview(function_of(context, named), args)  # type: ignore[no-any-return]
+        return call_preview(function_of(context, task["function"]["preview"]), args)  # type: ignore[no-any-return]
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether the function takes the context, or objects of the program."""
@@ -132,6 +134,10 @@ class AgentFunction(Python):
         """Call the function and return what it returns."""
         from flowengine.agents.live_functions import function_of
 
-        call = await context.on_thread(lambda: function_of(context, task["function"]))
+        named = task["function"]
+        if "live" in named:
+            call = function_of(context, named)
+        else:  # importing may take seconds
+            call = await context.on_thread(lambda: function_of(context, named))
         function = look_at(call, task.get("floats"))
         return await self.called(context, function, function.arguments(context, input))

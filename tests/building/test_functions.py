@@ -185,3 +185,5 @@ def test_a_test_can_replace_what_a_flow_calls(monkeypatch: pytest.MonkeyPatch) -
 
     with Engine(None) as engine:
         assert engine.run(flow, {"amount": 1.0}).outputs == {"paid": "nothing of 1.0"}
+        monkeypatch.undo()
+        assert engine.run(flow, {"amount": 1.0}).outputs == {"paid": "paid 1.0"}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import flowengine
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.memory.store import MemoryStore
@@ -274,6 +275,15 @@ def test_why_of_what_has_ended_stalled_or_was_only_recorded(engine: Engine, tmp_
     assert "a decision by user:me was recorded" in engine.why("open")[0]["what"]
 
     assert engine.result(engine.start(world.make(tmp_path / "c", flows.CHAIN))).status == "recorded"
+
+
+def test_a_flow_can_be_run_again_when_all_its_executions_were_pruned(
+    engine: Engine, tmp_path: Path
+) -> None:
+    flow = flowengine.load(world.make(tmp_path, "steps:\n  - {id: s, output: 1}\n"))
+    engine.run(flow)
+    assert engine.prune().executions == 1
+    assert engine.run(flow).status == "succeeded"
 
 
 def test_prune_removes_what_ended_with_its_files_and_nothing_else(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from flowengine import Engine
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk.process_tree import processes
 from flowengine.tool_environment import (
@@ -494,11 +495,10 @@ def test_the_model_is_told_which_it_was(tmp_path: Path) -> None:
 
 
 def test_what_the_process_died_in_is_uncertain_and_does_not_run_again(tmp_path: Path) -> None:
-    from flowengine.tool_environment import SqliteLedger
-
     script = f"""
 import asyncio, os
-from flowengine.tool_environment import LocalEnvironment, SqliteLedger, tool
+from flowengine import Engine
+from flowengine.tool_environment import LocalEnvironment, tool
 
 @tool
 def act() -> None:
@@ -506,7 +506,7 @@ def act() -> None:
     os._exit(9)
 
 async def main():
-    env = LocalEnvironment(ledger=SqliteLedger({str(tmp_path / "ledger.db")!r}), execution_id="x")
+    env = LocalEnvironment(engine=Engine({str(tmp_path / "calls")!r}), execution_id="x")
     await env.register_tool(act)
     await env.execute_tool({{"tool_call_id": "1", "tool_name": "act"}})
 
@@ -522,12 +522,15 @@ asyncio.run(main())
         """Act."""
         raise AssertionError
 
-    async def main() -> None:
-        ledger = SqliteLedger(tmp_path / "ledger.db")
-        async with await made(act, ledger=ledger, execution_id="x") as env:
-            response = await env.execute_tool(call("act", "1"))
-            assert (response.status, response.ran) == ("uncertain", "maybe")
+    async def main(status: str, ran: str, content: Any) -> None:
+        async with await made(act, engine=engine, execution_id="x") as env:
+            result = (await env.execute_tool(call("act", "1"))).tool_result
+            assert result is not None
+            assert (result.status, result.ran, result.content) == (status, ran, content)
             assert (tmp_path / "acted").read_text() == "x"
-        ledger.close()
 
-    run(main())
+    with Engine(tmp_path / "calls") as engine:
+        run(main("uncertain", "maybe", None))
+        [question] = engine.waits().items
+        engine.decide(question["id"], "result", value="it has acted", resume=False)
+        run(main("ok", "no", "it has acted"))

@@ -27,7 +27,6 @@ from flowengine.tool_environment import (
     EnvironmentResponse,
     LocalEnvironment,
     RegistrationError,
-    SqliteLedger,
     ToolCall,
     ToolResult,
     execute_command,
@@ -261,7 +260,6 @@ from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.metachain import MetaChain
 from tests.tool_environment.test_agents import ASK, agent_of, once
 from tests.tool_environment.world import Counting, made
-from flowengine.tool_environment import SqliteLedger
 
 folder, ends = Path(sys.argv[1]), sys.argv[2]
 
@@ -273,8 +271,8 @@ async def main():
             os._exit(9)
         return False
 
-    ledger = SqliteLedger(folder / "ledger.db")
-    env = await made(count.tool, callback=decide, ledger=ledger, execution_id="x")
+    engine = Engine(folder / "store")
+    env = await made(count.tool, callback=decide, engine=engine, execution_id="x")
     execute = env.execute_tool
 
     async def dies_after(call):
@@ -282,7 +280,7 @@ async def main():
         os._exit(9)
 
     env.execute_tool = dies_after
-    with Engine(folder / "store") as engine, using(once()):
+    with using(once()):
         await MetaChain(engine).run_async(agent_of(env, count), ASK, id="it")
 
 asyncio.run(main())
@@ -310,14 +308,12 @@ def test_a_crash_while_somebody_decides_is_no_question_whether_it_took_effect(
 
     async def main() -> None:
         count, callback = Counting(tmp_path), Asked()
-        ledger = SqliteLedger(tmp_path / "ledger.db")
-        async with await made(
-            count.tool, callback=callback, ledger=ledger, execution_id="x"
-        ) as env:
-            model = once()
-            with Engine(tmp_path / "store") as engine, using(model):
+        model = once()
+        with Engine(tmp_path / "store") as engine, using(model):
+            async with await made(
+                count.tool, callback=callback, engine=engine, execution_id="x"
+            ) as env:
                 response = await MetaChain(engine).resume_async("it", agent_of(env, count))
-        ledger.close()
         assert (response.result, response.waits) == ("done", [])
         assert (len(callback.calls), count.n) == (asked, counted)
         assert ("Nothing was done" in told(model)[0]["content"]) == (ends == "rejected")

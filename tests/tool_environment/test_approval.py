@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from flowengine import Engine
 from flowengine.tool_environment import (
     ApprovalResponse,
     CallbackAuthority,
@@ -17,7 +18,6 @@ from flowengine.tool_environment import (
     EnvironmentResponse,
     LocalEnvironment,
     MemoryClient,
-    SqliteLedger,
     ToolCall,
     tool,
     tool_message,
@@ -409,19 +409,19 @@ def test_an_approved_call_does_not_wait_and_keeps_its_result(tmp_path: Path) -> 
         return {"approved": False, "decision": "defer"}
 
     async def first(count: Counting) -> None:
-        ledger = SqliteLedger(tmp_path / "ledger.db")
-        env = await made(count.tool, callback=Asked(answer), ledger=ledger, execution_id="x")
+        engine = Engine(tmp_path / "calls")
+        env = await made(count.tool, callback=Asked(answer), engine=engine, execution_id="x")
         seen = Seen(env)
         both = asyncio.ensure_future(env.execute_tools([call("count", "A"), call("count", "B")]))
         await until(lambda: seen.of("result") and seen.of("deferred"))
         assert count.n == 1
         both.cancel()
-        ledger.close()
+        engine.close()
 
     async def second(count: Counting) -> None:
-        ledger = SqliteLedger(tmp_path / "ledger.db")
+        engine = Engine(tmp_path / "calls")
         asked = Asked()
-        async with await made(count.tool, callback=asked, ledger=ledger, execution_id="x") as env:
+        async with await made(count.tool, callback=asked, engine=engine, execution_id="x") as env:
             one, other = await env.execute_tools([call("count", "A"), call("count", "B")])
             assert one.tool_result is not None
             assert one.tool_result.replayed
@@ -431,7 +431,7 @@ def test_an_approved_call_does_not_wait_and_keeps_its_result(tmp_path: Path) -> 
             changed = await env.execute_tool(call("echo", "A", text="a"))
             assert changed.error is not None
             assert changed.error.code == "duplicate_call"
-        ledger.close()
+        engine.close()
 
     counting = Counting(tmp_path)
     run(first(counting))
@@ -475,6 +475,30 @@ def test_doubt_means_no_and_says_why(callback: Any, cause: str, tmp_path: Path) 
             assert response.status == "rejected"
             assert cause in str(response.error)
             assert count.n == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [({"more": "x"}, "'name' cannot be taken away"), ({"name": "B", "x": "y"}, "'x'")],
+)
+def test_an_edit_keeps_the_arguments_and_adds_only_declared_ones(
+    args: dict[str, str], why: str
+) -> None:
+    answer = {"approved": True, "decision": "edit", "args": args}
+
+    async def main() -> None:
+        @tool
+        def greet(name: str = "you", **more: str) -> str:
+            """Greet."""
+            return name
+
+        async with await made(greet, callback=Asked(answer)) as env:
+            response = await env.execute_tool(call("greet", name="Ana"))
+            assert (response.status, response.ran) == ("rejected", "no")
+            assert why in str(response.error)
+            assert env._host.journal.engine.waits().items == []
 
     run(main())
 

@@ -166,7 +166,7 @@ def test_a_client_that_never_reads_slows_nothing_and_is_told_what_it_missed() ->
             await self.go_on.wait()
             await super().follow(link)
 
-    @tool(name="echo")
+    @tool(name="echo", approval="none")
     async def quick_echo(text: str) -> str:
         """Return the text."""
         return text
@@ -176,7 +176,7 @@ def test_a_client_that_never_reads_slows_nothing_and_is_told_what_it_missed() ->
         if client is not None:
             env.set_client(client)
         with Calls() as made_calls:
-            for number in range(600):  # none waits for the client, which goes on only after them
+            for number in range(300):  # none waits for the client, which goes on only after them
                 await env.execute_tool(call("echo", f"{number}", text="x" * 100))
         assert len(env.feed._kept) <= 2_000
         assert sum(len(each.text) for each in env.feed._kept) <= 8 * 1024 * 1024

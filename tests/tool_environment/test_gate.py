@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from flowengine import Engine
 from flowengine.agents import Result, function_to_json
 from flowengine.errors import UsageError
 from flowengine.execution_environment import EnvironmentManager
@@ -19,7 +20,6 @@ from flowengine.tool_environment import (
     EnvironmentResponse,
     Link,
     LocalEnvironment,
-    SqliteLedger,
     ToolCall,
     ToolResult,
     mcp_tools,
@@ -88,12 +88,12 @@ def test_no_way_leads_around_the_gate(way: Any, tmp_path: Path) -> None:
 
 def test_a_resumed_execution_asks_again(tmp_path: Path) -> None:
     async def main(callback: Asked, count: Counting, ends: bool) -> EnvironmentResponse:
-        ledger = SqliteLedger(tmp_path / "ledger.db")
-        env = await made(count.tool, callback=callback, ledger=ledger, execution_id="x")
+        engine = Engine(tmp_path / "calls")
+        env = await made(count.tool, callback=callback, engine=engine, execution_id="x")
         running = asyncio.ensure_future(env.execute_tool(call("count", "1")))
         await until(lambda: running.done() or (not ends and env.questions()))
         await env.dispose()
-        ledger.close()
+        engine.close()
         return await running
 
     counting = Counting(tmp_path)

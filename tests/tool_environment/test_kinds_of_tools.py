@@ -15,7 +15,6 @@ from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.tool_environment import (
-    AgentTool,
     LocalEnvironment,
     execute_command,
     mcp_tools,
@@ -143,7 +142,7 @@ def of_agent(ran: Path, _: Any) -> Kind:
 
     helper = Agent(name="Helper", model="scripted/helper", functions=[act, hang])
     return Kind(
-        [AgentTool(helper)],
+        [helper.as_tool()],
         ("helper", {"prompt": "act"}),
         ("helper", {"prompt": "hang"}),
         {},
@@ -216,7 +215,7 @@ def test_the_calls_of_an_agent_that_is_a_tool_pass_the_gate_as_well(tmp_path: Pa
             helper = Agent(
                 name="Helper", model="scripted/helper", functions=through(env, [counting.tool])
             )
-            await env.register_tool(AgentTool(helper))
+            await env.register_tool(helper.as_tool())
             response = await env.execute_tool(call("helper", "1", prompt="count"))
         assert response.status == "ok"
         assert response.tool_result is not None
@@ -231,7 +230,7 @@ def test_the_calls_of_an_agent_that_is_a_tool_pass_the_gate_as_well(tmp_path: Pa
 def test_an_agent_without_an_answer_is_an_error_with_its_reason() -> None:
     async def main() -> None:
         helper = Agent(name="Helper", model="scripted/helper")
-        async with await made(AgentTool(helper, name="ask")) as env:
+        async with await made(helper.as_tool("ask")) as env:
             response = await env.execute_tool(call("ask", prompt="What?"))
         assert response.status == "error"
         assert "Helper has no answer" in str(response.error)

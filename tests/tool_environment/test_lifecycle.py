@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from flowengine import Engine
 from flowengine.tool_environment import (
     EnvironmentClosed,
     RegistrationError,
-    SqliteLedger,
     StateError,
     Tool,
     ToolCall,
@@ -233,11 +233,11 @@ def other(ctx: ToolContext) -> list[str]:
 
 def test_state_is_kept_for_the_next_process_per_tool_and_execution(tmp_path: Path) -> None:
     async def main(name: str, execution: str, **args: Any) -> Any:
-        ledger = SqliteLedger(tmp_path / "ledger.db")
-        env = await made(remember, other, ledger=ledger, execution_id=execution)
+        engine = Engine(tmp_path / "calls")
+        env = await made(remember, other, engine=engine, execution_id=execution)
         response = await env.execute_tool(call(name, **args))
         await env.dispose()
-        ledger.close()
+        engine.close()
         assert response.tool_result is not None, response
         return response.tool_result.content
 

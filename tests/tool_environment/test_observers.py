@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from flowengine import Engine
 from flowengine.tool_environment import (
     RegistrationError,
-    SqliteLedger,
     ToolCall,
     ToolResult,
     tool,
@@ -213,16 +213,16 @@ def test_a_death_between_tool_and_observers_does_not_repeat_the_tool(tmp_path: P
 
     async def first(count: Counting) -> None:
         """Leave while the observer runs, as a process that is killed does."""
-        ledger = SqliteLedger(tmp_path / "ledger.db")
-        env = await made(count.tool, ledger=ledger, execution_id="x")
+        engine = Engine(tmp_path / "calls")
+        env = await made(count.tool, engine=engine, execution_id="x")
         env.register_observer(Dying("log"))
         asyncio.ensure_future(env.execute_tool(call("count", "1")))  # noqa: RUF006 - it dies
         await raise_in_caller.wait()
-        ledger.close()
+        engine.close()
 
     async def second(count: Counting) -> None:
-        ledger = SqliteLedger(tmp_path / "ledger.db")
-        async with await made(count.tool, ledger=ledger, execution_id="x") as env:
+        engine = Engine(tmp_path / "calls")
+        async with await made(count.tool, engine=engine, execution_id="x") as env:
             log = Watching("log")
             env.register_observer(log)
             for _ in range(2):
@@ -232,7 +232,7 @@ def test_a_death_between_tool_and_observers_does_not_repeat_the_tool(tmp_path: P
                 assert result.observer_results["log"].observer_result == "seen"
             assert [result.replayed for _, result in log.seen] == [True]
             assert count.n == 1
-        ledger.close()
+        engine.close()
 
     counting = Counting(tmp_path)
     run(first(counting))

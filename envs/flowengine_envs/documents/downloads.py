@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flowengine.sdk import HttpError, Timeout
-from flowengine_envs.file_names import offered
 from flowengine_envs.network import redirects
 from flowengine_envs.network.connections import UrlRefused, why
+from flowengine_envs.network.file_names import offered
 from flowengine_envs.network.http import BadAnswer, Client, Head, Interrupted, TooLarge, unpacked
 from flowengine_envs.network.redirects import authorization, next_url
 from flowengine_envs.network.urls import Url

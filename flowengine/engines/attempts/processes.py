@@ -12,12 +12,13 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import IO
 
 from flowengine.engines.attempts.leak_detection import Left, process_left, unnoticed
 from flowengine.sdk import Artifacts, Completed, File, Plain
+from flowengine.sdk.coroutines import uncut
 from flowengine.sdk.process_tree import MARK, ROUNDS, Family
 
 KEPT = 64 * 1024
@@ -81,7 +82,7 @@ class ProcessRunner:
                 left = await _end_left(family, self._grace)
                 await asyncio.wait([out.closed, err.closed], timeout=self._grace)
             except BaseException:
-                await _uncut(_end_processes(family, self._grace))
+                await uncut(_end_processes(family, self._grace))
                 raise
             finally:
                 process.wait()
@@ -209,15 +210,6 @@ async def _ended(process: subprocess.Popen[bytes]) -> None:
     finally:
         loop.remove_reader(handle)
         os.close(handle)
-
-
-async def _uncut(work: Coroutine[None, None, None]) -> None:
-    """Await something that another cancellation must not cut short."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(task)
-    task.result()
 
 
 async def _end_left(family: Family, grace: float) -> list[Left]:

@@ -123,7 +123,5 @@ def has_preview(spec: StepSpec) -> bool:
     """Return whether the tool that a step calls may have a preview."""
     if "preview" in spec:
         return True
-    from flowengine.sdk import StepKind
-
     kind = kind_of(spec)
-    return kind is not None and kind.preview is not StepKind.preview
+    return kind is not None and kind.has_preview(spec.get("task", {}))

@@ -109,6 +109,10 @@ class LinkedFlows:
             linked = self._flows[hash] = LinkedFlow(compiled, hash)
         return linked
 
+    def forget(self) -> None:
+        """Forget all flows: the store may have deleted some."""
+        self._flows.clear()
+
 
 _FOUND: dict[int, tuple[Any, Validator]] = {}
 """By the identity of a schema: the schema, which keeps it alive, and its validator."""

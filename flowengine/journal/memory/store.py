@@ -7,7 +7,7 @@ compared with. Lists are walked from end to end.
 from __future__ import annotations
 
 from _thread import RLock
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from flowengine.errors import Conflict, LeaseLost, NotFound, StoreError
@@ -623,5 +623,7 @@ def _page(
     return [item for _, item in page], end
 
 
-def _that_begin(beginning: str, ids: Iterable[str]) -> list[str]:
+def _that_begin(beginning: str, ids: Collection[str]) -> list[str]:
+    if beginning in ids:
+        return [beginning]
     return sorted(id for id in ids if id.startswith(beginning))

@@ -1,0 +1,298 @@
+"""Calls as executions of an engine: it journals each one, and its approval is a wait there.
+
+The flow of a tool has two steps. `call` waits for an approval, if one is needed, and runs the tool.
+`observe` runs the observers. Live objects of a call are runtime resources of its execution. The
+engine stores the arguments with secrets masked; the `Call` has the originals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from flowengine.agents.live_functions import LIVE
+from flowengine.errors import Conflict, NotFound
+from flowengine.sdk.tool_calls import ApprovalResponse, Image
+from flowengine.tool_environment.call import Call, digest_of
+
+if TYPE_CHECKING:
+    from flowengine.engines.engine import Engine
+    from flowengine.engines.flows import LoadedFlow
+    from flowengine.engines.infos import WaitInfo
+    from flowengine.engines.results import ExecutionResult
+
+Step = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
+"""The function of a step of a call."""
+TASK = "task"
+"""The label that has the execution id of the tool environment."""
+TOOL = "tool"
+_CALL, _OBSERVE = "call", "observe"
+"""Steps of the flow of a tool."""
+_OBSERVERS = "/observers"
+"""Key of the function of the second step. The key of the first is the name of the tool."""
+LOOK = 0.1
+"""Seconds between two checks for changes by other processes."""
+_PRUNED = 1_000
+"""Calls after which an engine in memory forgets those that have ended."""
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
+_CHOICES = {"approve": "approve", "edit": "approve", "reject": "reject", "respond": "respond"}
+
+
+class Elsewhere(Exception):
+    """Another process holds a call that was stopped here."""
+
+
+class Journal:
+    """The executions of one environment.
+
+    Args:
+        task: Its execution id.
+        engine: Runs them. None: an engine in memory, created with the first call.
+    """
+
+    def __init__(self, task: str, engine: Engine | None) -> None:
+        self._task = task
+        self._engine = engine
+        self.is_kept = engine is not None
+        """Whether other processes may make calls of the same task, or decide on them."""
+        self._lock = threading.Lock()
+        self._begun = 0
+
+    @property
+    def engine(self) -> Engine:
+        """The engine."""
+        with self._lock:
+            if self._engine is None:
+                from flowengine.engines.engine import Engine
+
+                self._engine = Engine(None)
+            return self._engine
+
+    async def close(self) -> None:
+        """Close the engine, if it is the environment's own."""
+        if self._engine is not None and not self.is_kept:
+            await self._engine.__aexit__()
+
+    def find(self, call: str) -> Mapping[str, Any] | None:
+        """Return the inputs of the execution of a call; None if there is none from another process.
+
+        Args:
+            call: Id of the call.
+        """
+        return self._kept(call)[1] if self.is_kept else None
+
+    async def begin(self, call: Call, run: Step, observe: Step, *, asks: bool) -> ExecutionResult:
+        """Start the execution of a call, or resume the one that exists.
+
+        Args:
+            call: The call. The engine stores its `masked` arguments.
+            run: Runs the tool. Takes a `StepContext` and the arguments.
+            observe: Runs the observers. Takes the result of the first step.
+            asks: Whether the call needs a decision first.
+
+        Raises:
+            Elsewhere: Another process holds it, and the call was stopped here.
+        """
+        assert call.definition is not None
+        live = {LIVE: {call.tool: run, _OBSERVERS: observe}}
+        version = call.definition.version()
+        call.execution, kept = self._kept(call.id) if self.is_kept else (self._id(call.id, 0), None)
+        if kept is not None:
+            asked = approval_of(self.engine.result(call.execution))
+            if asked is None or kept["version"] == version:
+                call.replayed = True
+                return await self.go_on(call, live)
+            await self.withdraw(call)  # the question is about another version
+            call.execution, _ = self._kept(call.id)
+        options = call.definition.options
+        schema = json.dumps(call.definition.signature.schema, sort_keys=True)
+        approval = ("required" if options.approval == "required" else "ask") if asks else "none"
+        flow = flow_of(call.tool, schema, options.effect, version, approval)
+        inputs = {
+            "call": call.id, "tool": call.tool, "args": call.masked,
+            "digest": digest_of(call.args), "version": version,
+        }  # fmt: skip
+        self._begun += 1
+        if not self.is_kept and self._begun % _PRUNED == 0:
+            self.engine.prune()
+        try:
+            return await self.engine.run_async(
+                flow, inputs, id=call.execution, labels={TASK: self._task, TOOL: call.tool},
+                runtime_resources=live,
+            )  # fmt: skip
+        except Conflict:  # another process was faster
+            there = self._kept(call.id)[1]
+            if there is None or there["digest"] != inputs["digest"]:
+                raise
+            call.replayed = True
+            return await self.go_on(call, live)
+
+    async def go_on(self, call: Call, live: Mapping[str, Any] | None = None) -> ExecutionResult:
+        """Resume the execution of a call, as soon as no other process holds it.
+
+        Args:
+            call: The call.
+            live: Live objects, if this process did not start the execution.
+
+        Raises:
+            Elsewhere: Another process holds it, and the call was stopped here.
+        """
+        while True:
+            try:
+                result = self.engine.result(call.execution)
+                if result.ended:
+                    return result
+                return await self.engine.resume_async(call.execution, runtime_resources=live)
+            except Conflict:
+                if await call.unless_stopped(asyncio.ensure_future(asyncio.sleep(LOOK))):
+                    continue
+                raise Elsewhere from None
+
+    async def decide(
+        self, call: Call, wait: WaitInfo, decision: ApprovalResponse
+    ) -> ExecutionResult:
+        """Record a decision, and resume the execution."""
+        given: Any = {"comment": decision.feedback}
+        if decision.decision == "respond":
+            given["value"] = decision.content
+        else:
+            given["images"] = [each.url for each in decision.images]
+        if decision.args is not None:
+            shown = wait["subject"]
+            given["edit"] = {
+                key: value
+                for key, value in decision.args.items()
+                if key not in shown or shown[key] != value
+            } or None
+        assert decision.decision is not None
+        try:
+            made = await self.engine.decide_async(wait["id"], _CHOICES[decision.decision], **given)
+        except Conflict:  # there is another decision already
+            call.decision = None
+            return await self.go_on(call)
+        return made.result or await self.go_on(call)
+
+    def is_open(self, wait: WaitInfo) -> bool:
+        """Return whether a wait is undecided."""
+        return self.engine.wait(wait["id"])["status"] == "pending"
+
+    async def withdraw(self, call: Call) -> ExecutionResult:
+        """Cancel the execution of a call that has not begun, and return its state."""
+        with suppress(Conflict):  # it has ended
+            await self.engine.cancel_async(call.execution)
+        return self.engine.result(call.execution)
+
+    def decided(self, call: Call) -> ApprovalResponse | None:
+        """Return the newest decision about the approval of a call; None if there is none."""
+        for event in reversed(list(self.engine.events(call.execution))):
+            if event["type"] == "decided" and event["choice"] in _CHOICES:
+                files = [
+                    self.engine.store.artifact(one["sha256"]) for one in event.get("images") or ()
+                ]
+                return ApprovalResponse(
+                    approved=event["choice"] == "approve",
+                    feedback=event.get("comment"),
+                    images=[Image.model_validate(file.read_bytes()) for file in files],
+                    by=event["by"],
+                )
+        return None
+
+    def state_of(self, tool: str) -> Mapping[str, Any]:
+        """Return the state of a tool after its last call, as `number` and `values`."""
+        newest: Mapping[str, Any] = {"number": 0, "values": {}}
+        after = None
+        while self.is_kept:
+            page = self.engine.executions(labels={TASK: self._task, TOOL: tool}, after=after)
+            for each in page.items:
+                outputs = self.engine.result(each["execution"]).outputs or {}
+                state = outputs.get("state") or newest
+                newest = max(newest, state, key=lambda one: one["number"])
+            after = page.next
+            if after is None:
+                break
+        return newest
+
+    def _kept(self, call: str) -> tuple[str, Mapping[str, Any] | None]:
+        """Return the execution id of a call, and the inputs if the execution exists.
+
+        A cancelled execution does not count: the call was withdrawn and may be made again.
+        """
+        number = 0
+        while True:
+            id = self._id(call, number)
+            try:
+                shown = self.engine.show(id)
+            except NotFound:
+                return id, None
+            if shown["status"] != "cancelled":
+                return id, shown["inputs"]
+            number += 1
+
+    def _id(self, call: str, number: int) -> str:
+        """Return the id of an execution. No id is a prefix of another."""
+        return f"{_part(self._task)}.{_part(call)}.{number:04}"
+
+
+def approval_of(result: ExecutionResult) -> WaitInfo | None:
+    """Return the open question whether a call may run, if an execution waits for it."""
+    return next((wait for wait in result.waits if wait["kind"] == "approval"), None)
+
+
+def _part(name: str) -> str:
+    """Return a name as a part of an execution id, or its digest: only that has two dots."""
+    if _PART.fullmatch(name):
+        return name
+    return f"x..{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:32]}"
+
+
+@lru_cache(maxsize=256)
+def flow_of(name: str, schema: str, effect: str, version: str, approval: str) -> LoadedFlow:
+    """Return the flow of a tool.
+
+    Args:
+        name: Its name.
+        schema: JSON Schema of its arguments.
+        effect: Whether it may run again.
+        version: Digest of its code: an approval is for this version.
+        approval: `ask`, `required` or `none`.
+    """
+    from flowengine.engines.flows import load
+    from flowengine.flow.building.flow import Flow
+    from flowengine.flow.models.types import in_generated
+    from flowengine.sdk.literal_text import literal_text
+
+    inputs = {"call": str, "tool": str, "args": dict, "digest": str, "version": str}
+    flow = Flow("tool_call", inputs=inputs)
+    function = {"live": name, "version": version}
+    tool: dict[str, Any] = {
+        "agent_function": {"function": function},
+        "args": literal_text(json.loads(schema)),
+        "effect": effect,
+    }
+    if approval != "none":
+        tool["approval"] = {"edit": True, "required": approval == "required"}
+    own = name if re.match(r"[A-Za-z_]", name) else f"_{name}"
+    flow.declare("tools", own, tool)
+    args: Any = "${{ inputs.args }}"
+    flow.step(_CALL, call=own, with_=args)
+    given = {"function": {"live": _OBSERVERS}}
+    flow.step(
+        _OBSERVE,
+        action={"agent_function": given},
+        with_={"result": f"${{{{ steps.{_CALL}.output }}}}"},
+        effect="idempotent",
+    )
+    for output in ("result", "state"):
+        flow.output(output, f"${{{{ steps.{_OBSERVE}.output.{output} }}}}")
+    token = in_generated.set(True)
+    try:
+        return load(flow)
+    finally:
+        in_generated.reset(token)

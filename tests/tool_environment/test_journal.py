@@ -1,0 +1,295 @@
+"""Calls as executions of an engine: shown, decided and answered for like any others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.tool_environment import LocalEnvironment, ToolContext, journal, tool, tool_message
+from tests.tool_environment.test_approval import PNG
+from tests.tool_environment.world import Asked, Counting, Seen, Slow, call, echo, made, run, until
+
+DEFER = {"approved": False, "decision": "defer"}
+
+
+def test_each_call_is_an_execution_of_its_task_and_its_tool_a_step() -> None:
+    async def main() -> None:
+        with Engine(None) as engine:
+            answer = Asked(lambda one: one.args["text"] != "no")
+            async with await made(echo, callback=answer, engine=engine, execution_id="day") as env:
+                await env.execute_tools([call("echo", "1", text="a"), call("echo", "2", text="no")])
+            listed = engine.executions(labels={"task": "day"}).items
+            found = {one["execution"]: engine.show(one["execution"]) for one in listed}
+            ran, refused = found["day.1.0000"], found["day.2.0000"]
+            assert (ran["status"], ran["inputs"]["args"]) == ("succeeded", {"text": "a"})
+            assert [step["address"] for step in ran["steps"]] == ["call", "observe"]
+            assert ran["outputs"] is not None
+            assert ran["outputs"]["result"]["content"] == "a"
+            assert refused["error"] is not None
+            assert (refused["status"], refused["error"]["type"]) == ("failed", "Rejected")
+
+    run(main())
+
+
+@pytest.mark.parametrize("choice", ["approve", "edit", "reject", "respond"])
+def test_whoever_decides_in_another_process_is_heard(choice: str, tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    @tool
+    async def note(text: str) -> str:
+        """Note a text."""
+        ran.append(text)
+        return "noted"
+
+    async def main() -> dict[str, Any]:
+        with Engine(tmp_path / "calls") as engine, Engine(tmp_path / "calls") as elsewhere:
+            asked = Asked(DEFER)
+            async with await made(note, callback=asked, engine=engine, execution_id="x") as env:
+                seen = Seen(env)
+                one = call("note", "1", text="a")
+                running = asyncio.ensure_future(env.execute_tool(one))
+                await until(lambda: seen.of("deferred"))
+                [wait] = elsewhere.waits().items
+                assert (wait["tool"], wait["subject"]) == ("note", {"text": "a"})
+                if choice == "respond":
+                    await elsewhere.respond_async(wait["id"], "it is there", comment="looked")
+                elif choice == "reject":
+                    await elsewhere.reject_async(wait["id"], comment="looked", images=[PNG])
+                else:
+                    edit = {"text": "b"} if choice == "edit" else {}
+                    await elsewhere.approve_async(wait["id"], edit=edit, comment="looked")
+                response = await running
+                assert env.questions() == []
+                return {"told": tool_message(one, response)["content"], "status": response.status}
+
+    found = run(main())
+    told = str(found["told"])
+    assert "looked" in told
+    assert ran == {"approve": ["a"], "edit": ["b"], "reject": [], "respond": []}[choice]
+    assert found["status"] == ("rejected" if choice == "reject" else "ok")
+    assert ("it is there" in told) is (choice == "respond")
+    assert ('{"text": "b"}' in told) is (choice == "edit")
+    assert ("data:image/png;base64," in told) is (choice == "reject")
+
+
+def test_the_policies_of_the_host_hold_for_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    rules = tmp_path / "flowengine" / "policies.yaml"
+    rules.parent.mkdir()
+    rules.write_text("""
+policies:
+  - {deny: count}
+  - {ask: echo, when: "${{ args.text == 'b' }}"}
+  - {allow: echo, when: "${{ args.text == 'c' }}"}
+""")
+
+    async def main() -> None:
+        count = Counting(tmp_path)
+        async with LocalEnvironment(auto_approve="everything") as env:
+            await env.register_tool(count.tool)
+            await env.register_tool(echo)
+            denied = await env.execute_tool(call("count"))
+            assert (denied.status, denied.ran, count.n) == ("rejected", "no", 0)
+            assert "policies.yaml" in str(denied.error)
+            assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
+            asking = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="b")))
+            await until(env.questions)  # whatever the program approves by itself
+            env.decide("1", {"approved": False})
+            assert (await asking).status == "rejected"
+            env.register_tool_approval_callback(lambda one: one.args["text"] != "c")
+            assert (await env.execute_tool(call("echo", text="c"))).status == "ok"  # allowed
+            assert (await env.execute_tool(call("echo", text="d"))).status == "ok"
+
+    run(main())
+
+
+def test_no_secret_is_in_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "c4n4ry")
+
+    @tool
+    def send(token: str, note: str, ctx: ToolContext) -> str:
+        """Send something."""
+        ctx.state["token"] = token
+        return token[::-1] + note
+
+    async def main() -> None:
+        args = {"token": "***", "note": "c4n4ry"}
+        edit = {"approved": True, "decision": "edit", "args": args, "feedback": "c4n4ry"}
+        with Engine(None) as engine:
+            env = await made(
+                send,
+                callback=Asked(edit),
+                engine=engine,
+                execution_id="x",
+                secrets={"TOKEN": {"env": "TOKEN"}},
+            )
+            response = await env.execute_tool(call("send", "1", token="c4n4ry", note="?"))
+            assert response.tool_result is not None
+            assert response.tool_result.content == "yr4n4c***"  # it was called with the secret
+            await env.dispose()
+            assert "c4n4ry" not in str([engine.show("x.1.0000"), *engine.events("x.1.0000")])
+
+    run(main())
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_question_outlives_its_process_but_not_a_change_of_the_tool(
+    changed: bool, tmp_path: Path
+) -> None:
+    @tool(name="echo")
+    def other(text: str) -> str:
+        """Return the text."""
+        return text + "!"
+
+    asked = Asked(DEFER)
+
+    async def first() -> str:
+        """Leave while the question is open, as a process that is killed does."""
+        with Engine(tmp_path / "calls") as engine:
+            env = await made(echo, callback=asked, engine=engine, execution_id="x")
+            asyncio.ensure_future(env.execute_tool(call("echo", "1", text="a")))  # noqa: RUF006
+            await until(env.questions)
+            return engine.waits().items[0]["id"]
+
+    async def second(question: str) -> Any:
+        with Engine(tmp_path / "calls") as engine:
+            tool = other if changed else echo
+            async with await made(tool, callback=asked, engine=engine, execution_id="x") as env:
+                running = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="a")))
+                await until(env.questions)
+                [wait] = engine.waits().items
+                assert (wait["id"] == question) is not changed
+                env.decide("1", {"approved": True})
+                return (await running).tool_result
+
+    result = run(second(run(first())))
+    assert (result.content, result.replayed) == ("a!" if changed else "a", False)
+
+
+def test_what_was_approved_while_no_process_had_it_runs_in_the_next_one(tmp_path: Path) -> None:
+    asked = Asked(DEFER)
+
+    async def first(count: Counting) -> None:
+        """Leave while the question is open, as a process that is killed does."""
+        with Engine(tmp_path / "calls") as engine:
+            env = await made(count.tool, callback=asked, engine=engine, execution_id="x")
+            asyncio.ensure_future(env.execute_tool(call("count", "1")))  # noqa: RUF006
+            await until(lambda: asked.calls)
+
+    async def second(count: Counting) -> None:
+        with Engine(tmp_path / "calls") as engine:
+            env = await made(count.tool, callback=asked, engine=engine, execution_id="x")
+            for _ in range(2):
+                response = await env.execute_tool(call("count", "1"))
+                assert response.status == "ok"
+            await env.dispose()
+
+    counting = Counting(tmp_path)
+    run(first(counting))
+    with Engine(tmp_path / "calls") as engine:
+        [wait] = engine.waits().items
+        engine.approve(wait["id"])  # it cannot run here
+    assert counting.n == 0
+    run(second(counting))
+    assert (counting.n, len(asked.calls)) == (1, 1)
+
+
+@pytest.mark.parametrize(("effect", "status"), [("idempotent", "ok"), ("once", "uncertain")])
+def test_an_interrupted_call_runs_again_only_if_its_tool_may(
+    effect: Any, status: str, tmp_path: Path
+) -> None:
+    began: list[str] = []
+
+    @tool(effect=effect)
+    async def act() -> str:
+        """Act."""
+        began.append(effect)
+        if len(began) == 1:
+            await asyncio.Event().wait()
+        return "done"
+
+    async def first() -> None:
+        """Leave while the tool runs, as a process that is killed does."""
+        with Engine(tmp_path / "calls") as engine:
+            env = await made(act, engine=engine, execution_id="x")
+            asyncio.ensure_future(env.execute_tool(call("act", "1")))  # noqa: RUF006
+            await until(lambda: began)
+
+    async def second() -> str | None:
+        with Engine(tmp_path / "calls") as engine:
+            async with await made(act, engine=engine, execution_id="x") as env:
+                return (await env.execute_tool(call("act", "1"))).status
+
+    run(first())
+    assert run(second()) == status
+    assert len(began) == (2 if status == "ok" else 1)
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_call_that_two_processes_make_runs_once(aborted: bool, tmp_path: Path) -> None:
+    async def main() -> None:
+        slow, other = Slow(), Slow()
+        with Engine(tmp_path / "calls") as one, Engine(tmp_path / "calls") as two:
+            first = await made(slow.tool, engine=one, execution_id="x")
+            second = await made(other.tool, engine=two, execution_id="x")
+            seen = Seen(second)
+            running = asyncio.ensure_future(first.execute_tool(call("slow", "1")))
+            await slow.began.wait()
+            waiting = asyncio.ensure_future(second.execute_tool(call("slow", "1")))
+            await until(lambda: "parameters_final" in seen.types())
+            if aborted:
+                second.abort_step()
+                assert ((await waiting).status, (await waiting).ran) == ("aborted", "maybe")
+            slow.go_on.set()
+            assert (await running).status == "ok"
+            result = (await waiting).tool_result
+            assert result is not None
+            assert (result.content, result.replayed) == (
+                (None, False) if aborted else ("done", True)
+            )
+            assert not other.began.is_set()
+            await first.dispose()
+            await second.dispose()
+
+    run(main())
+
+
+def test_the_loops_of_several_threads_share_an_engine() -> None:
+    env = LocalEnvironment()
+    env.register_tool_approval_callback(Asked())
+    run(env.register_tool(echo))
+    contents: list[Any] = []
+
+    def thread(name: str) -> None:
+        calls = [call("echo", text=f"{name}{number}") for number in range(5)]
+        responses = run(env.execute_tools(calls))
+        contents.extend(each.tool_result and each.tool_result.content for each in responses)
+
+    threads = [threading.Thread(target=thread, args=(name,)) for name in "abcd"]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+
+    assert sorted(contents) == [f"{name}{number}" for name in "abcd" for number in range(5)]
+    run(env.dispose())
+
+
+def test_an_engine_in_memory_forgets_calls_that_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_PRUNED", 3)
+
+    async def main() -> None:
+        async with await made(echo) as env:
+            for number in range(10):
+                response = await env.execute_tool(call("echo", text=str(number)))
+                assert response.status == "ok"
+            assert len(env._host.journal.engine.executions().items) < 4
+
+    run(main())
