@@ -28,7 +28,7 @@ ALLOWED = {
 WATCHED: dict[str, tuple[str, Callable[[Any], str]]] = {
     "units": (UNITS.of, lambda unit: str(unit["phase"])),
     "waits": (WAITS.of, moves.wait_state),
-    "scopes": (SCOPES.of, moves.scope_state),
+    "scopes": (SCOPES.of, lambda scope: str(scope["phase"])),
 }
 
 

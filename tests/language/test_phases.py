@@ -125,14 +125,14 @@ def test_any_other_move_is_refused() -> None:
     with pytest.raises(AssertionError, match="wait 8 cannot move from open to new"):
         moves.move_wait(wait, "new")
 
-    scope: Scope = {"id": 9, "over": True}
+    scope: Scope = {"id": 9, "phase": "over"}
     moves.end_tokens(scope)
     with pytest.raises(AssertionError, match="scope 9 cannot move from open to finally"):
-        moves.begin_finally({"id": 9})
+        moves.begin_finally({"id": 9, "phase": "open"})
 
-    join: JoinState = {"held": {}}
+    join: JoinState = moves.new_join()
     with pytest.raises(AssertionError, match="a join cannot move from fired to open"):
-        moves.begin_round({"round": 1, "open": True, "fired": True, "need": 2}, 2)
+        moves.begin_round({"round": 1, "phase": "fired", "need": 2}, 2)
     moves.end_round(join)
 
 

@@ -1,7 +1,7 @@
 """The states of units, waits, scopes and joins, and every move between them.
 
 `moves.py` makes each move, and refuses what these tables lack; `docs/states.md` is made from them.
-A unit says its state in `phase`; those of the others follow from several fields, see there.
+Units, scopes and joins say their state in `phase`, waits in `shown`.
 """
 
 from __future__ import annotations
@@ -138,10 +138,7 @@ SCOPES: States[ScopeState] = States(
     "Withdrawing a scope closes what is inside it first, from the inside outwards, and evaluates "
     "no expression; all of that is one event. Its `finally` outlives it and runs as hidden steps "
     "of the main flow. Whatever continues in its place waits for that. If nothing does, the scope "
-    "around it is *cleaning*, beside its state, and does not end before that is done.\n\n"
-    "The state is not stored: `scope_state` in `moves.py` derives it from the scope's fields. Each "
-    "function there compares the states before and after, and refuses a move that is not in the "
-    "table.",
+    "around it is *cleaning*, beside its state, and does not end before that is done.",
     {
         "open": "its tokens are at work, or it is about to end",
         "queued": "its first tokens have not begun: it waits for its turn among the executions of "
@@ -183,8 +180,6 @@ SCOPES: States[ScopeState] = States(
 )
 
 RoundState = Literal["waiting", "open", "unknown", "fired"]
-UNKNOWN = 0
-"""In place of `need` where it had no value and that failure is held back."""
 
 JOINS: States[RoundState] = States(
     "A join",
@@ -218,6 +213,21 @@ JOINS: States[RoundState] = States(
         },
     },
 )
+
+Owner = Literal["step", "permission", "budget", "attempt", "cut"]
+"""Whose a wait is: who goes on when it ends. `decisions` has a table of what a decision does.
+
+| owner         | its record has                                                          |
+|---------------|-------------------------------------------------------------------------|
+| `step`        | `unit`: who waits                                                       |
+| `permission`  | `units`: who wait, before their attempts begin; `asks`: about what      |
+| `budget`      | `budget`: whose it is; who waits stands in the budget                   |
+| `attempt`     | `unit`: whose attempt may have acted, or has lost its environment       |
+| `cut`         | `cut`: the attempt of which a scope that compensates has to know        |
+
+A wait that is withdrawn, with a group that is cancelled for instance, is closed together with its
+timers: a decision or expiry that comes later does nothing.
+"""
 
 ALL: tuple[States[Any], ...] = (UNITS, WAITS, SCOPES, JOINS)
 
