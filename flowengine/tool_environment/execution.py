@@ -141,7 +141,7 @@ async def _run(
     finally:
         progress.close()
         call.running = False
-    await _tell(host, "end", call.view(), result.model_copy(deep=True))
+    await _tell(host, "end", call.view(), result)
     return result
 
 

@@ -152,11 +152,14 @@ class Pipeline:
         result = _with_feedback(result, decision)
         if result.ran != "no":
             result = result.model_copy(update={"written_by": call.options.written_by})
-        return {"result": self._plain(result), "state": self._state_of(call)}
-
-    def _plain(self, result: ToolResult) -> Any:
-        """Return a result as the engine stores it."""
-        return self._host.mask(result.model_dump(exclude_defaults=True))
+        observers = self._host.observers.now() if result.ran != "no" else []
+        if call.stage == "execution":
+            call.move("observers", names=[observer.name for observer in observers])
+        return {
+            "result": self._host.mask(result.model_dump(exclude_defaults=True)),
+            "state": self._state_of(call),
+            "is_observed": bool(observers),
+        }
 
     def _state_of(self, call: Call) -> Any:
         """Return the state of the tool of a call for the next process, if it has changed."""
@@ -164,39 +167,26 @@ class Pipeline:
         return host.mask(host.state_of(call.tool).to_keep()) if host.journal.is_kept else None
 
     async def _observe(self, call: Call, result: Any) -> dict[str, Any]:
-        """Run the observers that are registered now, if the tool ran (second step)."""
-        if not isinstance(result, dict) or "result" not in result:  # a person gave the result
-            given = result_of(call, "ok", content=result)
-            return {"result": self._plain(given), "state": None}
-        made = ToolResult(**result["result"])
-        if made.ran != "no":
-            made = made.model_copy(update={"replayed": call.stage != "execution"})
-            made = await _in_context(call, self._told(call, made))
-        return {**result, "result": self._plain(made)}
-
-    async def _told(self, call: Call, result: ToolResult) -> ToolResult:
+        """Run the observers that there are (second step, if there were some)."""
         host = self._host
-        observers = host.observers.now()
-        if call.stage == "execution":
-            call.move("observers", names=[observer.name for observer in observers])
-        if not observers:
-            return result
+        made = ToolResult(**result, replayed=call.stage != "observers")
         view = call.view()
         view.args = host.mask(view.args)
-        found = await observe(
-            observers,
-            view,
-            result,
-            clock=host.clock,
-            bound=host.bounds.observer,
-            mask=host.mask,
-        )
-        return result.model_copy(update={"observer_results": found})
+        found = await _in_context(call, observe(
+            host.observers.now(), view, made,
+            clock=host.clock, bound=host.bounds.observer, mask=host.mask,
+        ))  # fmt: skip
+        return {name: said.model_dump() for name, said in found.items()}
 
     def _read(self, call: Call, result: ExecutionResult) -> ToolResult:
         """Return what came of a call, as the engine has kept it."""
         if result.outputs is not None:
-            made = ToolResult(**result.outputs["result"])
+            found = result.outputs["made"]
+            if isinstance(found, dict) and "result" in found:
+                observed = result.outputs["observed"] or {}
+                made = ToolResult(**found["result"], observer_results=observed)
+            else:  # a person gave it
+                made = result_of(call, "ok", content=found)
             if made.success and made.ran == "no":
                 made = _with_feedback(made, call.decision or self._host.journal.decided(call))
         elif result.error is None:
