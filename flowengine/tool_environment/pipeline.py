@@ -22,7 +22,7 @@ from flowengine.tool_environment.journal import Elsewhere, Step, approval_of
 from flowengine.tool_environment.observers import observe
 from flowengine.tool_environment.outcomes import bounded, describe
 from flowengine.tool_environment.questions import unmasked
-from flowengine.tool_environment.registry import disposed
+from flowengine.tool_environment.registry import disposed, is_disposable
 from flowengine.tool_environment.results import response_of, result_of
 from flowengine.tool_environment.signatures import Fault
 
@@ -221,7 +221,11 @@ class Pipeline:
     def _finish(self, call: Call, response: EnvironmentResponse) -> None:
         call.move("result", result=response.tool_result, call=call.view())
         call.response.set_result(response)
-        self._host.keep_running(self._dispose(call))
+        arriving = call.arriving
+        if is_disposable(call.instance) or not (arriving is None or arriving.is_shown):
+            self._host.keep_running(self._dispose(call))
+        else:
+            call.forget()
 
     def abandon(self, call: Call) -> None:
         """End a call that was never executed, as aborted."""
@@ -230,20 +234,14 @@ class Pipeline:
     async def _dispose(self, call: Call) -> None:
         """Dispose the instance of a call; its result does not wait for it."""
         host = self._host
-        instance, call.instance = call.instance, None
         if call.arriving is not None:
             await bounded(host.clock, host.bounds.dispose, call.arriving.end())
-        outcome = await bounded(host.clock, host.bounds.dispose, disposed(instance))
+        outcome = await bounded(host.clock, host.bounds.dispose, disposed(call.instance))
         if outcome.late or outcome.error is not None:
             error = outcome.error
             why = f"it did not end within {host.bounds.dispose:g} s"
-            host.warn(
-                "dispose",
-                f"dispose of tool '{call.tool}': {why if error is None else describe(error)}",
-                tool_call_id=call.id,
-                tool_name=call.tool,
-            )
-        call.move("disposal")
+            why = why if error is None else describe(error)
+            call.warn("dispose", f"dispose of tool '{call.tool}': {why}")
         call.forget()
 
 

@@ -162,7 +162,7 @@ class Questions:
             except (Misread, DecisionError) as error:
                 decision = no(f"the authority gave no valid decision: {error}")
         if decision.decision == "defer":
-            host.feed.publish("deferred", tool_call_id=call.id, tool_name=call.tool)
+            call.tell("deferred")
             return
         by = decision.by or type(authority).__name__
         call.decide(decision.model_copy(update={"by": by}))
@@ -182,9 +182,7 @@ class Questions:
         else:
             told = shown(outcome.value, host.mask)
         if any(told) and call.question is not None:
-            host.feed.publish(
-                "preview", tool_call_id=call.id, tool_name=call.tool, **told._asdict()
-            )
+            call.tell("preview", **told._asdict())
         return told
 
     def _check_edit(self, call: Call, decision: ApprovalResponse) -> None:
@@ -250,10 +248,8 @@ class Questions:
             raise DecisionError("not_open", f"call '{call_id}' is decided already")
 
     def _tell(self, call: Call, decision: ApprovalResponse) -> None:
-        self._host.feed.publish(
+        call.tell(
             "decided",
-            tool_call_id=call.id,
-            tool_name=call.tool,
             decision=decision.decision,
             by=decision.by,
             feedback=decision.feedback,

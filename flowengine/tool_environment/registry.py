@@ -241,11 +241,16 @@ class InstanceRegistry:
         return failed
 
 
+def is_disposable(instance: Any) -> bool:
+    """Return whether an instance has a `dispose` of its own."""
+    is_base = getattr(type(instance), "dispose", None) is Tool.dispose
+    return not is_base and hasattr(instance, "dispose")
+
+
 async def disposed(instance: Any) -> None:
     """Call the `dispose` of an instance, if it has its own."""
-    dispose = getattr(instance, "dispose", None)
-    if dispose is not None and getattr(type(instance), "dispose", None) is not Tool.dispose:
-        await call(dispose)
+    if is_disposable(instance):
+        await call(instance.dispose)
 
 
 tool_registry = ToolRegistry()
