@@ -150,10 +150,9 @@ async def _tell(host: Host, which: str, *args: Any) -> None:
         return
     args = tuple(type(each).model_validate(host.mask(each.model_dump())) for each in args)
     outcome = await bounded(host.clock, host.bounds.observer, call_plugin(callback, *args))
-    if outcome.late:
-        host.warn("callback", f"the callback '{which}' did not end in time")
-    elif outcome.error is not None:
-        host.warn("callback", f"the callback '{which}' raised {error_text(outcome.error)}")
+    why = outcome.fault(host.bounds.observer)
+    if why is not None:
+        host.warn("callback", f"the callback '{which}': {why}")
 
 
 class _Attempt:

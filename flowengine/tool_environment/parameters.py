@@ -12,7 +12,7 @@ from flowengine.engines.attempts.serialization import copy
 from flowengine.tool_environment.call import Call
 from flowengine.tool_environment.clock import Clock
 from flowengine.tool_environment.errors import CallError
-from flowengine.tool_environment.outcomes import bounded, call, describe
+from flowengine.tool_environment.outcomes import bounded, call
 from flowengine.tool_environment.tools import Tool
 
 PER_SECOND = 19
@@ -127,10 +127,9 @@ class Arriving:
         while self._views and not self._broken:
             partial = self._views.popleft()
             outcome = await bounded(self._clock, VIEW_TIME, call(instance.load_ui, copy(partial)))
-            if outcome.late or outcome.error is not None:
+            why = outcome.fault(VIEW_TIME)
+            if why is not None:
                 self._broken = True
-                error = outcome.error
-                why = "it did not end in time" if error is None else describe(error)
                 self._call.warn("load_ui", f"load_ui of '{self._call.tool}': {why}")
             elif outcome.value is not None:
                 self._publish(outcome.value)

@@ -170,10 +170,8 @@ class Pipeline:
         """Run the observers that there are (second step, if there were some)."""
         host = self._host
         made = ToolResult(**result, replayed=call.stage != "observers")
-        view = call.view()
-        view.args = host.mask(view.args)
         found = await _in_context(call, observe(
-            host.observers.now(), view, made,
+            host.observers.now(), host.shown(call), made,
             clock=host.clock, bound=host.bounds.observer, mask=host.mask,
         ))  # fmt: skip
         return {name: said.model_dump() for name, said in found.items()}
@@ -237,10 +235,8 @@ class Pipeline:
         if call.arriving is not None:
             await bounded(host.clock, host.bounds.dispose, call.arriving.end())
         outcome = await bounded(host.clock, host.bounds.dispose, disposed(call.instance))
-        if outcome.late or outcome.error is not None:
-            error = outcome.error
-            why = f"it did not end within {host.bounds.dispose:g} s"
-            why = why if error is None else describe(error)
+        why = outcome.fault(host.bounds.dispose)
+        if why is not None:
             call.warn("dispose", f"dispose of tool '{call.tool}': {why}")
         call.forget()
 

@@ -234,10 +234,9 @@ class InstanceRegistry:
         failed = []
         for name, instance in reversed(live):
             outcome = await bounded(clock or LoopClock(), bound, disposed(instance))
-            if outcome.late:
-                failed.append(NotDisposed(name, f"did not end within {bound:g} s"))
-            elif outcome.error is not None:
-                failed.append(NotDisposed(name, describe(outcome.error)))
+            why = outcome.fault(bound)
+            if why is not None:
+                failed.append(NotDisposed(name, why))
         return failed
 
 
