@@ -63,26 +63,13 @@ if TYPE_CHECKING:
     from flowengine.tool_environment.websocket_client import WebSocketClient
 
 _HOMES = {
-    "flowengine.sdk.tool_calls": (
-        "ApprovalResponse",
-        "BaseEnvironment",
-        "Environment",
-        "EnvironmentResponse",
-        "Image",
-        "Observer",
-        "ObserverResult",
-        "ResponseError",
-        "ToolCall",
-        "ToolResult",
-        "check_environment",
-    ),
-    "flowengine.tool_environment.abort": ("AbortSignal", "Aborted"),
-    "flowengine.tool_environment.agent_functions": ("through",),
-    "flowengine.tool_environment.authority": ("CallbackAuthority",),
-    "flowengine.tool_environment.clients": ("EnvironmentClient", "Link", "MemoryClient"),
-    "flowengine.tool_environment.clock": ("Clock", "LoopClock"),
-    "flowengine.tool_environment.context": ("ToolContext",),
-    "flowengine.tool_environment.errors": (
+    "abort": ("AbortSignal", "Aborted"),
+    "agent_functions": ("through",),
+    "authority": ("CallbackAuthority",),
+    "clients": ("EnvironmentClient", "Link", "MemoryClient"),
+    "clock": ("Clock", "LoopClock"),
+    "context": ("ToolContext",),
+    "errors": (
         "CallError",
         "DecisionError",
         "EnvironmentClosed",
@@ -90,17 +77,17 @@ _HOMES = {
         "StateError",
         "ToolEnvironmentError",
     ),
-    "flowengine.tool_environment.host": ("Bounds",),
-    "flowengine.tool_environment.local_environment": ("LocalEnvironment",),
-    "flowengine.tool_environment.mcp_tools": ("mcp_tools",),
-    "flowengine.tool_environment.registry": ("InstanceRegistry", "ToolRegistry", "tool_registry"),
-    "flowengine.tool_environment.shell_command": ("execute_command",),
-    "flowengine.tool_environment.task_client": ("Client",),
-    "flowengine.tool_environment.tool_messages": ("tool_message",),
-    "flowengine.tool_environment.tools": ("Tool", "create_tool_instance", "tool"),
-    "flowengine.tool_environment.websocket_client": ("WebSocketClient",),
+    "host": ("Bounds",),
+    "local_environment": ("LocalEnvironment",),
+    "mcp_tools": ("mcp_tools",),
+    "registry": ("InstanceRegistry", "ToolRegistry", "tool_registry"),
+    "shell_command": ("execute_command",),
+    "task_client": ("Client",),
+    "tool_messages": ("tool_message",),
+    "tools": ("Tool", "create_tool_instance", "tool"),
+    "websocket_client": ("WebSocketClient",),
 }
-"""Module → what of it is here."""
+"""Module → what of it is here; the rest is in `flowengine.sdk.tool_calls`."""
 
 __all__ = [
     "AbortSignal",
@@ -147,12 +134,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = next((home for home, names in _HOMES.items() if name in names), None)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'flowengine.tool_environment' has no attribute {name!r}")
     from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(home), name)
+    homes = (f"flowengine.tool_environment.{home}" for home in _HOMES if name in _HOMES[home])
+    module = import_module(next(homes, "flowengine.sdk.tool_calls"))
+    value = globals()[name] = getattr(module, name)
     return value
 
 

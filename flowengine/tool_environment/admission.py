@@ -10,12 +10,13 @@ from pydantic import ValidationError
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.tool_calls import (
     EnvironmentResponse,
-    ResponseError,
     ToolCall,
     ToolResult,
 )
 from flowengine.tool_environment.call import Call, digest_of
+from flowengine.tool_environment.errors import CallError
 from flowengine.tool_environment.parameters import Arriving
+from flowengine.tool_environment.results import response_of
 from flowengine.tool_environment.signatures import faults
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ class Admission:
         if isinstance(given, str):
             found = self._host.calls.get(given)
             return found or invalid(given, "", f"there is no call '{given}'", "unknown_call")
-        made = validated(given)
-        if isinstance(made, str):
+        try:
+            made = validated(given)
+        except CallError as error:
             parts = given if isinstance(given, Mapping) else {}
-            return invalid(
-                str(parts.get("tool_call_id") or ""), str(parts.get("tool_name") or ""), made
-            )
+            named = (str(parts.get(name) or "") for name in ("tool_call_id", "tool_name"))
+            return invalid(*named, error.message)
         return self._known(made) or self._made_before(made) or await self.take(made)
 
     def _known(self, made: ToolCall) -> Call | EnvironmentResponse | None:
@@ -75,7 +76,7 @@ class Admission:
         if call.instance is None:
             return self._unknown(made)
         call.instance.environment = self._environment
-        call.arriving = Arriving(call, host.feed, host.clock)
+        call.arriving = Arriving(call, host.clock)
         with host.lock:  # somebody may have brought the same call meanwhile
             there = host.calls.get(call.id)
             is_first = there is None or _may_change(there)
@@ -119,28 +120,30 @@ def finalise(call: Call) -> None:
         call.arriving.update(call.args, None, is_final=True)
 
 
-def validated(call: Any) -> ToolCall | str:
-    """Return a call as an object of its own, or everything that is wrong with it."""
+def validated(call: Any) -> ToolCall:
+    """Return a call as an object of its own.
+
+    Raises:
+        CallError: Everything that is wrong with it.
+    """
     if isinstance(call, ToolCall):
         call = call.model_dump()
     if not isinstance(call, Mapping):
-        return f"a call is a map, not {type(call).__name__}"
+        raise CallError("invalid", f"a call is a map, not {type(call).__name__}")
     try:
         return ToolCall.model_validate(dict(call))
     except ValidationError as error:
-        return faults(error)
+        raise CallError("invalid", faults(error)) from None
 
 
 def invalid(call_id: str, tool: str, message: str, code: str = "invalid") -> EnvironmentResponse:
-    result = ToolResult(
-        tool_call_id=call_id,
-        tool_name=tool,
-        status="invalid",
-        success=False,
-        ran="no",
-        message=message,
-    )
-    return EnvironmentResponse(error=ResponseError(code=code, message=message, result=result))
+    return response_of(
+        ToolResult(
+            tool_call_id=call_id, tool_name=tool, success=False, status="invalid", ran="no",
+            message=message,
+        ),
+        code,
+    )  # fmt: skip
 
 
 def error_response(call: Call, code: str, message: str) -> EnvironmentResponse:

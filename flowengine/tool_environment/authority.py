@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.tool_environment.clock import Clock, LoopClock
-from flowengine.tool_environment.errors import RegistrationError
+from flowengine.tool_environment.errors import DecisionError, RegistrationError
 from flowengine.tool_environment.outcomes import (
     Outcome,
     bounded,
@@ -88,19 +88,6 @@ class CallbackAuthority:
             self._turns.give_back(place)
 
 
-class Misread(ValueError):
-    """A decision that is not valid.
-
-    Args:
-        message: What is wrong.
-        field: The field that is.
-    """
-
-    def __init__(self, message: str, field: str = "") -> None:
-        super().__init__(message)
-        self.field = field
-
-
 def no(why: str) -> ApprovalResponse:
     """Return a rejection for a reason that is not the decider's own."""
     return ApprovalResponse(approved=False, feedback=why[:2000])
@@ -115,8 +102,8 @@ def read_decision(given: Any, who: str) -> ApprovalResponse:
     """
     try:
         return parse_decision(given)
-    except Misread as error:
-        return no(f"{who} gave no valid decision: {error}")
+    except DecisionError as error:
+        return no(f"{who}: {error.message}")
 
 
 def parse_decision(given: Any) -> ApprovalResponse:
@@ -129,23 +116,25 @@ def parse_decision(given: Any) -> ApprovalResponse:
         A copy of its own: whoever gave it cannot change it any more.
 
     Raises:
-        Misread: It is none of these; the message names the fields.
+        DecisionError: It is none of these; the message names the fields.
     """
     if isinstance(given, EnvironmentResponse):
         if given.error is not None:
-            raise Misread(given.error.message)
+            raise DecisionError("invalid_decision", given.error.message)
         given = given.result
     if isinstance(given, bool):
         given = {"approved": given}
     if isinstance(given, ApprovalResponse):
         given = given.model_dump()
     if not isinstance(given, Mapping):
-        raise Misread(f"{type(given).__name__} is not a decision: give an ApprovalResponse")
+        why = f"{type(given).__name__} is not a decision: give an ApprovalResponse"
+        raise DecisionError("invalid_decision", why)
     try:
         return ApprovalResponse.model_validate(dict(given))
     except ValidationError as error:
         place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
-        raise Misread(faults(error), place) from None
+        why = f"the decision is not valid: {faults(error)}"
+        raise DecisionError("invalid_decision", why, field=place) from None
 
 
 def check_callback(callback: Any, arguments: int, what: str) -> None:

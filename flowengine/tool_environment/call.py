@@ -9,7 +9,7 @@ import threading
 from base64 import b64encode
 from concurrent.futures import Future
 from contextvars import Context, ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
@@ -32,29 +32,9 @@ Stage = Literal[
     "disposal",
 ]
 
-BEFORE: dict[Stage, frozenset[Stage]] = {
-    "tool_registered": frozenset(),
-    "call_registered": frozenset({"tool_registered"}),
-    "parameters_updated": frozenset({"call_registered", "parameters_updated"}),
-    "parameters_final": frozenset({"parameters_updated"}),
-    "approval": frozenset({"parameters_final", "approval"}),  # asked anew
-    "execution": frozenset({"approval"}),
-    "observers": frozenset({"execution"}),
-    # Rejected, invalid, or aborted before it began: a result, but nothing ran.
-    "result": frozenset(
-        {
-            "tool_registered",
-            "call_registered",
-            "parameters_updated",
-            "parameters_final",
-            "approval",
-            "execution",
-            "observers",
-        }
-    ),
-    "disposal": frozenset({"result"}),
-}
-"""The stages of a call in their order, each with those that it may come right after."""
+STAGES: tuple[Stage, ...] = get_args(Stage)
+"""The stages of a call in their order."""
+_REPEATED: frozenset[Stage] = frozenset({"parameters_updated", "approval"})  # asked anew
 
 Stop = Literal["aborted", "timed_out"]
 
@@ -79,6 +59,10 @@ class Incoming(Protocol):
 
     def update(self, args: dict[str, Any] | None, text: str | None, *, is_final: bool) -> None:
         """Take what has arrived."""
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether nothing of it is under way."""
 
     async def end(self) -> None:
         """Wait until nothing of it is under way."""
@@ -147,10 +131,26 @@ class Call:
         Raises:
             RuntimeError: It does not follow from where the call is.
         """
-        if self.stage not in BEFORE[stage]:
+        steps = STAGES.index(stage) - STAGES.index(self.stage)
+        # Rejected, invalid, or aborted before it began: a result, but nothing ran.
+        ends = steps > 0 and stage == "result"
+        if not (ends or steps == 1 or (steps == 0 and stage in _REPEATED)):
             raise RuntimeError(f"call {self.id}: {stage} does not follow {self.stage}")
         self.stage = stage
-        self._feed.publish(stage, tool_call_id=self.id, tool_name=self.tool, **told)
+        self.tell(stage, **told)
+
+    def tell(self, kind: str, **told: Any) -> None:
+        """Publish a message about the call.
+
+        Args:
+            kind: What it tells.
+            **told: The rest of the message.
+        """
+        self._feed.publish(kind, tool_call_id=self.id, tool_name=self.tool, **told)
+
+    def warn(self, code: str, message: str) -> None:
+        """Publish a warning about the call."""
+        self.tell("warning", code=code, message=message)
 
     @property
     def options(self) -> Options:
@@ -182,7 +182,12 @@ class Call:
             return self.turns
 
     def forget(self) -> None:
-        """Drop what only a call needs that is under way: many are remembered for their results."""
+        """End the last stage, and drop what only a call needs that is under way.
+
+        Many are remembered for their results.
+        """
+        self.move("disposal")
+        self.instance = None
         self.arriving = None
         self.turns = None
         self.produced = []

@@ -113,9 +113,7 @@ async def _run(
     call.move("execution", call=call.view())
     call.running = True
     progress = Progress(
-        lambda report, dropped: host.feed.publish(
-            "progress", tool_call_id=call.id, tool_name=call.tool, report=report, dropped=dropped
-        )
+        lambda report, dropped: call.tell("progress", report=report, dropped=dropped)
     )
     artifacts = step.execution.artifacts
 
@@ -141,7 +139,7 @@ async def _run(
     finally:
         progress.close()
         call.running = False
-    await _tell(host, "end", call.view(), result.model_copy(deep=True))
+    await _tell(host, "end", call.view(), result)
     return result
 
 
@@ -152,10 +150,9 @@ async def _tell(host: Host, which: str, *args: Any) -> None:
         return
     args = tuple(type(each).model_validate(host.mask(each.model_dump())) for each in args)
     outcome = await bounded(host.clock, host.bounds.observer, call_plugin(callback, *args))
-    if outcome.late:
-        host.warn("callback", f"the callback '{which}' did not end in time")
-    elif outcome.error is not None:
-        host.warn("callback", f"the callback '{which}' raised {error_text(outcome.error)}")
+    why = outcome.fault(host.bounds.observer)
+    if why is not None:
+        host.warn("callback", f"the callback '{which}': {why}")
 
 
 class _Attempt:
@@ -259,7 +256,8 @@ class _Attempt:
                 work.cancel()
             if not await within(host.clock, host.bounds.grace, work) or self._on_thread:
                 work.cancel()
-                self._warn_of_running()
+                call = self._call
+                call.warn("still_running", f"tool '{call.tool}' did not stop, and still runs")
                 return None
         if self._started:
             await on_thread(self._kill_processes)
@@ -277,21 +275,7 @@ class _Attempt:
         found, _ = self._started.left()
         if found:
             left = ", ".join(str(process_left(process.pid)) for process in found)
-            self._host.warn(
-                "left_running",
-                f"tool '{self._call.tool}' left running: {left}",
-                tool_call_id=self._call.id,
-                tool_name=self._call.tool,
-            )
-
-    def _warn_of_running(self) -> None:
-        call = self._call
-        self._host.warn(
-            "still_running",
-            f"tool '{call.tool}' did not stop, and still runs",
-            tool_call_id=call.id,
-            tool_name=call.tool,
-        )
+            self._call.warn("left_running", f"tool '{self._call.tool}' left running: {left}")
 
     def _content(self, returned: Any) -> Content:
         """Return what the tool returned, as data.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -25,6 +26,8 @@ LARGEST = 8 * 1024 * 1024
 """Characters of all messages that are kept."""
 LONGEST_TEXT = 64 * 1024
 """Characters of one text in a message; of a longer one the middle is left out."""
+_NEVER = math.inf
+"""After the last message that there can be."""
 
 
 class _Kept(NamedTuple):
@@ -51,7 +54,6 @@ class Feed:
         self._size = 0
         self._closed = False
         self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
-        self._waiting_for_end: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._listeners: list[Callable[[Message], object]] = []
         self.number = 0
         """Of the last message."""
@@ -69,7 +71,9 @@ class Feed:
                 return
             self.number += 1
             message: Message = {"number": self.number, "type": kind, **self._mask(plain)}
-            text = json.dumps(_cut(message), default=_encoded)
+            text = _JSON.encode(message)
+            if len(text) > LONGEST_TEXT:
+                text = _JSON.encode(_cut(message))
             self._kept.append(_Kept(self.number, text))
             self._size += len(text)
             while len(self._kept) > self._most or (
@@ -100,7 +104,7 @@ class Feed:
 
         return end
 
-    async def follow(self, after: int = 0) -> AsyncIterator[str]:
+    async def follow(self, after: float = 0) -> AsyncIterator[str]:
         """Yield messages as JSON, as they come, until the feed is closed.
 
         Messages that are no longer kept are replaced by one of type `dropped`, with their `count`.
@@ -137,17 +141,8 @@ class Feed:
 
     async def until_closed(self) -> None:
         """Wait until the feed is closed."""
-        while True:
-            event = asyncio.Event()
-            with self._lock:
-                if self._closed:
-                    return
-                self._waiting_for_end[event] = asyncio.get_running_loop()
-            try:
-                await event.wait()
-            finally:
-                with self._lock:
-                    self._waiting_for_end.pop(event, None)
+        async for _ in self.follow(_NEVER):
+            pass
 
     def _oldest(self) -> int:
         with self._lock:
@@ -157,9 +152,7 @@ class Feed:
         """End the feed: followers get what is kept, and then the end."""
         with self._lock:
             self._closed = True
-            waiting = {**self._waiting, **self._waiting_for_end}
-            self._waiting = {}
-            self._waiting_for_end = {}
+            waiting, self._waiting = self._waiting, {}
             self._listeners.clear()
         for event, loop in waiting.items():
             set_soon(loop, event)
@@ -184,6 +177,9 @@ def _encoded(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     return str(value)[:LONGEST_TEXT]
+
+
+_JSON = json.JSONEncoder(default=_encoded)
 
 
 def _cut(value: Any) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from flowengine.sdk.tool_calls import ToolCall
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.call import Call
 from flowengine.tool_environment.clock import Clock
@@ -69,6 +70,11 @@ class Host:
     def mask(self, value: Any) -> Any:
         """Return plain data with the values of secrets replaced."""
         return self.secrets.mask(value)
+
+    def shown(self, call: Call) -> ToolCall:
+        """Return a call as it stands, secrets masked."""
+        view = call.view()
+        return view.model_copy(update={"args": self.mask(view.args)})
 
     def warn(self, code: str, message: str, **told: Any) -> None:
         """Publish a warning."""

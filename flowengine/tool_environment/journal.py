@@ -211,8 +211,8 @@ class Journal:
         while self.is_kept:
             page = self.engine.executions(labels={TASK: self._task, TOOL: tool}, after=after)
             for each in page.items:
-                outputs = self.engine.result(each["execution"]).outputs or {}
-                state = outputs.get("state") or newest
+                made = (self.engine.result(each["execution"]).outputs or {}).get("made")
+                state = (isinstance(made, dict) and made.get("state")) or newest
                 newest = max(newest, state, key=lambda one: one["number"])
             after = page.next
             if after is None:
@@ -282,15 +282,16 @@ def flow_of(name: str, schema: str, effect: str, version: str, approval: str) ->
     flow.declare("tools", own, tool)
     args: Any = "${{ inputs.args }}"
     flow.step(_CALL, call=own, with_=args)
-    given = {"function": {"live": _OBSERVERS}}
+    given, made = {"function": {"live": _OBSERVERS}}, f"steps.{_CALL}.output"
     flow.step(
         _OBSERVE,
         action={"agent_function": given},
-        with_={"result": f"${{{{ steps.{_CALL}.output }}}}"},
+        with_={"result": f"${{{{ {made}.result }}}}"},
+        when=f"${{{{ type({made}) == map && default({made}.is_observed, false) }}}}",
         effect="idempotent",
     )
-    for output in ("result", "state"):
-        flow.output(output, f"${{{{ steps.{_OBSERVE}.output.{output} }}}}")
+    flow.output("made", f"${{{{ {made} }}}}")
+    flow.output("observed", f"${{{{ steps.{_OBSERVE}.output }}}}")
     token = in_generated.set(True)
     try:
         return load(flow)

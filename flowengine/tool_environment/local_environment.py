@@ -244,8 +244,6 @@ class LocalEnvironment(BaseEnvironment):
         """
         self._check_open()
         made = validated(call)
-        if isinstance(made, str):
-            raise CallError("invalid", made)
         if made.tool_call_id in self._host.calls:
             raise CallError("duplicate_call", f"there is already a call '{made.tool_call_id}'")
         taken = await self._admission.take(made)
@@ -280,8 +278,6 @@ class LocalEnvironment(BaseEnvironment):
             call_id = call
         else:
             made = validated(call)
-            if isinstance(made, str):
-                raise CallError("invalid", made)
             call_id, args = made.tool_call_id, made.args
         found = self._host.calls.get(call_id)
         if found is None:
@@ -375,8 +371,8 @@ class LocalEnvironment(BaseEnvironment):
 
     def questions(self) -> list[ToolCall]:
         """Return the calls about which somebody is asked, secrets masked, as they came."""
-        views = [call.view() for call in self._open_calls() if call.question is not None]
-        return [view.model_copy(update={"args": self._host.mask(view.args)}) for view in views]
+        calls = [call for call in self._open_calls() if call.question is not None]
+        return list(map(self._host.shown, calls))
 
     # Stopping
 

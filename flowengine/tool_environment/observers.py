@@ -15,7 +15,7 @@ from flowengine.tool_environment.authority import check_callback
 from flowengine.tool_environment.clock import Clock
 from flowengine.tool_environment.errors import RegistrationError
 from flowengine.tool_environment.feed import cut_text
-from flowengine.tool_environment.outcomes import bounded, call, describe
+from flowengine.tool_environment.outcomes import bounded, call
 
 LARGEST = 64 * 1024
 """Characters of what one observer says."""
@@ -103,13 +103,8 @@ async def observe(
     async def one(observer: Observer) -> ObserverResult:
         copies = made.model_copy(deep=True), result.model_copy(deep=True)
         outcome = await bounded(clock, bound, call(observer.execute, *copies))
-        said: Any = None
-        error: str | None = None
-        if outcome.late:
-            error = f"it did not end within {bound:g} s"
-        elif outcome.error is not None:
-            error = describe(outcome.error)
-        else:
+        said, error = None, outcome.fault(bound)
+        if error is None:
             said, error = as_data(outcome.value)
         return ObserverResult(
             observer_name=observer.name,

@@ -20,6 +20,16 @@ class Outcome(NamedTuple):
     late: bool = False
     """It did not end in time."""
 
+    def fault(self, bound: float | None) -> str | None:
+        """Return what went wrong, or None.
+
+        Args:
+            bound: Seconds that the code had.
+        """
+        if self.late:
+            return f"it did not end within {bound:g} s"
+        return None if self.error is None else describe(self.error)
+
 
 async def contained(work: Awaitable[Any]) -> Outcome:
     """Await something, and return how it ended, whatever it raised.

@@ -12,8 +12,7 @@ from flowengine.engines.attempts.serialization import copy
 from flowengine.tool_environment.call import Call
 from flowengine.tool_environment.clock import Clock
 from flowengine.tool_environment.errors import CallError
-from flowengine.tool_environment.feed import Feed
-from flowengine.tool_environment.outcomes import bounded, call, describe
+from flowengine.tool_environment.outcomes import bounded, call
 from flowengine.tool_environment.tools import Tool
 
 PER_SECOND = 19
@@ -29,13 +28,11 @@ class Arriving:
 
     Args:
         call: The call.
-        feed: Is told of what is shown.
         clock: Measures the time between views.
     """
 
-    def __init__(self, call: Call, feed: Feed, clock: Clock) -> None:
+    def __init__(self, call: Call, clock: Clock) -> None:
         self._call = call
-        self._feed = feed
         self._clock = clock
         self._pieces: list[str] = []
         self._size = 0
@@ -130,17 +127,10 @@ class Arriving:
         while self._views and not self._broken:
             partial = self._views.popleft()
             outcome = await bounded(self._clock, VIEW_TIME, call(instance.load_ui, copy(partial)))
-            if outcome.late or outcome.error is not None:
+            why = outcome.fault(VIEW_TIME)
+            if why is not None:
                 self._broken = True
-                error = outcome.error
-                why = "it did not end in time" if error is None else describe(error)
-                self._feed.publish(
-                    "warning",
-                    code="load_ui",
-                    tool_call_id=self._call.id,
-                    tool_name=self._call.tool,
-                    message=f"load_ui of '{self._call.tool}': {why}",
-                )
+                self._call.warn("load_ui", f"load_ui of '{self._call.tool}': {why}")
             elif outcome.value is not None:
                 self._publish(outcome.value)
 
@@ -148,9 +138,12 @@ class Arriving:
         from flowengine.tool_environment.observers import as_data
 
         data, note = as_data(view)
-        self._feed.publish(
-            "view", tool_call_id=self._call.id, tool_name=self._call.tool, view=data, note=note
-        )
+        self._call.tell("view", view=data, note=note)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether nothing of it is under way."""
+        return self._showing is None or self._showing.done()
 
     async def end(self) -> None:
         """Wait until all views are shown."""

@@ -22,7 +22,7 @@ from flowengine.tool_environment.journal import Elsewhere, Step, approval_of
 from flowengine.tool_environment.observers import observe
 from flowengine.tool_environment.outcomes import bounded, describe
 from flowengine.tool_environment.questions import unmasked
-from flowengine.tool_environment.registry import disposed
+from flowengine.tool_environment.registry import disposed, is_disposable
 from flowengine.tool_environment.results import response_of, result_of
 from flowengine.tool_environment.signatures import Fault
 
@@ -152,11 +152,14 @@ class Pipeline:
         result = _with_feedback(result, decision)
         if result.ran != "no":
             result = result.model_copy(update={"written_by": call.options.written_by})
-        return {"result": self._plain(result), "state": self._state_of(call)}
-
-    def _plain(self, result: ToolResult) -> Any:
-        """Return a result as the engine stores it."""
-        return self._host.mask(result.model_dump(exclude_defaults=True))
+        observers = self._host.observers.now() if result.ran != "no" else []
+        if call.stage == "execution":
+            call.move("observers", names=[observer.name for observer in observers])
+        return {
+            "result": self._host.mask(result.model_dump(exclude_defaults=True)),
+            "state": self._state_of(call),
+            "is_observed": bool(observers),
+        }
 
     def _state_of(self, call: Call) -> Any:
         """Return the state of the tool of a call for the next process, if it has changed."""
@@ -164,39 +167,24 @@ class Pipeline:
         return host.mask(host.state_of(call.tool).to_keep()) if host.journal.is_kept else None
 
     async def _observe(self, call: Call, result: Any) -> dict[str, Any]:
-        """Run the observers that are registered now, if the tool ran (second step)."""
-        if not isinstance(result, dict) or "result" not in result:  # a person gave the result
-            given = result_of(call, "ok", content=result)
-            return {"result": self._plain(given), "state": None}
-        made = ToolResult(**result["result"])
-        if made.ran != "no":
-            made = made.model_copy(update={"replayed": call.stage != "execution"})
-            made = await _in_context(call, self._told(call, made))
-        return {**result, "result": self._plain(made)}
-
-    async def _told(self, call: Call, result: ToolResult) -> ToolResult:
+        """Run the observers that there are (second step, if there were some)."""
         host = self._host
-        observers = host.observers.now()
-        if call.stage == "execution":
-            call.move("observers", names=[observer.name for observer in observers])
-        if not observers:
-            return result
-        view = call.view()
-        view.args = host.mask(view.args)
-        found = await observe(
-            observers,
-            view,
-            result,
-            clock=host.clock,
-            bound=host.bounds.observer,
-            mask=host.mask,
-        )
-        return result.model_copy(update={"observer_results": found})
+        made = ToolResult(**result, replayed=call.stage != "observers")
+        found = await _in_context(call, observe(
+            host.observers.now(), host.shown(call), made,
+            clock=host.clock, bound=host.bounds.observer, mask=host.mask,
+        ))  # fmt: skip
+        return {name: said.model_dump() for name, said in found.items()}
 
     def _read(self, call: Call, result: ExecutionResult) -> ToolResult:
         """Return what came of a call, as the engine has kept it."""
         if result.outputs is not None:
-            made = ToolResult(**result.outputs["result"])
+            found = result.outputs["made"]
+            if isinstance(found, dict) and "result" in found:
+                observed = result.outputs["observed"] or {}
+                made = ToolResult(**found["result"], observer_results=observed)
+            else:  # a person gave it
+                made = result_of(call, "ok", content=found)
             if made.success and made.ran == "no":
                 made = _with_feedback(made, call.decision or self._host.journal.decided(call))
         elif result.error is None:
@@ -231,7 +219,11 @@ class Pipeline:
     def _finish(self, call: Call, response: EnvironmentResponse) -> None:
         call.move("result", result=response.tool_result, call=call.view())
         call.response.set_result(response)
-        self._host.keep_running(self._dispose(call))
+        arriving = call.arriving
+        if is_disposable(call.instance) or not (arriving is None or arriving.is_shown):
+            self._host.keep_running(self._dispose(call))
+        else:
+            call.forget()
 
     def abandon(self, call: Call) -> None:
         """End a call that was never executed, as aborted."""
@@ -240,20 +232,12 @@ class Pipeline:
     async def _dispose(self, call: Call) -> None:
         """Dispose the instance of a call; its result does not wait for it."""
         host = self._host
-        instance, call.instance = call.instance, None
         if call.arriving is not None:
             await bounded(host.clock, host.bounds.dispose, call.arriving.end())
-        outcome = await bounded(host.clock, host.bounds.dispose, disposed(instance))
-        if outcome.late or outcome.error is not None:
-            error = outcome.error
-            why = f"it did not end within {host.bounds.dispose:g} s"
-            host.warn(
-                "dispose",
-                f"dispose of tool '{call.tool}': {why if error is None else describe(error)}",
-                tool_call_id=call.id,
-                tool_name=call.tool,
-            )
-        call.move("disposal")
+        outcome = await bounded(host.clock, host.bounds.dispose, disposed(call.instance))
+        why = outcome.fault(host.bounds.dispose)
+        if why is not None:
+            call.warn("dispose", f"dispose of tool '{call.tool}': {why}")
         call.forget()
 
 

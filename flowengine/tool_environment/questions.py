@@ -13,7 +13,6 @@ from flowengine.sdk.tool_calls import ApprovalResponse
 from flowengine.tool_environment.authority import (
     AUTO,
     CallbackAuthority,
-    Misread,
     no,
     parse_decision,
 )
@@ -147,8 +146,7 @@ class Questions:
         preview = await self._preview(call)
         if isinstance(authority, CallbackAuthority) and authority.callback is None:
             return
-        view = call.view()
-        view.args = host.mask(view.args)
+        view = host.shown(call)
         view.preview, view.preview_note = preview.preview, preview.note
         outcome = await contained(authority.approve_tool(view))
         if outcome.error is not None:
@@ -159,10 +157,10 @@ class Questions:
             try:
                 decision = parse_decision(outcome.value)
                 self._check_edit(call, decision)
-            except (Misread, DecisionError) as error:
-                decision = no(f"the authority gave no valid decision: {error}")
+            except DecisionError as error:
+                decision = no(f"the authority: {error.message}")
         if decision.decision == "defer":
-            host.feed.publish("deferred", tool_call_id=call.id, tool_name=call.tool)
+            call.tell("deferred")
             return
         by = decision.by or type(authority).__name__
         call.decide(decision.model_copy(update={"by": by}))
@@ -173,8 +171,7 @@ class Questions:
         find = getattr(instance, "preview", None)
         if find is None or getattr(find, "__func__", None) is Tool.preview:
             return Shown()
-        args = host.mask(call.view().args)
-        outcome = await bounded(host.clock, SECONDS, call_plugin(find, args))
+        outcome = await bounded(host.clock, SECONDS, call_plugin(find, host.shown(call).args))
         if outcome.late:
             told = too_slow()
         elif outcome.error is not None:
@@ -182,9 +179,7 @@ class Questions:
         else:
             told = shown(outcome.value, host.mask)
         if any(told) and call.question is not None:
-            host.feed.publish(
-                "preview", tool_call_id=call.id, tool_name=call.tool, **told._asdict()
-            )
+            call.tell("preview", **told._asdict())
         return told
 
     def _check_edit(self, call: Call, decision: ApprovalResponse) -> None:
@@ -237,12 +232,7 @@ class Questions:
             raise DecisionError("not_open", f"call '{call_id}' has no open question{how}")
         if self._may_decide is not None and not self._may_decide(by, call.view()):
             raise DecisionError("not_allowed", f"{by} may not decide about call '{call_id}'")
-        try:
-            decision = parse_decision(given)
-        except Misread as error:
-            raise DecisionError(
-                "invalid_decision", f"the decision is not valid: {error}", field=error.field
-            ) from None
+        decision = parse_decision(given)
         self._check_edit(call, decision)
         if decision.decision == "defer":
             return
@@ -250,10 +240,8 @@ class Questions:
             raise DecisionError("not_open", f"call '{call_id}' is decided already")
 
     def _tell(self, call: Call, decision: ApprovalResponse) -> None:
-        self._host.feed.publish(
+        call.tell(
             "decided",
-            tool_call_id=call.id,
-            tool_name=call.tool,
             decision=decision.decision,
             by=decision.by,
             feedback=decision.feedback,

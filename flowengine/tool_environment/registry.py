@@ -234,18 +234,22 @@ class InstanceRegistry:
         failed = []
         for name, instance in reversed(live):
             outcome = await bounded(clock or LoopClock(), bound, disposed(instance))
-            if outcome.late:
-                failed.append(NotDisposed(name, f"did not end within {bound:g} s"))
-            elif outcome.error is not None:
-                failed.append(NotDisposed(name, describe(outcome.error)))
+            why = outcome.fault(bound)
+            if why is not None:
+                failed.append(NotDisposed(name, why))
         return failed
+
+
+def is_disposable(instance: Any) -> bool:
+    """Return whether an instance has a `dispose` of its own."""
+    is_base = getattr(type(instance), "dispose", None) is Tool.dispose
+    return not is_base and hasattr(instance, "dispose")
 
 
 async def disposed(instance: Any) -> None:
     """Call the `dispose` of an instance, if it has its own."""
-    dispose = getattr(instance, "dispose", None)
-    if dispose is not None and getattr(type(instance), "dispose", None) is not Tool.dispose:
-        await call(dispose)
+    if is_disposable(instance):
+        await call(instance.dispose)
 
 
 tool_registry = ToolRegistry()

@@ -29,7 +29,7 @@ def test_each_call_is_an_execution_of_its_task_and_its_tool_a_step() -> None:
             assert (ran["status"], ran["inputs"]["args"]) == ("succeeded", {"text": "a"})
             assert [step["address"] for step in ran["steps"]] == ["call", "observe"]
             assert ran["outputs"] is not None
-            assert ran["outputs"]["result"]["content"] == "a"
+            assert ran["outputs"]["made"]["result"]["content"] == "a"
             assert refused["error"] is not None
             assert (refused["status"], refused["error"]["type"]) == ("failed", "Rejected")
 

@@ -20,7 +20,7 @@ from flowengine.tool_environment import (
     ToolContext,
     tool,
 )
-from flowengine.tool_environment.call import BEFORE
+from flowengine.tool_environment.call import STAGES as ORDER
 from flowengine.tool_environment.host import Bounds
 from tests.tool_environment.world import (
     Asked,
@@ -104,7 +104,7 @@ def test_a_call_passes_nine_stages_in_order(tmp_path: Path) -> None:
         await env.dispose()
         return [kind for kind in seen.types() if kind in STAGES]
 
-    assert list(BEFORE) == STAGES
+    assert list(ORDER) == STAGES
     assert run(main(True)) == STAGES
     assert run(main(False)) == [each for each in STAGES if each not in {"execution", "observers"}]
 
