@@ -22,11 +22,13 @@ STATE: Mapping[str, Plain] = {"refused": {"type": "integer", "default": 0}}
 """How many answers checks have refused."""
 ANSWERED = "state.end.outcome == 'resolved' || state.end.value != null"
 """Whether there is an answer."""
-GIVEN: Mapping[str, Plain] = {
+GIVEN: Mapping[str, str] = {
     "prompt": "${{ state.asked < 0 ? '' : state.messages[state.asked].content }}",
     "answer": "${{ state.end.value }}",
 }
 """What a check may take."""
+_HELD = "state.asked >= size(state.messages) ? [{'role': 'user', 'content': state.held}] : []"
+"""The message that is checked before it is part of the conversation, if it is not yet."""
 _AS_TEXT = "${{ type(state.end.value) == string ? state.end.value : json(state.end.value) }}"
 
 
@@ -54,6 +56,13 @@ class Around:
     no_end: Mapping[str, Plain]
     spent: Plain
     """The handler of a budget that has nothing left."""
+    refused: str = "end"
+    """Where a check leads that ends the work: in a chat, to the person."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether a message is held back until the checks of it have passed."""
+        return self.refused != "end"
 
 
 def first(agent: str, checks: Sequence[Check], when: str, then: str) -> str:
@@ -94,16 +103,23 @@ def steps(checks: Sequence[Check], around: Around) -> tuple[list[Plain], dict[st
 
 def _step(check: Check, id: str, to: str, around: Around) -> Plain:
     before = check.when == "before"
+    given = {**GIVEN}
+    if around.holds:
+        given["prompt"] = GIVEN["prompt"].replace(
+            "state.messages[", "state.asked >= size(state.messages) ? state.held : state.messages["
+        )
     step: dict[str, Plain] = {
         "id": id,
         "join": {"need": "each"},
         **check.tool.action,
-        "with": {name: GIVEN[name] for name in check.arguments},
+        "with": {name: given[name] for name in check.arguments},
         "on_error": [around.spent, *(_before if before else _after)(check, to, around)],
         "next": {"to": to},
     }
     if not before and to == around.end:
         step["set"] = {"text": _AS_TEXT}
+    elif to == around.agent and around.holds:
+        step["set"] = {"messages": f"${{{{ {_HELD} }}}}"}
     return step
 
 
@@ -112,7 +128,8 @@ def _before(check: Check, to: str, around: Around) -> list[Plain]:
     if not check.tells:
         return [_ends(around, _reason(check, "what was asked"))]
     told = "'A check of what was asked says: ' + error.type + ': ' + error.message"
-    return [{"set": {"messages": _message(told)}, "next": to}]
+    held = f"({_HELD}) + " if around.holds else ""
+    return [{"set": {"messages": _message(told, held)}, "next": to}]
 
 
 def _after(check: Check, to: str, around: Around) -> list[Plain]:
@@ -140,15 +157,15 @@ def _after(check: Check, to: str, around: Around) -> list[Plain]:
 
 def _ends(around: Around, reason: str, *, no_progress: bool = False) -> Plain:
     end = {**around.no_end, "outcome": "not_resolved", "reason": reason, "no_progress": no_progress}
-    return {"set": {"end": end, "text": ""}, "next": "end"}
+    return {"set": {"end": end, "text": ""}, "next": around.refused}
 
 
 def _reason(check: Check, what: str) -> str:
     return f"{check.tool.name} refused {what}: ${{{{ error.type }}}}: ${{{{ error.message }}}}"
 
 
-def _message(told: str) -> str:
-    return f"${{{{ [{{'role': 'user', 'content': {told}}}] }}}}"
+def _message(told: str, before: str = "") -> str:
+    return f"${{{{ {before}[{{'role': 'user', 'content': {told}}}] }}}}"
 
 
 def _id(agent: str, check: Check) -> str:

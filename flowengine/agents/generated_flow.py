@@ -198,7 +198,8 @@ class _Writer:
                           {"else": first}]}  # fmt: skip
 
     def _ask_person(self, id: str) -> Plain:
-        step, mark = generated_chat.step(id, self._to_active(self._begin))
+        checking = [one.name for one in self.agents if self._begin(one) != one.name]
+        step, mark = generated_chat.step(id, self._to_active(self._begin), checking)
         self.marks[id] = mark
         return step
 
@@ -222,14 +223,18 @@ class _Writer:
         if self.execute_tools:
             yield self._calls(agent, calls)
         if agent.context is not None:
-            handlers = [self._spent(), *self._fallbacks(agent)]
+            handlers, of_tool = [self._spent(), *self._fallbacks(agent)], [self._spent()]
+            if self.person is not None:
+                undone = generated_reductions.UNDONE
+                of_tool.append(generated_chat.failed(self.person, agent.name, undone))
             steps, marks = generated_reductions.steps(
-                agent.name, agent.context, agent.settings, agent.retry, handlers
+                agent.name, agent.context, agent.settings, agent.retry, handlers, of_tool
             )
             self.marks |= marks
             yield from steps
         if agent.checks:
-            around = Around(agent.name, self._end(agent), self.over, NO_END, self._spent())
+            refused = self.person or "end"
+            around = Around(agent.name, self._end(agent), self.over, NO_END, self._spent(), refused)
             steps, marks = generated_checks.steps(agent.checks, around)
             self.marks |= marks
             yield from steps

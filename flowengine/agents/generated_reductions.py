@@ -34,6 +34,10 @@ READ = ("messages", "mark", "summary", "asked", "full", "offer", "model_at")
 REDUCTIONS = ("drop", "summarize")
 """What is done about a long conversation without a tool."""
 MEASURED = "${{ output.usage.input_tokens + output.usage.output_tokens }}"
+UNDONE = {
+    "mark": "${{ state.full.from }}", "earlier_replies": "${{ state.full.replies }}", "reduced": "",
+}  # fmt: skip
+"""What a reduction leaves whose tool failed: nothing is left out without a summary."""
 _TURN = "string(state.turns) + '/' + string(state.model_at)"
 
 
@@ -74,6 +78,7 @@ def steps(
     settings: Mapping[str, Plain],
     retry: Mapping[str, Plain],
     handlers: Sequence[Plain],
+    of_tool: Sequence[Plain],
 ) -> tuple[list[Plain], dict[str, Mark]]:
     """Return the steps of a reduction, and their marks.
 
@@ -83,6 +88,7 @@ def steps(
         settings: Of its model.
         retry: Of one call of its model.
         handlers: Of what can go wrong with a model.
+        of_tool: Of what can go wrong with a tool that summarizes.
     """
     id, *others = ids(agent, reducer)
     to = others[0] if others else agent
@@ -97,7 +103,8 @@ def steps(
         "set": {
             "mark": "${{ output.mark }}",
             "earlier_replies": "${{ output.replies }}",
-            "full": "${{ {'from': state.mark, 'to': output.mark} }}",
+            "full": "${{ {'from': state.mark, 'to': output.mark, "
+            "'replies': state.earlier_replies} }}",
             "reduced": f"${{{{ {_TURN} }}}}",
             "measured": 0,
             "last": {},
@@ -115,11 +122,15 @@ def steps(
     if adapter is not None:
         adapter = {**adapter, "limit": reducer.room}
     marks[to] = Mark(adapter=adapter, tool=reducer.tool.name, caller=agent)
-    return [step, _tool(to, agent, reducer.tool, reducer.arguments, handlers[:1])], marks
+    return [step, _tool(to, agent, reducer.tool, reducer.arguments, of_tool)], marks
 
 
 def _tool(
-    id: str, agent: str, tool: AgentTool, arguments: Sequence[str], handlers: Sequence[Plain]
+    id: str,
+    agent: str,
+    tool: AgentTool,
+    arguments: Sequence[str],
+    handlers: Sequence[Plain],
 ) -> Plain:
     text = "type(result) == string ? result : json(result)"
     if tool.adapter is not None:

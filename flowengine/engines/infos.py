@@ -41,6 +41,8 @@ class WaitInfo(TypedDict, total=False):
     """`approval`, `ask`, `signal`, `timer`, `state` or `question`."""
     address: str
     step: str
+    chat: bool
+    """It shows an answer of a conversation; what it is answered is the next message."""
     since: str
     due: str
     """When it ends by time: expiry, timeout, or the awaited time itself."""

@@ -30,7 +30,7 @@ UNORDERED = frozenset({"set", "defaults"})
 """Keys whose pairs of name and value are evaluated as if at once, whatever their order."""
 NAMED = frozenset({"outputs", "signals", "with"})
 """Keys of maps whose keys are names that the file gives: none of them is a key of these lists."""
-PLACES = frozenset({"at", "tool", "teller", "says", "ways", "ahead"})
+PLACES = frozenset({"at", "tool", "declared", "teller", "says", "ways", "ahead"})
 """Keys that say where something stands, what it is called there, how people are told of it, or what
 may be loaded early."""
 CONSTANT = ("inputs", "state", "secrets", "environments", "limits", "budget")

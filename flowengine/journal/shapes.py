@@ -42,7 +42,7 @@ _WAIT: Shape = {
     "body?": (str, _NONE), "form?": (dict, bool, _NONE), "choices?": (list, _NONE),
     "assignees?": (list, _NONE), "exclude?": (list, _NONE), "need?": (int, _NONE),
     "votes?": (list, _NONE), "batch?": (str, _NONE), "attachments?": (list, _NONE),
-    "due?": (int, _NONE), "on_expire?": (str, _NONE), "signals?": (list, _NONE),
+    "due?": (int, _NONE), "on_expire?": (str, _NONE), "signals?": (list, _NONE), "chat?": bool,
 }  # fmt: skip
 _FLOW: Shape = {
     "id": str, "bodies": list, "steps": list, "expressions": list,

@@ -60,9 +60,9 @@ class OpenWait(NamedTuple):
     `question`), `address`, `step`, `since` (ms), and where they apply `title`, `body`, `subject`,
     `edit`, `form`, `choices` (list of `{id, label, counts_as, comment}`), `assignees`, `exclude`,
     `need`, `votes`, `batch`, `attachments`, `due` (ms), `on_expire`, `signals` (list of
-    `{signal, key}`), `environment` (name of what is opened if it is approved); of a call `tool`,
-    `version`, `digest` of the call, `bound` (arguments that the flow fixes), `returns`, `rule`,
-    `difference`, and what `described` has told.
+    `{signal, key}`), `chat` (it shows an answer), `environment` (name of what is opened if it is
+    approved); of a call `tool`, `version`, `digest` of the call, `bound` (arguments that the flow
+    fixes), `returns`, `rule`, `difference`, and what `described` has told.
     """
 
     record: dict[str, Plain]

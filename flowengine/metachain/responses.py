@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.agent import Agent, Response
-from flowengine.agents.generated_chat import PERSON
 from flowengine.agents.kept_images import with_data
 from flowengine.agents.used import Used, used, used_by_model
 from flowengine.engines.host import KeptFiles
@@ -74,8 +73,10 @@ def _so_far(
 
 def next_message(waits: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the id of the wait for the next message of a session; None: there is none."""
-    asked = f"{STEP}/{PERSON}"
-    found = (one["id"] for one in waits if one["address"].partition("#")[0] == asked)
+    found = (
+        one["id"] for one in waits
+        if one.get("chat") and one["address"].rpartition("/")[0] == STEP
+    )  # fmt: skip
     return next(found, None)
 
 

@@ -143,7 +143,9 @@ def failure(engine: Engine, result: ExecutionResult) -> dict[str, Any] | None:
 def _newest(engine: Engine, execution: str) -> Any:
     """Return what the user has said last."""
     found = conversations(engine, execution)[STEP]
-    return found.messages[found.asked]["content"] if found.asked >= 0 else None
+    if not 0 <= found.asked < len(found.messages):
+        return None  # nothing was said, or a check refused it
+    return found.messages[found.asked]["content"]
 
 
 def _check_open(said: Said, result: ExecutionResult) -> None:

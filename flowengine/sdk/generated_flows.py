@@ -210,6 +210,8 @@ class Mark:
     """In whose name it calls a tool, such as that of an agent: rules about calls look at it."""
     caller_limit: tuple[str, int] | None = None
     """Who that is among all callers of an execution, and how many calls it may make."""
+    chat: bool = False
+    """It shows people an answer of a conversation, and takes what they say next."""
     told: bool = False
     """The kind says in a line what its output means to people: `tell`."""
     ahead: bool = False

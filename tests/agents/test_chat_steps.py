@@ -137,3 +137,81 @@ def test_the_agent_that_was_handed_to_is_the_one_that_is_asked_again(tmp_path: P
 
     assert talk(case, "hi", "/retry") == [HELLO, SHOWN, "I know."]
     assert case.model.requests[2].agent == "other"
+
+
+CHECKED = """
+from pathlib import Path
+def polite(prompt: str) -> None:
+    if "damn" in prompt:
+        raise ValueError("mind your words")
+
+def short(answer: str) -> None:
+    if len(answer) > 20:
+        raise ValueError("too long")
+
+def shorten(messages: list, summary: str) -> str:
+    if not Path(__file__).with_name("room").exists():
+        raise OSError("no room")
+    return "S"
+"""
+
+
+def checked(folder: Path, checks: str, script: Sequence[Any], **more: Any) -> Case:
+    (folder / "tools.py").write_text(CHECKED)
+    names = ("polite", "short", "shorten")
+    tools = ", ".join(f'{name}: {{python: "tools:{name}"}}' for name in names)
+    head = HEAD.replace('tools: {add: {python: "tools:add"}}', f"tools: {{{tools}}}")
+    return Case(folder, flow(FIRST.replace("Help.,", f"Help., {checks},"), STEPS, head), script)
+
+
+def test_what_a_check_refuses_is_told_and_the_conversation_goes_on(tmp_path: Path) -> None:
+    checks = "checks: [{before: polite}, {after: short, then: end}]"
+    script = [{"text": "Hello."}, {"text": "I know a very long answer."}, {"text": "Yes."}]
+    case = checked(tmp_path, checks, script)
+
+    shown = talk(case, "hi", "damn it", "sorry", "shorter?", "")
+
+    assert shown == [
+        HELLO,
+        "Hello.",
+        "polite refused what was asked: ValueError: mind your words",
+        "short refused the answer: ValueError: too long",
+        "Yes.",
+    ]
+    words = [one for _, one in asked(case, 2)]
+    assert words == ["hi", "Hello.", "sorry", "I know a very long answer.", "shorter?"]
+    with case.engine_open() as engine:
+        assert engine.show(case.id)["status"] == "succeeded"
+
+
+def test_what_a_check_says_to_the_model_follows_the_message(tmp_path: Path) -> None:
+    case = checked(tmp_path, "checks: [{before: polite, then: tell}]", [{"text": "Calm down."}])
+
+    assert talk(case, "damn it") == [HELLO, "Calm down."]
+    said = "A check of what was asked says: ValueError: mind your words"
+    assert asked(case, 0) == [("user", "damn it"), ("user", said)]
+
+
+def test_a_tool_that_cannot_summarize_is_told_and_nothing_is_left_out(tmp_path: Path) -> None:
+    context = "context: {max_tokens: 500, reduce: shorten}"
+    case = checked(tmp_path, context, [{"text": "x" * 900}] * 3)
+
+    first, second = "a" * 900, "b" * 900
+    shown = talk(case, first, second, "/retry")
+
+    told_why = f"OSError: no room\n{FAILED}"
+    assert shown == [HELLO, "x" * 900, told_why, told_why]
+    (tmp_path / "room").touch()
+    assert talk(case, "/retry")[-1] == "x" * 900
+    assert "S" in asked(case, 1)[0][1]
+
+
+def test_an_agent_may_be_called_person(tmp_path: Path) -> None:
+    agent = FIRST.replace("first:", "person:")
+    steps = STEPS.replace("name: first", "name: person")
+    case = Case(tmp_path, flow(agent, steps, HEAD), [{"text": "Hello."}])
+
+    case.run()
+    with case.engine_open() as engine:
+        [wait] = engine.waits(execution=case.id).items
+    assert (wait["step"], wait["chat"]) == ("person_", True)

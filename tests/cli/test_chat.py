@@ -136,6 +136,18 @@ def test_inputs_that_only_the_steps_use_are_not_asked_for(folder: Path) -> None:
     assert chat(folder, "", "asks.yaml", "-i", "question=Why?").code == 0
 
 
+def test_an_agent_that_a_step_declares_can_be_talked_to_whatever_its_name(folder: Path) -> None:
+    text = FLOW[: FLOW.index("agents:")] + (
+        "steps:\n  - id: person\n    agent: {instructions: Help., prompt: '${{ inputs.name }}'}\n"
+    )
+    (folder / "inline.yaml").write_text(text)
+
+    done = chat(folder, "I am Ana\n/end\n", "inline.yaml")
+
+    assert done.out.startswith("What can I do for you?\nHello Ana.\nI can echo.\nlast: ")
+    assert done.code == 0
+
+
 def test_an_error_of_a_model_is_shown_and_the_conversation_goes_on(folder: Path) -> None:
     (folder / "replies.yaml").write_text(
         "- {raise: ModelError, message: the key is not valid, retryable: false}\n"

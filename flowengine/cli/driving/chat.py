@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from flowengine.agents.generated_chat import FAILED, PERSON, RETRY
+from flowengine.agents.generated_chat import FAILED, RETRY
 from flowengine.cli.driving.arriving import Arriving
 from flowengine.cli.driving.dialogue import Dialogue
 from flowengine.cli.driving.progress import Progress
@@ -106,7 +106,7 @@ class Talk(Progress):
         if step.status != "running":
             self._replies.ended(step.address)
         spec = self._flow(execution).compiled["steps"][step.step]
-        if self._failed is not None and spec["id"] != PERSON:
+        if self._failed is not None and "chat" not in spec:
             self.line(self._failed)
             self._failed = None
         if step.status == "running" and spec["kind"] == "agent_turn":
@@ -204,7 +204,7 @@ class Chat(Dialogue):
 
     def _ask(self, wait: WaitInfo) -> bool:
         """Ask for the next message; anything else as every command asks it."""
-        if wait["kind"] != "ask" or wait["step"] != PERSON:
+        if not wait.get("chat"):
             return super()._ask(wait)
         title = str(wait.get("title", ""))
         self._show(title)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import PathLike
+from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 
 from flowengine.errors import InputError
 from flowengine.flow.building.flow import Flow
+from flowengine.flow.building.from_file import adopt
 from flowengine.flow.compile.addresses import is_constant
+from flowengine.flow.loading.inline_agents import with_entries
+from flowengine.flow.source.yaml_source import read
 from flowengine.sdk.near_words import did_you_mean
 
 STEP = "chat"
@@ -26,7 +30,8 @@ def conversation(
 
     Args:
         path: The flow file, or one with declarations only.
-        agent: Which one, by its name; None: that of the first step that runs one, or the only one.
+        agent: Which one, by its name, or by that of the step that declares it; None: that of the
+            first step that runs one, or the only one.
         lazy: Its environments are opened when they are used, whatever the file says.
 
     Returns:
@@ -37,7 +42,8 @@ def conversation(
         FlowFileError: The file is no YAML, or no mapping.
         InputError: There is no such agent, or it is not clear which is meant.
     """
-    flow = Flow.from_yaml(path)
+    flow = Flow("", folder=Path(path).resolve().parent)
+    adopt(flow, with_entries(read(fspath(path))))
     declared = flow.head.get("agents")
     names = list(declared) if isinstance(declared, Mapping) else []
     run = (one for one in _run_by(flow) if one in names or "." in one)

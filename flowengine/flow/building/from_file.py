@@ -8,14 +8,13 @@ from flowengine.errors import FlowFileError
 from flowengine.flow.building.origins import InFile
 from flowengine.flow.building.steps import Scope, Step
 from flowengine.flow.loading.load import load_source
-from flowengine.flow.source.diagnostics import Diagnostics, Loc, render
-from flowengine.flow.source.yaml_source import Source
+from flowengine.flow.source.diagnostics import Diagnostics, Loc, Origin, render
 
 if TYPE_CHECKING:
     from flowengine.flow.building.graph import FlowGraph
 
 
-def adopt(flow: FlowGraph, source: Source) -> None:
+def adopt(flow: FlowGraph, source: Origin) -> None:
     """Fill a flow with what a file holds; what is wrong in it stays, and is told by the checker.
 
     Args:
@@ -39,7 +38,7 @@ def adopt(flow: FlowGraph, source: Source) -> None:
 
 
 def _adopt_steps(
-    flow: FlowGraph, given: object, block: list[Step], source: Source, loc: Loc
+    flow: FlowGraph, given: object, block: list[Step], source: Origin, loc: Loc
 ) -> bool:
     """Make steps of a list in a file; False if it is no list of mappings."""
     if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):

@@ -15,8 +15,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import NamedTuple, Protocol
 
-from flowengine.flow.source.diagnostics import Loc, Position
-from flowengine.flow.source.yaml_source import Source
+from flowengine.flow.source.diagnostics import Loc, Origin, Position
 from flowengine.syntax_trees import parse
 
 _HERE = __name__.rpartition(".")[0]
@@ -37,7 +36,7 @@ class Place(Protocol):
 class InFile(NamedTuple):
     """A part that was read from a flow file."""
 
-    source: Source
+    source: Origin
     loc: Loc
 
     def position(self, path: Loc, *, key: bool = False) -> Position:

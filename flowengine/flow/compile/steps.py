@@ -211,16 +211,13 @@ class Steps:
         mark = None if generated is None else generated.marks.get(info.id)
         if mark is None:
             return raw
-        if mark.plumbing:
-            info.spec["plumbing"] = True
-        if mark.caller:
-            info.spec["caller"] = mark.caller
+        for key in ("plumbing", "caller", "chat", "ahead"):
+            if value := getattr(mark, key):
+                info.spec[key] = value
         if mark.reads:
             info.spec["reads"] = sorted({*info.spec.get("reads", ()), *mark.reads})
         if mark.told:
             info.spec["teller"] = str(self.plan.model.by)
-        if mark.ahead:
-            info.spec["ahead"] = True
         if mark.in_order:
             info.spec["lock"]["ordered"] = True
         if mark.says is not None:

@@ -93,6 +93,7 @@ class Node:
     meters: dict[str, Any] | None = None
     reads: list[str] = []  # noqa: RUF012 - nothing changes it
     asks = False
+    chat = False
     approval: Value | None = None
     about: Value | None = None
     adapter: dict[str, Plain] | None = None

@@ -235,6 +235,8 @@ class StepSpec(TypedDict, total=False):
     ahead: bool
     """Its step kind is asked to load what it needs when an execution begins; not part of the
     structural hash either."""
+    chat: bool
+    """The people whom it asks are shown an answer; what they say is their next message."""
     says: str
     """What a picture says of it, in place of its settings."""
     ways: list[str]

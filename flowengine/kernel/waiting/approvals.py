@@ -41,7 +41,10 @@ def open_approval(m: Machine, unit: Unit) -> None:
     node = m.node(act)
     assert node.input is not None
     asked = evaluate(Names(m, act, unit), node.input)
-    fill_in(m, new_wait(m, unit, node.kind), asked, node.id)
+    wait = new_wait(m, unit, node.kind)
+    if node.chat:
+        wait["record"]["chat"] = True
+    fill_in(m, wait, asked, node.id)
 
 
 def fill_in(m: Machine, wait: Wait, asked: dict[str, Plain], batch: str) -> None:
