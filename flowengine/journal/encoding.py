@@ -6,7 +6,7 @@ the same execution a text is (`pack_placed`).
 Stored data is data only: None, bool, int of 64 bits, float, str, bytes, list, and dict whose keys
 are text (or, in snapshots, ints). Reading creates nothing else, whatever the bytes are, imports
 nothing and calls nothing. An event is one msgpack value; a snapshot is one byte that says how the
-rest is coded, then one msgpack value. Large snapshots were deflated once; they are still read.
+rest is coded, then one msgpack value.
 
 Every event and snapshot in a store has a checksum that also covers its place, so that a flipped bit
 or a misplaced page is reported as damage and not replayed.
@@ -52,7 +52,6 @@ MAX_DEPTH = 1024
 """Lists and dicts in one another: as many as msgpack's unpacker takes."""
 
 _PLAIN = b"\x00"
-_DEFLATED = b"\x01"
 
 _EVENT = 1024
 """Bytes that an event has room for in addition to its value."""
@@ -327,8 +326,6 @@ def unpack_snapshot(snapshot: bytes) -> Any:
     coding, body = snapshot[:1], snapshot[1:]
     if coding == _PLAIN:
         return unpack(body)
-    if coding == _DEFLATED:
-        return unpack(inflate(body))
     raise StoreError(_unreadable(f"a snapshot cannot begin with {coding!r}"))
 
 

@@ -66,32 +66,6 @@ def test_stores_of_every_version_can_be_gone_on_with(store: SqliteStore) -> None
     store.close()
 
 
-def test_forks_of_earlier_versions_keep_the_files_of_their_origins(tmp_path: Path) -> None:
-    shutil.copytree(STORES / "version-4", tmp_path / "store")
-    path = tmp_path / "store" / "flowengine.db"
-    connection = sqlite3.connect(path)
-    columns = [row[1] for row in connection.execute("PRAGMA table_info (executions)")]
-    like = "SELECT * FROM executions WHERE status = 'succeeded'"
-    origin = dict(zip(columns, connection.execute(like).fetchone(), strict=True))
-    last, said = origin["id"], f"INSERT INTO executions VALUES ({', '.join('?' * len(columns))})"
-    forks = ("01k8xq9k00000000000000000c", "01k8xqbb00000000000000000d")
-    for fork in forks:  # of which the second was forked from the first
-        changed = {"number": None, "id": fork, "forked_from": f"{last} at b#2", "ended_at": 9_999}
-        connection.execute(said, list((origin | changed).values()))
-        last = fork
-    connection.commit()
-    connection.close()
-    digest = "434728a410a78f56fc1b5899c3593436e61ab0c731e9072d95e96db290205e53"
-
-    store = SqliteStore(path)
-    assert store.prune(int(origin["ended_at"])).executions == 1
-
-    for fork in forks:
-        assert store.artifact(digest, fork).read_bytes() == b"content\n"
-    assert store.prune(9_999).artifacts == 1
-    store.close()
-
-
 def test_a_store_of_a_later_version_is_refused_with_the_version_needed(tmp_path: Path) -> None:
     shutil.copytree(STORES / f"version-{VERSION}", tmp_path / "store")
     path = tmp_path / "store" / "flowengine.db"

@@ -82,9 +82,6 @@ _VERSION_1 = (
     """CREATE TABLE artifacts (
         sha256 TEXT, execution INTEGER, PRIMARY KEY (sha256, execution)) WITHOUT ROWID""",
     "CREATE INDEX artifacts_by_execution ON artifacts (execution)",
-)
-
-_VERSION_2 = (
     # Flows whose executions are started by messages.
     """CREATE TABLE starts (
         signal TEXT, flow TEXT, hash TEXT NOT NULL, PRIMARY KEY (signal, flow)) WITHOUT ROWID""",
@@ -105,16 +102,10 @@ _VERSION_2 = (
     # Flows that executions ran before they were moved to the one that they run now.
     """CREATE TABLE forms (
         execution INTEGER, hash TEXT, PRIMARY KEY (execution, hash)) WITHOUT ROWID""",
-)
-
-_VERSION_3 = (
     # Items of lists that only grow, which snapshots leave out.
     """CREATE TABLE lists (
         execution INTEGER NOT NULL, name TEXT NOT NULL, first INTEGER NOT NULL,
         sum INTEGER NOT NULL, items BLOB NOT NULL, UNIQUE (execution, name, first))""",
-)
-
-_VERSION_4 = (
     # Grants for all executions of a flow, by the wait with whose decision they were given.
     """CREATE TABLE grants (
         id TEXT PRIMARY KEY, flow TEXT NOT NULL, tool TEXT NOT NULL, version TEXT NOT NULL,
@@ -123,23 +114,7 @@ _VERSION_4 = (
     "CREATE INDEX grants_by_tool ON grants (flow, tool)",
 )
 
-_VERSION_5 = (
-    # A fork refers to the files of what it was forked from: its past names them.
-    """CREATE TABLE forks (
-        origin INTEGER, fork INTEGER, PRIMARY KEY (origin, fork)) WITHOUT ROWID""",
-    """INSERT INTO forks SELECT origin.number, fork.number
-        FROM executions AS fork CROSS JOIN executions AS origin
-        ON origin.id = substr(fork.forked_from, 1, instr(fork.forked_from, ' ') - 1)
-        WHERE fork.forked_from IS NOT NULL""",
-    """INSERT OR IGNORE INTO artifacts (sha256, execution)
-        WITH RECURSIVE named (sha256, execution) AS (
-            SELECT sha256, origin FROM forks JOIN artifacts ON execution = origin UNION
-            SELECT sha256, fork FROM named CROSS JOIN forks ON origin = execution)
-        SELECT sha256, execution FROM named""",
-    "DROP TABLE forks",
-)
-
-MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+MIGRATIONS = (_VERSION_1,)
 """`MIGRATIONS[n]` makes version n + 1 of version n."""
 
 
