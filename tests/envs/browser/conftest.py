@@ -18,6 +18,8 @@ from flowengine_envs.sandboxes.processes import has
 from tests.envs.browser.web import Web, network, serving
 from tests.envs.opening import opened
 
+SMALL = {"width": 640, "height": 480}
+"""Of windows whose size is not the point: each observation draws one."""
 _SHARED = ExitStack()
 
 
@@ -83,8 +85,9 @@ def browser(
 ) -> Iterator[Browser]:
     """A browser that reaches the server and nothing else."""
     folder = tmp_path_factory.mktemp("browser")
+    config = {"navigation_timeout": 10, "action_timeout": 3, "downloads": "2MB", "tabs": 5}
     asked = {
-        "config": {"navigation_timeout": 10, "action_timeout": 3, "downloads": "2MB", "tabs": 5},
+        "config": {**config, "viewport": SMALL},
         "policy": {"network": network(web)},
     }
     with opened(BrowserProvider(), Namespace, folder, **asked) as browser:

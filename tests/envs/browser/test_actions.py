@@ -144,8 +144,8 @@ def test_what_scrolls_inside_of_a_page_is_scrolled_to_its_end(browser: Browser, 
     assert "more rows" in seen.content
     assert browser.scroll("down", 9999, selector=row).notes[0].endswith("this is the end.")
     assert browser.scroll("down", selector=row).notes == ["Nothing scrolled; this is the end."]
-    assert browser.scroll().notes[0].startswith("Scrolled down by 576 pixels; ")
-    assert browser.scroll("up").notes == ["Scrolled up by 576 pixels; this is the end."]
+    assert browser.scroll().notes[0].startswith("Scrolled down by 384 pixels; ")
+    assert browser.scroll("up").notes == ["Scrolled up by 384 pixels; this is the end."]
 
 
 def test_things_are_dragged(browser: Browser, web: Web) -> None:

@@ -19,6 +19,7 @@ from flowengine_envs.network.connections import Network, Stream, dial
 from flowengine_envs.network.rules import Rules
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.agents.flows import Case, call
+from tests.envs.browser.conftest import SMALL
 from tests.envs.browser.web import Web, redirect
 from tests.envs.opening import opened
 
@@ -67,10 +68,9 @@ def asking(
 ) -> Iterator[Browser]:
     folder = tmp_path_factory.mktemp("asking")
     (folder / "a.txt").write_text("one")
+    config = {"action_timeout": 3, "viewport": SMALL}
     policy = {"network": ["public", "home.example"], "ask": ALL}
-    with opened(
-        BrowserProvider(), Namespace, folder, config={"action_timeout": 3}, policy=policy
-    ) as browser:
+    with opened(BrowserProvider(), Namespace, folder, config=config, policy=policy) as browser:
         yield browser
 
 

@@ -35,6 +35,7 @@ from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.alive import alive
+from tests.envs.browser.conftest import SMALL
 from tests.envs.browser.web import Web, network, send
 from tests.envs.opening import Trace, opened, release
 from tests.execution_environment.toy import until
@@ -117,15 +118,21 @@ def test_browsers_conform(check: Check, request: pytest.FixtureRequest) -> None:
 
 def asked(web: Web, **config: Any) -> dict[str, Any]:
     """What a browser is asked for that shares the process of the file's own."""
-    config = {"navigation_timeout": 3, "action_timeout": 2, "settle": 0.5, **config}
+    config = {
+        "navigation_timeout": 3,
+        "action_timeout": 2,
+        "settle": 0.5,
+        "viewport": SMALL,
+        **config,
+    }
     return {"config": config, "policy": {"network": network(web)}}
 
 
-@pytest.fixture
-def own(web: Web, browser: Browser, tmp_path: Path) -> Iterator[Browser]:
-    """A browser of one test, in the process of the one that all share."""
-    (tmp_path / "w").mkdir()
-    with opened(BrowserProvider(), Namespace, tmp_path / "w", **asked(web)) as own:
+@pytest.fixture(scope="module")
+def own(web: Web, chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser that soon gives up what these tests keep busy, in the process that all share."""
+    folder = tmp_path_factory.mktemp("own")
+    with opened(BrowserProvider(), Namespace, folder, **asked(web)) as own:
         yield own
 
 
@@ -174,14 +181,16 @@ def test_what_playwright_turns_off_stays_off(browser: Browser) -> None:
     assert set(playwright.split(",")) <= set(ours.split(","))
 
 
-def test_a_new_browser_shows_a_blank_page(own: Browser) -> None:
-    seen = own.observe()
-    assert (seen.url, seen.content, seen.error, seen.generation) == ("about:blank", "", "", 1)
-    assert own.page.url == "about:blank"
-    assert own.context.pages == [own.page]
-    assert own.browser is not None
-    title = background().run(own.page.title())
-    assert title == ""
+@pytest.mark.usefixtures("chromium")
+def test_a_new_browser_shows_a_blank_page(web: Web, tmp_path: Path) -> None:
+    with opened(BrowserProvider(), Namespace, tmp_path, **asked(web)) as new:
+        seen = new.observe()
+        assert (seen.url, seen.content, seen.error, seen.generation) == ("about:blank", "", "", 1)
+        assert new.page.url == "about:blank"
+        assert new.context.pages == [new.page]
+        assert new.browser is not None
+        title = background().run(new.page.title())
+        assert title == ""
 
 
 def test_a_killed_browser_is_said_and_started_again_and_closing_leaves_nothing(

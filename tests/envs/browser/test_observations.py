@@ -15,6 +15,7 @@ from flowengine_envs.browser import faults
 from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.documents.converters import convert
+from tests.envs.browser.conftest import SMALL
 from tests.envs.browser.web import Answer, Web, redirect, send
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -48,7 +49,7 @@ def test_a_page_is_seen_whole_after_its_scripts_ran(browser: Browser, web: Web) 
     assert "made by JS" in seen.content
     assert "made by JS" in seen.ax_tree
     assert seen.screenshot.startswith(PNG)
-    assert size(seen.screenshot) == (1280, 720)
+    assert size(seen.screenshot) == (SMALL["width"], SMALL["height"])
 
 
 def test_the_text_is_what_the_document_reader_makes_of_the_page(browser: Browser, web: Web) -> None:
@@ -209,11 +210,11 @@ def test_a_large_tree_is_cut_at_a_line(browser: Browser, web: Web) -> None:
 def test_a_full_page_is_shown_up_to_a_limit(browser: Browser, web: Web) -> None:
     browser.navigate(web.page("/high", "<div style='height:3000px'>high</div>"))
     width, height = size(browser.screenshot(full_page=True).screenshot)
-    assert width == 1280
+    assert width == SMALL["width"]
     assert 3000 <= height < 3100
     browser.navigate(web.page("/higher", "<div style='height:30000px'>higher</div>"))
     seen = browser.screenshot(full_page=True)
-    assert size(seen.screenshot) == (1280, 16_384)
+    assert size(seen.screenshot) == (SMALL["width"], 16_384)
     assert any("16384 of them are shown" in note for note in seen.notes)
 
 
