@@ -229,6 +229,8 @@ class _Pages:
             return lines, known
         decoded = self._decoded(number)
         if _letters(decoded) < _MOST_LOST * _letters(lines):
+            if not has_unknown_fonts(page, even_for_pypdf=True):
+                return lines, known
             self._out.note(f"page {number}: only a part of its text can be decoded")
         return (decoded, _UNKNOWN) if decoded else (lines, known)
 
