@@ -5,12 +5,21 @@ Source: ECMA-376, part 1, 21.2 (DrawingML charts).
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 from flowengine_envs.documents.markdown import Writer
+from flowengine_envs.documents.xlsx import text_of
 
 _CHART = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
 _TEXT = "{http://schemas.openxmlformats.org/drawingml/2006/main}t"
+_NUMBERS = {f"{_CHART}numCache", f"{_CHART}numLit"}
+_LITERAL = re.compile(r'"[^"]*"|\\.|_.|\*.|\[[^\]]*\]')
+"""Parts of a number format that only look like letters of a date."""
+_DATE = re.compile(r"[dy]|mmm", re.IGNORECASE)
+_FIRST_DAY, _FIRST_DAY_OF_MACS = datetime(1899, 12, 30), datetime(1904, 1, 1)
 
 
 def write(space: Any, out: Writer) -> None:
@@ -24,20 +33,28 @@ def write(space: Any, out: Writer) -> None:
     if title is not None:
         out.heading(3, "".join(one.text or "" for one in title.iter(_TEXT)))
     series = [*space.iter(f"{_CHART}ser")]
-    columns = [_points(one, "val", "yVal") for one in series]
+    day = space.find(f"{_CHART}date1904")
+    first = _FIRST_DAY if day is None or day.get("val") in {"0", "false"} else _FIRST_DAY_OF_MACS
+    columns = [next(_points(one, first, "val", "yVal"), {}) for one in series]
     if not any(columns):
         out.note("the data of a chart cannot be read")
         return
-    names = next(filter(None, (_points(one, "cat", "xVal") for one in series)), {})
+    levels = next(filter(None, ([*_points(one, first, "cat", "xVal")] for one in series)), [])
+    names, outer = levels[0] if levels else {}, levels[:0:-1]
     if values := _axis(space, "valAx"):
         out.paragraph(f"Values: {values}")
     head = [_name(one) or f"series {at}" for at, one in enumerate(series, 1)]
     places = sorted({place for column in (names, *columns) for place in column})
     rows = (
-        [names.get(place, str(place + 1)), *(column.get(place, "") for column in columns)]
+        [
+            *(level.get(place, "") for level in outer),
+            names.get(place, str(place + 1)),
+            *(column.get(place, "") for column in columns),
+        ]
         for place in places
     )
-    out.table([[_axis(space, "catAx", "dateAx") or "Category", *head], *rows])
+    category = _axis(space, "catAx", "dateAx") or "Category"
+    out.table([[*[""] * len(outer), category, *head], *rows])
 
 
 def _axis(space: Any, *kinds: str) -> str:
@@ -50,24 +67,35 @@ def _axis(space: Any, *kinds: str) -> str:
     return " ".join(titles[-1].split()) if titles else ""
 
 
-def _points(series: Any, *kinds: str) -> dict[int, str]:
-    """Return the values of a series by their place; of several levels the innermost."""
-    found: dict[int, str] = {}
+def _points(series: Any, first: datetime, *kinds: str) -> Iterator[dict[int, str]]:
+    """Yield the values of a series by their place; of several levels the innermost comes first."""
     for kind in kinds:
-        for point in series.iterfind(f"{_CHART}{kind}//{_CHART}pt"):
-            place = point.get("idx", "")
-            if place.isascii() and place.isdigit() and len(place) < 10:
-                found.setdefault(int(place), _value(point.findtext(f"{_CHART}v") or ""))
-    return found
+        for level in series.iterfind(f"{_CHART}{kind}//*[{_CHART}pt]"):
+            is_number = level.tag in _NUMBERS
+            format = level.findtext(f"{_CHART}formatCode") or "" if is_number else ""
+            is_date = _DATE.search(_LITERAL.sub("", format)) is not None
+            found: dict[int, str] = {}
+            for point in level.iterchildren(f"{_CHART}pt"):
+                place, text = point.get("idx", ""), point.findtext(f"{_CHART}v") or ""
+                if place.isascii() and place.isdigit() and len(place) < 10:
+                    value = _number(text, first if is_date else None) if is_number else text
+                    found.setdefault(int(place), value)
+            yield found
 
 
 def _name(series: Any) -> str:
     return str(series.findtext(f"{_CHART}tx//{_CHART}v") or "").strip()
 
 
-def _value(text: str) -> str:
-    """Return a value without the traces of its binary form: `0.1`, not `0.1000000000000001`."""
+def _number(text: str, first: datetime | None) -> str:
+    """Return a number without the traces of its binary form, or a date.
+
+    Args:
+        text: The number as it is stored.
+        first: Day 0, if the number is a date.
+    """
     try:
-        return f"{float(text):.15g}"
-    except ValueError:
+        number = float(text)
+        return text_of(number if first is None else first + timedelta(days=number))
+    except (ValueError, OverflowError):
         return text

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import Any
 
-from flowengine_envs.documents import charts, diagrams, html
+from flowengine_envs.documents import charts, diagrams, html, mail
 from flowengine_envs.documents.archives import parse_xml, readable, title_of
 from flowengine_envs.documents.comments import Comments, leave_out
 from flowengine_envs.documents.document import Damaged, Limits, Table, Unreadable
@@ -177,6 +177,8 @@ class Word:
         format = detect(data, name, media_type).format
         if format == "html":
             html.convert(data, self._out, encoding_of(data, media_type))
+        elif format == "eml":
+            mail.write_body(mail.parsed(data), self._out)
         elif format == "text":
             text, _ = decode(data, encoding_of(data, media_type))
             for line in lines(text).split("\n"):
@@ -200,7 +202,7 @@ class Word:
             self._out.item(place.level, text, f"{number[:-1]}.")
         elif place is not None:
             self._out.item(place.level, f"{number} {text}".strip())
-        elif style.is_code and text:
+        elif style.is_code and text and not any(span.link for span in spans):
             self._out.code("".join(span.text for span in spans))
         elif style.is_quote and text:
             self._out.block("\n".join(f"> {line}" for line in text.split("\n")))
@@ -287,8 +289,11 @@ class Word:
             if relation is not None and not relation.is_external:
                 self._charts.append(parse_xml(relation.target_part.blob))
         for properties in drawing.iter(f"{_DRAWING}docPr"):
-            alt = properties.get("descr") or ("" if boxes else properties.get("title", "image"))
-            yield image(alt, "")
+            within = (one.get("descr", "") for one in properties.getparent().iter("{*}cNvPr"))
+            alts = [properties.get("descr", "")]
+            alts = [*filter(None, alts)] or [*filter(None, within)]
+            for alt in alts or ["" if boxes else properties.get("title", "image")]:
+                yield image(alt, "")
 
     def _address(self, hyperlink: Any) -> str:
         relation = self._part.rels.get(hyperlink.get(f"{_RELATION}id", ""))

@@ -24,6 +24,8 @@ SUFFIXES: Mapping[str, str] = {
     ".xhtml": "html",
     ".ipynb": "ipynb",
     ".eml": "eml",
+    ".mht": "eml",
+    ".mhtml": "eml",
     ".csv": "csv",
     ".tsv": "csv",
     ".png": "image",
@@ -39,7 +41,7 @@ _TYPES = {
     "application/xhtml+xml": "html",
     "text/csv": "csv",
     "text/tab-separated-values": "csv",
-    "message/rfc822": "eml",
+    **dict.fromkeys(("message/rfc822", "multipart/related", "application/x-mimearchive"), "eml"),
     "application/x-ipynb+json": "ipynb",
 }
 _SIGNATURES = (

@@ -22,21 +22,31 @@ def convert(data: bytes, out: Writer) -> None:
         data: Its bytes.
         out: Where it goes.
     """
-    message = email.message_from_bytes(data, policy=email.policy.default)
+    message = parsed(data)
     out.document.title = _header(message, "Subject")
     out.heading(1, out.document.title)
     told = [(name, _header(message, name)) for name in _HEADERS[:-1]]
     out.block("  \n".join(f"{name}: {value}" for name, value in told if value))
+    write_body(message, out)
+    for part in _attachments(message):
+        name = part.get_filename() or "without a name"
+        size = len(part.get_payload(decode=True) or b"")
+        out.item(0, f"Attachment: {name} ({part.get_content_type()}, {size:,} bytes)")
+
+
+def parsed(data: bytes) -> EmailMessage:
+    """Return a message, or a page that was saved as one (MHTML)."""
+    return email.message_from_bytes(data, policy=email.policy.default)
+
+
+def write_body(message: EmailMessage, out: Writer) -> None:
+    """Write the text of a message."""
     body = message.get_body(("html", "plain"))
     text = "" if body is None else _content(body)
     if body is not None and body.get_content_type() == "text/html":
         html.convert_text(text, out)
     else:
         out.block("\n".join(plain(line) for line in lines(text).strip("\n").split("\n")))
-    for part in _attachments(message):
-        name = part.get_filename() or "without a name"
-        size = len(part.get_payload(decode=True) or b"")
-        out.item(0, f"Attachment: {name} ({part.get_content_type()}, {size:,} bytes)")
 
 
 def _header(message: EmailMessage, name: str) -> str:

@@ -18,6 +18,7 @@ _SAFE_SCHEMES = ("http", "https", "mailto", "tel", "ftp", "file", "cid")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _LONGEST_LINK = 2_000
 _LONGEST_ALT = 500
+_DEEPEST_ITEM = 20
 _BREAK = "\n"
 _SCRIPT = re.compile(r"[\w+\-\u2212\u2013=().,*/\u2032 ]{1,20}")
 _ORDINALS = frozenset(("st", "nd", "rd", "th", "e", "er", "re", "ème", "ère", "o", "a", "tm", "sm"))
@@ -185,7 +186,9 @@ class Writer:
         self.limits = limits
         self._blocks: list[str] = []
         self._length = 0
-        self._in_list = False
+        self._list: list[tuple[int, str]] = []
+        """Of the item written last and those around it: its level, and the indentation of its own
+        items."""
         self._cells = 0
         self._invisible = 0
 
@@ -222,12 +225,12 @@ class Writer:
 
     def paragraph(self, text: str) -> None:
         """Write a paragraph; its text is Markdown, but begins no other block."""
-        self._in_list = False
+        self._list.clear()
         self.block(plain(text))
 
     def heading(self, level: int, text: str) -> None:
         """Write a heading in one line; an empty one is left out."""
-        self._in_list = False
+        self._list.clear()
         line = " ".join(text.split())
         if line:
             self.block(f"{'#' * min(max(level, 1), 6)} {line}")
@@ -236,18 +239,24 @@ class Writer:
         """Write an item of a list.
 
         Args:
-            level: 0 for the outermost list.
+            level: 0 for the outermost list. An item is indented below an item of a lower level
+                only: deeper lines that no item precedes would be code.
             mark: `-`, or a number with a dot.
         """
-        indent = " " * 4 * min(level, 20)
+        if not text.strip():
+            return
+        tight = bool(self._list)
+        while self._list and self._list[-1][0] >= level:
+            self._list.pop()
+        indent = self._list[-1][1] if self._list else ""
         inner = f"\n{indent}{' ' * (len(mark) + 1)}"
-        if text.strip():
-            self.block(f"{indent}{mark} {text.replace(_BREAK, inner)}", tight=self._in_list)
-            self._in_list = True
+        self.block(f"{indent}{mark} {text.replace(_BREAK, inner)}", tight=tight)
+        if len(self._list) < _DEEPEST_ITEM:
+            self._list.append((level, indent + " " * max(4, len(mark) + 1)))
 
     def code(self, text: str, language: str = "") -> None:
         """Write a block of code."""
-        self._in_list = False
+        self._list.clear()
         if text.strip():
             self.block(fenced(text.strip("\n"), language))
 
@@ -256,7 +265,7 @@ class Writer:
 
         Rows are taken one by one, no more than the limit of cells lets in.
         """
-        self._in_list = False
+        self._list.clear()
         taken: list[Sequence[str]] = []
         for row in rows:
             if self._cells + len(row) > self.limits.cells:
@@ -278,7 +287,7 @@ class Writer:
         if len(self.document.parts) == self.limits.pages:
             self.cut(f"cut after {self.limits.pages:,} {kind}s (limit 'pages')")
             raise Full
-        self._in_list = False
+        self._list.clear()
         start = self._length + (2 if self._blocks else 0)
         self.document.parts.append(Part(kind, number, name, start))
         self.block(line_of_part(kind, number, remark))

@@ -6,11 +6,17 @@ import json
 import re
 from typing import Any
 
+from flowengine_envs.documents import html
 from flowengine_envs.documents.document import Damaged
-from flowengine_envs.documents.markdown import Writer
+from flowengine_envs.documents.markdown import Writer, image
 from flowengine_envs.documents.text import decode, lines
 
 _TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_WRITTEN_OVER = re.compile(r"^[^\n]*\r(?!\n|\Z)", re.MULTILINE)
+"""Each step of a progress bar but the last."""
+_OBJECT = re.compile(r"<(?:[\w.]+\.)?([^<>]*?)(?: at 0x[0-9A-Fa-f]+)?>")
+"""How Python shows an object that has no text."""
+_TEXTS = ("text/html", "text/markdown", "text/latex", "text/plain")
 
 
 def convert(data: bytes, out: Writer) -> None:
@@ -52,18 +58,41 @@ def _cell(cell: Any, language: str, out: Writer) -> None:
 
 def _output(output: Any, out: Writer) -> None:
     if output.get("output_type") == "stream":
-        out.code(_TERMINAL.sub("", _joined(output.get("text", ""))))
+        out.code(_printed(_joined(output.get("text", ""))))
         return
     if output.get("output_type") == "error":
         out.code(f"{output.get('ename', '')}: {output.get('evalue', '')}")
         return
     data = output.get("data") or {}
-    if "text/markdown" in data:
-        out.block(_joined(data["text/markdown"]).strip("\n"))
-    elif "text/plain" in data:
-        out.code(_joined(data["text/plain"]))
-    if any(type.startswith("image/") for type in data):
+    texts = {type: _joined(data[type]) for type in _TEXTS if type in data}
+    drawn = any(type.startswith("image/") for type in data)
+    if drawn:
         out.note("images that code made are left out")
+    if _page(texts.get("text/html", ""), out):
+        return
+    for type in ("text/markdown", "text/latex"):
+        if type in texts:
+            out.block(texts[type].strip("\n"))
+            return
+    text = texts.get("text/plain", "")
+    named = _OBJECT.fullmatch(text.strip())
+    if drawn and (named or not text.strip()):
+        out.block(image(named[1] if named else "image", "").text)
+    else:
+        out.code(_printed(text))
+
+
+def _printed(text: str) -> str:
+    """Return text as a terminal shows it."""
+    return lines(_WRITTEN_OVER.sub("", _TERMINAL.sub("", text)))
+
+
+def _page(text: str, out: Writer) -> bool:
+    """Write a result that is HTML; return whether it shows any text."""
+    before, title = out.length, out.document.title
+    html.convert_text(text, out)
+    out.document.title = title
+    return out.length > before
 
 
 def _joined(text: Any) -> str:

@@ -8,7 +8,7 @@ import re
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.documents.comments import Remarks
@@ -42,6 +42,7 @@ _MOST_HEADINGS = 10_000
 _MOST_PICTURES = 8 * MIB
 """Characters of all pictures together: they are a part of the answer."""
 _DEEPEST = 6
+_MOST_LINES_OF_HEADING = 6
 _UNKNOWN = Structure([], [])
 _MOST_LOST = 0.7
 """Of the characters that a page draws in unknown fonts, how many are to be decoded."""
@@ -228,6 +229,8 @@ class _Pages:
             return lines, known
         decoded = self._decoded(number)
         if _letters(decoded) < _MOST_LOST * _letters(lines):
+            if not has_unknown_fonts(page, even_for_pypdf=True):
+                return lines, known
             self._out.note(f"page {number}: only a part of its text can be decoded")
         return (decoded, _UNKNOWN) if decoded else (lines, known)
 
@@ -285,7 +288,7 @@ class _Pages:
                 lines = []
                 self._out.table([row.cells for row in table])
             line = _row(rest, rows) or rest.popleft() if rest else ""
-            level = headings.pop(_comparable(line), 0) if headings else 0
+            line, level = _heading(line, rest, headings)
             if level or not line.strip():
                 self._out.block("\n".join(lines))
                 lines = []
@@ -354,6 +357,29 @@ def _layout(page: PageObject, text: str) -> str:
         return str(page.extract_text(extraction_mode="layout")).translate(_LIGATURES)
     except Exception:  # of the library; without the layout it is plain text
         return ""
+
+
+def _heading(line: str, rest: deque[str], headings: dict[str, int]) -> tuple[str, int]:
+    """Return a line and 0, or the heading that it begins and its level.
+
+    Args:
+        line: The line.
+        rest: Those below it; the ones that belong to the heading are taken away.
+        headings: Those of the page; one that was found is taken away.
+    """
+    key = _comparable(line)
+    if not key or not headings:
+        return line, 0
+    if key in headings:
+        return line, headings.pop(key)
+    first, longer = line, [heading for heading in headings if heading.startswith(key)]
+    for count, below in enumerate(islice(rest, _MOST_LINES_OF_HEADING if longer else 0), 1):
+        line, key = f"{line.rstrip()} {below.strip()}", key + "".join(below.split()).casefold()
+        if key in longer:
+            for _ in range(count):
+                rest.popleft()
+            return line, headings.pop(key)
+    return first, 0
 
 
 def _begun(rest: deque[str], tables: list[list[Row]]) -> list[Row]:

@@ -6,6 +6,7 @@ in which it begins. What is no table for certain stays text: a frame, a chart, l
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine_envs.documents.pdf_order import Line, width_of
 from flowengine_envs.documents.pdf_spacing import apart, spaced, with_gaps
+from flowengine_envs.documents.pdf_tables import looks_like_number
 
 if TYPE_CHECKING:
     from pypdf import PageObject
@@ -27,7 +29,9 @@ _MOST_POINTS = 20_000
 _MOST_LINES = 500
 _MOST_CELLS = 10_000
 _FEWEST_OPEN_ROWS = 3
-"""Rows without lines between their columns that make them columns all the same."""
+"""Rows without lines between their columns, or between them, that are rows all the same."""
+_NONE = frozenset({"-", "\u2013", "\u2014", ".", "..", "..."})
+"""What stands for no number."""
 _COLUMN_GAP = 0.6
 """Between two such columns at least, in sizes of the font: more than a blank."""
 _CURVES = frozenset({b"c", b"v", b"y"})
@@ -162,22 +166,50 @@ class _Grid:
 
     def rows(self, pieces: Iterable[tuple[int, _Piece]]) -> tuple[list[list[str]], set[int]]:
         """Return the rows of a table and the numbers of its texts; nothing if it is none."""
-        texts: dict[_Cell, str] = {}
+        texts: dict[tuple[int, int, int], str] = {}
+        """Row, line in it, column → text."""
         taken: set[int] = set()
-        last: _Cell | None = None
+        last: tuple[int, int, int] | None = None
         own = [*pieces]
-        split = self._split(piece for _, piece in own if piece.text.strip())
+        shown = [piece for _, piece in own if piece.text.strip()]
+        split = self._split(shown)
+        lined = self._lined(shown, split)
         for number, piece in own:
             blank = not piece.text.strip()
-            cell = last if blank and number - 1 in taken else self._cell(piece, split)
-            if cell is None or (blank and number - 1 not in taken):
+            place = self._cell(piece, split)
+            if blank and number - 1 in taken:
+                cell = last
+            elif blank or place is None:
+                continue
+            else:
+                cell = place[0], _nearest(piece.y, lined.get(place[0], [])), place[1]
+            if cell is None:
                 continue
             gap = "" if cell == last and number - 1 in taken else " "
             texts[cell] = texts.get(cell, "") + gap + piece.text
             last = cell
             taken.add(number)
         cells = {cell: " ".join(text.split()) for cell, text in texts.items()}
-        return (self._filled(cells), taken) if self._is_filled(cells) else ([], set())
+        is_filled = self._is_filled({(row, column) for row, _, column in cells})
+        return (self._filled(cells), taken) if is_filled else ([], set())
+
+    def _lined(self, pieces: Iterable[_Piece], split: Container[_Cell]) -> dict[int, list[float]]:
+        """Return the baselines of rows that hold several rows: columns of numbers tell them.
+
+        Many tables have lines around the header and around all that is below it.
+        """
+        rows: dict[int, dict[int, list[_Piece]]] = {}
+        for piece in pieces:
+            cell = self._cell(piece, split)
+            if cell is not None and self._place(piece)[0] == cell[0]:
+                rows.setdefault(cell[0], {}).setdefault(cell[1], []).append(piece)
+        found: dict[int, list[float]] = {}
+        for row, columns in rows.items():
+            lines = _baselines([piece for column in columns.values() for piece in column])
+            numbers = sum(_is_of_numbers(column, lines) for column in columns.values())
+            if len(lines) >= _FEWEST_OPEN_ROWS and len(columns) > 1 and numbers * 2 >= len(columns):
+                found[row] = lines
+        return found
 
     def line(self, rows: list[list[str]]) -> Line:
         """Return its rows as a line."""
@@ -248,11 +280,39 @@ class _Grid:
             and len(filled) * 3 >= len(set(self._whole().values()))
         )
 
-    def _filled(self, cells: dict[_Cell, str]) -> list[list[str]]:
+    def _filled(self, cells: dict[tuple[int, int, int], str]) -> list[list[str]]:
         """Return the rows and columns that have a text; between double lines there is none."""
-        columns = sorted({column for _, column in cells})
-        rows = sorted({row for row, _ in cells})
-        return [[cells.get((row, column), "") for column in columns] for row in rows]
+        columns = sorted({column for *_, column in cells})
+        rows = sorted({(row, line) for row, line, _ in cells})
+        return [[cells.get((*row, column), "") for column in columns] for row in rows]
+
+
+def _baselines(pieces: Sequence[_Piece]) -> list[float]:
+    """Return where the lines of texts stand, from the top."""
+    found: list[float] = []
+    for piece in sorted(pieces, key=lambda piece: -piece.y):
+        if not found or found[-1] - piece.y > 0.5 * piece.size:
+            found.append(piece.y)
+    return found
+
+
+def _nearest(y: float, baselines: Sequence[float]) -> int:
+    """Return the number of the line that a text stands on, or of the nearest one."""
+    at = bisect_left(baselines, -y, key=lambda one: -one)
+    nearby = range(max(at - 1, 0), min(at + 1, len(baselines)))
+    return min(nearby, key=lambda one: abs(baselines[one] - y), default=0)
+
+
+def _is_of_numbers(column: Sequence[_Piece], baselines: Sequence[float]) -> bool:
+    """Return whether a number, or a dash for none, stands on most lines and no other text."""
+    texts: dict[int, str] = {}
+    for piece in column:
+        line = _nearest(piece.y, baselines)
+        texts[line] = texts.get(line, "") + piece.text
+    shown = [text.strip() for text in texts.values()]
+    return len(shown) * 2 > len(baselines) and all(
+        text in _NONE or looks_like_number(text) for text in shown
+    )
 
 
 def _lines(pieces: Sequence[_Piece], grids: Iterable[_Grid]) -> list[Line]:

@@ -27,6 +27,12 @@ _DEEPEST = 3
 """Forms within each other in which images are looked for."""
 _MOST_IMAGES = 5_000
 _OWN_TABLES = frozenset({"/Identity-H", "/Identity-V"})
+_CODECS = (
+    *("GB-EUC", "GBpc-EUC", "GBK-EUC", "GBK2K", "ETen-B5", "ETenms-B5", "90ms-RKSJ"),
+    *("UniGB-UTF16", "UniCNS-UTF16", "UniJIS-UTF16"),
+)
+_CODEC_TABLES = frozenset(f"/{name}-{direction}" for name in _CODECS for direction in "HV")
+"""Tables that are encodings of Python, too, so that `pypdf` reads them."""
 _COLLECTIONS = frozenset({"Japan1", "GB1", "CNS1", "Korea1", "KR"})
 
 
@@ -97,10 +103,17 @@ class Pdfium:
             return copy_of(drawn.render(scale=scale).to_pil())
 
 
-def has_unknown_fonts(page: PageObject) -> bool:
-    """Return whether a page has a font whose characters are named by a table not in the file."""
+def has_unknown_fonts(page: PageObject, even_for_pypdf: bool = False) -> bool:
+    """Return whether a page has a font whose characters are named by a table not in the file.
+
+    Args:
+        page: The page.
+        even_for_pypdf: Whether only tables count that `pypdf` cannot read either.
+    """
     fonts = mapping_of(mapping_of(page.get("/Resources")).get("/Font"))
-    return any(map(_is_unknown, islice(fonts.values(), _MOST_IMAGES)))
+    unknown = filter(_is_unknown, islice(fonts.values(), _MOST_IMAGES))
+    tables = (object_of(mapping_of(font).get("/Encoding")) for font in unknown)
+    return any(not even_for_pypdf or str(table) not in _CODEC_TABLES for table in tables)
 
 
 def _is_unknown(given: Any) -> bool:

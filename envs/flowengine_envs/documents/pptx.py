@@ -23,6 +23,7 @@ _WITH_MACROS = tuple(
     f"application/vnd.ms-powerpoint.{kind}.macroEnabled.main+xml"
     for kind in ("presentation", "slideshow", "template")
 )
+_PICTURE = "{http://schemas.openxmlformats.org/presentationml/2006/main}pic"
 _DEEPEST = 20
 
 
@@ -174,8 +175,6 @@ def _readable_shape(shape: Any, out: Writer) -> None:
 
 
 def _shape(shape: Any, out: Writer, depth: int = 0) -> None:
-    from pptx.enum.shapes import MSO_SHAPE_TYPE
-
     if shape.is_placeholder and shape.placeholder_format.type.name in _MARGIN:
         return
     if getattr(shape, "shapes", None) is not None and depth < _DEEPEST:
@@ -192,7 +191,7 @@ def _shape(shape: Any, out: Writer, depth: int = 0) -> None:
             out.item(0, text)
     else:
         alt = _alt(shape)
-        if alt or shape.shape_type == MSO_SHAPE_TYPE.PICTURE:
+        if alt or shape._element.tag == _PICTURE:
             out.block(image(alt or "image", "").text)
 
 

@@ -26,6 +26,8 @@ _GUESSED = 64 * 1024
 """Bytes by which an encoding is guessed."""
 _HIGH = bytes(range(0x80, 0x100))
 _FEWEST = 6
+_STRAY = 50
+"""Of so many bytes one may be zero: a damaged text, as browsers read it."""
 _WESTERN = 0.25
 """The part of Western text that may be outside of ASCII."""
 
@@ -45,9 +47,12 @@ def decode(data: bytes, declared: str = "") -> tuple[str, str]:
     sample = data[:_SAMPLE]
     if b"\0" in sample:
         encoding = _wide(sample)
-        if not encoding:
+        if encoding:
+            return _forced(data, encoding)
+        if sample.count(b"\0") > len(sample) // _STRAY:
             raise Damaged("it is binary data, not text")
-        return _forced(data, encoding)
+        kept, note = decode(data.replace(b"\0", b""), declared)
+        return kept, note or f"{data.count(0):,} zero bytes left out"
     for encoding in ("utf-8", declared):
         if encoding and (text := _valid(data, encoding)) is not None:
             return text, ""

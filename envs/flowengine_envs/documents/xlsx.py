@@ -103,7 +103,7 @@ def _rows(sheet: Any, formulas: Any) -> Iterator[list[str]]:
         for row in _values(sheet) if formulas is None else _filled(sheet, formulas):
             last = next((at for at in range(len(row), 0, -1) if row[at - 1] is not None), 0)
             if last:
-                yield [_text(value) for value in row[:last]]
+                yield [text_of(value) for value in row[:last]]
     except (ValueError, KeyError, TypeError, SyntaxError) as error:  # of its XML parser, too
         raise Damaged(f"sheet '{sheet.title}' cannot be read: {error}") from None
 
@@ -123,7 +123,7 @@ def _filled(sheet: Any, formulas: Any) -> Iterator[Sequence[Any]]:
         ]
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     """Return a value as somebody would type it."""
     if value is None:
         return ""

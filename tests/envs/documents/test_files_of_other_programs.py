@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,32 @@ def test_a_notebook_is_its_text_and_code() -> None:
 
     assert document.markdown.startswith("# Annual Report\n\nThe harbour had **a good year**.")
     assert "| February |    98 |  33,210 |" in document.markdown
+
+
+def test_results_of_code_are_shown_as_a_notebook_shows_them() -> None:
+    def result(**data: str) -> dict[str, object]:
+        return {"output_type": "execute_result", "data": {**data}}
+
+    page = "<title>x</title><style>p {}</style><table><tr><th>a<th>b</tr><tr><td>1<td>2</table>"
+    outputs = [
+        result(**{"text/html": page, "text/plain": "   a  b\n0  1  2"}),
+        result(**{"text/html": "<script>draw()</script>", "text/plain": "Plot()"}),
+        result(**{"text/latex": "$x^2$", "text/plain": "x**2"}),
+        result(**{"image/png": "aW1n", "text/plain": "<Figure size 640x480 with 1 Axes>"}),
+        result(**{"image/png": "aW1n", "text/plain": "<a.b.Page at 0x1077fd420>"}),
+        result(**{"image/png": "aW1n", "text/plain": "chart of 3 points"}),
+        {"output_type": "stream", "text": [" 10%\r", " 50%\r", "100%\r\n", "done\n"]},
+    ]
+    cell = {"cell_type": "code", "source": "run()", "outputs": outputs}
+    document = convert(json.dumps({"nbformat": 4, "cells": [cell]}).encode(), "x.ipynb")
+
+    assert document.markdown == (
+        "```python\nrun()\n```\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\n```\nPlot()\n```\n\n$x^2$"
+        "\n\n![Figure size 640x480 with 1 Axes]()\n\n![Page]()\n\n```\nchart of 3 points\n```\n\n"
+        "```\n100%\ndone\n```"
+    )
+    assert document.tables == [[["a", "b"], ["1", "2"]]]
+    assert document.title == ""
 
 
 def test_slides_have_titles_lists_tables_notes_and_pictures() -> None:

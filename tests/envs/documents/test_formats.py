@@ -42,6 +42,8 @@ def test_content_decides(file: str, format: str, name: str) -> None:
         (b"<HTML><p>x", "x.csv", "application/pdf", "html"),
         (MAIL, "", "", "eml"),
         (MAIL.replace(b"\n", b"\r\n"), "x.txt", "", "eml"),
+        (b"Content-Type: text/html\n\n<p>saved", "x.mhtml", "", "eml"),
+        (b"Content-Type: text/html\n\n<p>saved", "", "multipart/related; type=x", "eml"),
         (b"Note: this\nis not a mail", "", "", "text"),
         ("größe".encode("utf-16"), "", "", "text"),
     ],
@@ -67,6 +69,16 @@ def archive(**entries: str) -> bytes:
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "a.xls", "Excel before 2007"),
         (archive(readme="x"), "a.zip", "a ZIP archive"),
         (archive(mimetype="application/vnd.oasis.opendocument.text"), "a.odt", "opendocument"),
+        (
+            archive(
+                **{
+                    "[Content_Types].xml": "vnd.ms-excel.sheet.binary.macroEnabled.main",
+                    "xl/workbook.bin": "",
+                }
+            ),
+            "a.xlsb",
+            "a binary Excel workbook (xlsb), which cannot be read; supported are pdf, docx, ",
+        ),
         (b"MZ" + bytes(200), "a.exe", "a Windows program"),
         (b"ID3\x04" + bytes(200), "a.mp3", "audio"),
         (b"{\\rtf1 hello}", "a.rtf", "RTF"),
@@ -123,6 +135,8 @@ def test_a_cut_file_is_damaged(file: str, cut: int) -> None:
          "its encoding is not declared; cp1251 is a guess"),
         (b"a\x81b", "", "a\ufffdb", "1 characters could not be decoded as utf-8"),
         (b"one\r\ntwo\rthree", "", "one\ntwo\nthree", ""),
+        (b"a text" * 20 + b"\0 with damage", "", "a text" * 20 + " with damage",
+         "1 zero bytes left out"),
     ],
 )  # fmt: skip
 def test_encodings(data: bytes, type: str, text: str, note: str) -> None:

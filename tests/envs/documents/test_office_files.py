@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import re
 import zipfile
@@ -145,9 +146,27 @@ def test_word_numbers_of_clauses_and_headings_are_shown() -> None:
     put(table.cell(0, 0), 70, 1, "in a cell")
 
     assert read(document).markdown == (
-        "# Part I Terms\n\n    - 1.1 Rent\n        - (a) due\n        - (b) late\n"
-        "            1. fee\n    - 1.2 Repairs\n        - (a) who\n\n# Part II End\n\n"
+        "# Part I Terms\n\n- 1.1 Rent\n    - (a) due\n    - (b) late\n"
+        "        1. fee\n- 1.2 Repairs\n    - (a) who\n\n# Part II End\n\n"
         "| 2.1 in a cell |\n| --- |"
+    )
+
+
+def test_items_are_indented_only_below_others() -> None:
+    document = docx.Document()
+    numbered(document, "".join(level(at, "decimal", f"%{at + 1}.") for at in range(4)), "")
+    for _ in range(99):
+        put(document, 70, 0, "x")
+    for at, text in ((0, "hundredth"), (1, "below"), (3, "far below"), (1, "back")):
+        put(document, 70, at, text)
+    document.add_paragraph("Between.")
+    for at, text in ((1, "begins anew"), (2, "below it"), (0, "outermost")):
+        put(document, 70, at, text)
+
+    end = read(document).markdown.partition("100. hundredth\n")[2]
+    assert end == (
+        "     1. below\n         1. far below\n     2. back\n\nBetween.\n\n"
+        "3. begins anew\n    1. below it\n101. outermost"
     )
 
 
@@ -365,9 +384,18 @@ def test_word_files_inserted_for_word_to_read_are_read() -> None:
     insert(document, "a.html", "text/html", page)
     insert(document, "b.txt", "text/plain", b"# plain\n*text*")
     insert(document, "c.rtf", "application/rtf", b"{\\rtf1 x}")
+    saved_page = (
+        b'MIME-Version: 1.0\r\nContent-Type: multipart/related; boundary="b"\r\n\r\n--b\r\n'
+        b"Content-Type: text/html; charset=iso-8859-1\r\n"
+        b"Content-Transfer-Encoding: quoted-printable\r\n\r\n<p>caf=E9 <i>au lait</i></p>\r\n"
+        b"--b--\r\n"
+    )
+    insert(document, "d.mht", "message/rfc822", saved_page)
 
     found = read(document)
-    assert found.markdown == ("from Word\n\n# Terms\n\npay **now**\n\n\\# plain\n\n*text*")
+    assert found.markdown == (
+        "from Word\n\n# Terms\n\npay **now**\n\n\\# plain\n\n*text*\n\ncaf\u00e9 *au lait*"
+    )
     assert found.title == ""
     assert len(found.notes) == 2
     assert all("inserted from another file was not read" in note for note in found.notes)
@@ -432,6 +460,54 @@ def test_word_formulas_are_latex(inner: str, latex: str) -> None:
     assert read(document).markdown == f"${latex}$"
 
 
+def test_each_image_of_a_group_keeps_its_text() -> None:
+    drawing = "http://schemas.openxmlformats.org/drawingml/2006"
+    names = "".join(
+        f'<pic:pic><pic:nvPicPr><pic:cNvPr id="{at}" name="p" descr="{text}"/></pic:nvPicPr>'
+        "</pic:pic>"
+        for at, text in enumerate(("a bow", "a stern"))
+    )
+    document = docx.Document()
+    for own in ("", ' descr="a ship"'):
+        add(
+            document,
+            f'<w:p W xmlns:wp="{drawing}/wordprocessingDrawing" xmlns:pic="{drawing}/picture">'
+            f'<w:r><w:drawing><wp:inline><wp:docPr id="9" name="Group"{own}/>{names}</wp:inline>'
+            "</w:drawing></w:r></w:p>",
+        )
+
+    assert read(document).markdown == "![a bow]()![a stern]()\n\n![a ship]()"
+
+
+def test_a_picture_in_a_placeholder_is_shown() -> None:
+    deck = pptx.Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[8])
+    image = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(image, "PNG")
+    picture = slide.placeholders[1].insert_picture(image)
+    picture._element.nvPicPr.cNvPr.attrib.pop("descr", None)
+
+    assert read(deck).markdown == "<!-- slide 1 -->\n\n![image]()"
+
+
+def test_links_in_paragraphs_set_as_code_are_kept() -> None:
+    document = docx.Document()
+    document.styles.add_style("HTML Preformatted", 1)
+    id = document.part.relate_to("https://ships.example/a", RT.HYPERLINK, is_external=True)
+    R = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    for link in (
+        "",
+        f'<w:hyperlink xmlns:r="{R}" r:id="{id}"><w:r><w:t>all</w:t></w:r></w:hyperlink>',
+    ):
+        add(
+            document,
+            '<w:p W><w:pPr><w:pStyle w:val="HTMLPreformatted"/></w:pPr><w:r>'
+            f'<w:t xml:space="preserve">ships </w:t></w:r>{link}</w:p>',
+        )
+
+    assert read(document).markdown == "```\nships \n```\n\nships [all](https://ships.example/a)"
+
+
 def test_long_texts_for_images_are_cut() -> None:
     html = f'<p>a <img src="https://x.example/i.png" alt="{"obey " * 400}">'
     assert convert(html.encode(), "a.html").markdown == (
@@ -490,6 +566,42 @@ def test_charts_in_word_are_tables() -> None:
     assert read(document).markdown == (
         "Before.\n\n| Category | 2024 | 2025 |\n| --- | --- | --- |\n| Q1 | 1.1 | 4 |\n"
         "| Q2 |  | 5 |\n| Q3 | 0.3 |  |\n\nAfter."
+    )
+
+
+def charted(data: CategoryChartData) -> str:
+    """Return the table that a chart of some data becomes."""
+    deck = pptx.Presentation()
+    shapes = deck.slides.add_slide(deck.slide_layouts[6]).shapes
+    shapes.add_chart(XL_CHART_TYPE.LINE, *[Inches(1)] * 4, data)
+    return read(deck).markdown.partition("\n\n")[2]
+
+
+def test_charts_show_dates_and_keep_names_that_look_like_numbers() -> None:
+    dates = CategoryChartData(number_format="0.0")  # type: ignore[no-untyped-call]
+    dates.categories = [datetime.date(2024, 2, 29), datetime.date(2024, 3, 1)]
+    dates.add_series("tons", (1, 2.5))  # type: ignore[no-untyped-call]
+    assert charted(dates) == (
+        "| Category | tons |\n| --- | --- |\n| 2024-02-29 | 1 |\n| 2024-03-01 | 2.5 |"
+    )
+
+    names = CategoryChartData(number_format='"d"0')  # type: ignore[no-untyped-call]
+    names.categories = ["007", "1_000"]
+    names.add_series("x", (1, 2))  # type: ignore[no-untyped-call]
+    assert charted(names) == "| Category | x |\n| --- | --- |\n| 007 | 1 |\n| 1_000 | 2 |"
+
+
+def test_charts_keep_all_levels_of_their_categories() -> None:
+    data = CategoryChartData()  # type: ignore[no-untyped-call]
+    for port, months in (("Wick", ("May", "June")), ("Lerwick", ("May",))):
+        outer = data.add_category(port)  # type: ignore[no-untyped-call]
+        for month in months:
+            outer.add_sub_category(month)
+    data.add_series("tons", (1, 2, 3))  # type: ignore[no-untyped-call]
+
+    assert charted(data) == (
+        "|  | Category | tons |\n| --- | --- | --- |\n| Wick | May | 1 |\n|  | June | 2 |\n"
+        "| Lerwick | May | 3 |"
     )
 
 

@@ -41,6 +41,13 @@ def test_characters_of_well_known_tables_are_read(encoding: str, ordering: str, 
     assert document.notes == []
 
 
+def test_characters_that_one_library_loses_are_read_by_the_other() -> None:
+    document = read("GBK-EUC-H", "GB1", "b9d8")
+
+    assert document.markdown.endswith("\u5173")
+    assert document.notes == []
+
+
 def test_what_cannot_be_decoded_is_noted() -> None:
     document = read("Harbour-H", "Nobody", "00010002")
 

@@ -225,3 +225,30 @@ def test_a_page_full_of_cells_ends() -> None:
 
     assert document.tables == []
     assert "Berta" in document.markdown
+
+
+def test_rows_that_only_numbers_tell_are_rows() -> None:
+    port, tons, left = ["Wick", "Lerwick", "Thurso"], ["12", "-", "7"], ["3.5%", "4", "(1,200)"]
+    cells = [["Port", "Tons", "Left"], [*map(" ".join, (port, tons, left))]]
+
+    document = read(stroked(grid(down=DOWN[:3])), texts(cells))
+
+    assert document.tables == [
+        [["Port", "Tons", "Left"], *map(list, zip(port, tons, left, strict=True))]
+    ]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ["a b c", "it is late", "and it rains"],
+        ["a b c", "1 2 3", "it rains again"],
+        ["a b c", "1", "2"],
+        ["a b", "1 2", "3 4"],
+    ],
+    ids=["texts", "one column of three", "one number", "two lines"],
+)
+def test_texts_of_several_lines_stay_in_their_cells(row: list[str]) -> None:
+    cells = [["Port", "Tons", "Left"], row]
+
+    assert read(stroked(grid(down=DOWN[:3])), texts(cells)).tables == [cells]

@@ -25,7 +25,7 @@ class Element(NamedTuple):
 
 
 def tagged(
-    elements: Sequence[Element], roles: str = "", tree: str = "", below: str = ""
+    elements: Sequence[Element], roles: str = "", tree: str = "", below: str = "", outline: str = ""
 ) -> Document:
     """Return what is read of a page that has these elements, one line for each text."""
     drawn: list[str] = []
@@ -45,7 +45,7 @@ def tagged(
     content = "\n".join([*drawn, below])
     tree = tree or f"<</Nums[0 [{' '.join(parents)}]]>>"
     written = [
-        "<</Type/Catalog/Pages 2 0 R/StructTreeRoot 5 0 R>>",
+        f"<</Type/Catalog/Pages 2 0 R/StructTreeRoot 5 0 R{'/Outlines 8 0 R' * bool(outline)}>>",
         "<</Type/Pages/Kids[3 0 R]/Count 1>>",
         "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/StructParents 0"
         "/Resources<</Font<</F1 7 0 R>>>>>>",
@@ -53,8 +53,8 @@ def tagged(
         f"<</Type/StructTreeRoot/ParentTree 6 0 R/RoleMap<<{roles}>>>>",
         tree,
         "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-        "null",
-        "null",
+        "<</First 9 0 R/Last 9 0 R/Count 1>>",
+        f"<</Title({outline})/Parent 8 0 R/Dest[3 0 R/Fit]>>",
         *objects,
     ]
     return convert(pdf(*(each.encode() for each in written)), "x.pdf")
@@ -118,6 +118,24 @@ def test_headings_may_have_names_of_their_own() -> None:
     document = tagged(elements, roles="/Chapter/H2")
 
     assert document.markdown.endswith("## On ropes\n\nRopes are long.")
+
+
+@pytest.mark.parametrize("outline", [False, True])
+def test_headings_may_have_several_lines(outline: bool) -> None:
+    lines = ["3.1 On ropes and on", "what they are", "made of", "Ropes are long", "made of"]
+    role = "P" if outline else "H2"
+    elements = [
+        Element(role),
+        *(Element("Span", 0, text) for text in lines[:3]),
+        *(Element("P", -1, text) for text in lines[3:]),
+    ]
+
+    document = tagged(elements, outline=" ".join(lines[:3]) if outline else "")
+
+    level = "#" if outline else "##"
+    assert document.markdown.endswith(
+        f"\n{level} 3.1 On ropes and on what they are made of\n\nRopes are long\nmade of"
+    )
 
 
 @pytest.mark.parametrize(
