@@ -66,8 +66,8 @@ class Measured:
 
     def ready(self) -> tuple[float, float]:
         """Seconds from nothing to an open container, and of a bare `docker run`."""
-        from flowengine_envs.docker.daemon import connect
-        from flowengine_envs.docker.image import build
+        from flowengine_envs.sandboxes.docker.daemon import connect
+        from flowengine_envs.sandboxes.docker.image import build
 
         bare = ["docker", "run", "--rm", "--network=none", build(connect()), "true"]
         spec = {"kind": "bash", "scope": "session", "owner_id": "ready", "provider": "docker"}

@@ -62,6 +62,6 @@ fi
 # The images take half a minute and some minutes, so they are built beside what comes next; tests
 # that need them wait.
 if scripts/docker.sh; then
-  nohup bash -c '.venv/bin/python -m flowengine_envs.docker.image &&
-    .venv/bin/python -m flowengine_envs.docker.image data' >/dev/null 2>&1 </dev/null &
+  nohup bash -c '.venv/bin/python -m flowengine_envs.sandboxes.docker.image &&
+    .venv/bin/python -m flowengine_envs.sandboxes.docker.image data' >/dev/null 2>&1 </dev/null &
 fi

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flowengine_envs.compatibility import (
+    from flowengine_envs.compat.markdown_browser import RequestsMarkdownBrowser
+    from flowengine_envs.compat.python_envs import (
         DockerConfig,
         DockerEnv,
         Execution,
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
         run_python_code,
         with_env,
     )
-    from flowengine_envs.documents.markdown_browser import RequestsMarkdownBrowser
 
 __all__ = [
     "DockerConfig",
@@ -31,9 +31,9 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "RequestsMarkdownBrowser":
-        from flowengine_envs.documents import markdown_browser
+        from flowengine_envs.compat import markdown_browser
 
         return markdown_browser.RequestsMarkdownBrowser
-    from flowengine_envs import compatibility
+    from flowengine_envs.compat import python_envs
 
-    return getattr(compatibility, name)
+    return getattr(python_envs, name)

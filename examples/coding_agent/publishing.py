@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowengine_envs.files import Folder
+from flowengine_envs.kinds.files import Folder
 
 
 def publish(work: Folder) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowengine_envs.files import Folder
+from flowengine_envs.kinds.files import Folder
 
 SUSPECTS = [("a - b", "a * b"), ("a * b", "a + b")]
 """What is tried, one a round: wrong → perhaps right."""

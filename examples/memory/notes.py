@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowengine_envs.sqlite import Database
+from flowengine_envs.kinds.sqlite import Database
 
 
 def remember(db: Database, note: str) -> str:

@@ -1,8 +1,15 @@
-"""Who acts on an engine, for whom, and through which channel."""
+"""Who acts on an engine, for whom, and through which channel; and who may answer a wait."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.kernel.waiting.approval_ownership import gave_away
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from flowengine.settings import Settings
 
 
 class Actor(NamedTuple):
@@ -24,3 +31,17 @@ class Actor(NamedTuple):
         """Return what an event records about the actor: `by`, `via` and possibly `entered_by`."""
         fields = {"by": self.user, "via": self.via}
         return fields if self.entered_by is None else {**fields, "entered_by": self.entered_by}
+
+
+def is_assignee(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
+    """Return whether a user is among the assignees of a wait, and neither excluded nor past it."""
+    if excluded(wait, [user], settings) is not None or user in gave_away(wait):
+        return False
+    assignees = wait.get("assignees")
+    return not assignees or settings.is_one_of(user, assignees)
+
+
+def excluded(wait: Mapping[str, Any], users: Sequence[str], settings: Settings) -> str | None:
+    """Return the first of the users whom a wait excludes."""
+    named = wait.get("exclude") or []
+    return next((user for user in users if settings.is_excluded(user, named)), None)

@@ -38,7 +38,7 @@ class Operator(Decider):
             The state of the execution; still open if another process or thread is running it.
             `Conflict` if it has ended.
         """
-        from flowengine.engines.interventions.cancelling import ask_to_cancel
+        from flowengine.engines.messages.signals import ask_to_cancel
 
         id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
         return self._driving.go_on(id) or self.result(id)
@@ -47,7 +47,7 @@ class Operator(Decider):
         self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
     ) -> ExecutionResult:
         """Like `cancel`, on the running event loop."""
-        from flowengine.engines.interventions.cancelling import ask_to_cancel
+        from flowengine.engines.messages.signals import ask_to_cancel
 
         id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
         return await self._driving.go_on_async(id) or self.result(id)

@@ -1,7 +1,7 @@
 """How events and snapshots become bytes, and what may come out of bytes again.
 
-Items of lists that snapshots leave out may have places instead of texts: which bytes of which event
-of the same execution a text is (`pack_items`).
+What is stored beside the journal may have places instead of texts: which bytes of which event of
+the same execution a text is (`pack_placed`).
 
 Stored data is data only: None, bool, int of 64 bits, float, str, bytes, list, and dict whose keys
 are text (or, in snapshots, ints). Reading creates nothing else, whatever the bytes are, imports
@@ -23,7 +23,7 @@ import msgpack  # type: ignore[import-untyped]
 from flowengine.errors import InputError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = [
     "MAX_DEPTH",
@@ -31,13 +31,14 @@ __all__ = [
     "Place",
     "checksum",
     "inflate",
+    "long_texts",
     "pack",
     "pack_copied",
-    "pack_items",
+    "pack_placed",
     "pack_result",
     "pack_snapshot",
     "unpack",
-    "unpack_items",
+    "unpack_placed",
     "unpack_snapshot",
 ]
 
@@ -60,6 +61,9 @@ _PLACE = 1
 """The extension type of a place."""
 SHORTEST = 128
 """Characters of a text that may be replaced by a place."""
+_SHARE = 8
+"""A place saves nothing in an event that is more than so many times larger than the text: all of
+the event is read for it."""
 
 _SUCCEEDED = b"\x85\xa4type\xa9succeeded\xa2at"
 
@@ -185,11 +189,41 @@ def unpack(packed: bytes, extension: Callable[[int, bytes], Any] | None = None) 
         raise StoreError(_unreadable(str(error) or type(error).__name__)) from None
 
 
-def pack_items(items: Sequence[Any], places: Callable[[], Mapping[str, Place]]) -> bytes:
-    """Return items of a list as bytes, with places instead of long texts that have one.
+def text_places(events: Iterable[tuple[int, bytes]]) -> dict[str, Place]:
+    """Return where long texts are in events.
 
     Args:
-        items: Plain data.
+        events: (number, packed event) of each.
+    """
+    found: dict[str, Place] = {}
+    for number, packed in events:
+        if len(packed) < SHORTEST:
+            continue
+        for text in long_texts(unpack(packed)):
+            encoded = text.encode()
+            if len(encoded) * _SHARE >= len(packed):
+                found.setdefault(text, Place(number, packed.find(encoded), len(encoded)))
+    return found
+
+
+def long_texts(value: Any) -> Iterator[str]:
+    """Yield the texts in plain data that may be replaced by places."""
+    open_parts: list[Any] = [[value]]
+    for part in open_parts:  # it grows meanwhile
+        for one in part.values() if type(part) is dict else part:
+            kind = type(one)
+            if kind is str:
+                if len(one) >= SHORTEST:
+                    yield one
+            elif kind is dict or kind is list:
+                open_parts.append(one)
+
+
+def pack_placed(value: Any, places: Callable[[], Mapping[str, Place]]) -> bytes:
+    """Return plain data as bytes, with places instead of long texts that have one.
+
+    Args:
+        value: Plain data.
         places: Returns the places of texts; asked once there is a long one.
     """
     found: Mapping[str, Place] | None = None
@@ -220,21 +254,18 @@ def pack_items(items: Sequence[Any], places: Callable[[], Mapping[str, Place]]) 
                 copied[key] = new
         return copied
 
-    return pack(placed([*items]))
+    return pack(placed([value])[0])
 
 
-def unpack_items(packed: bytes, text: Callable[[bytes], Any]) -> list[Any]:
-    """Return the items that `pack_items` encoded.
+def unpack_placed(packed: bytes, text: Callable[[bytes], Any]) -> Any:
+    """Return the plain data that `pack_placed` encoded.
 
     Args:
         packed: Any bytes at all; they are not trusted.
         text: Returns what stands at a place, which it gets as `unpack_place` reads it.
 
-    Returns:
-        Plain data.
-
     Raises:
-        StoreError: They are not items, or exceed a limit.
+        StoreError: They are not plain data with places, or exceed a limit.
     """
 
     def placed(code: int, data: bytes) -> Any:
@@ -242,18 +273,28 @@ def unpack_items(packed: bytes, text: Callable[[bytes], Any]) -> list[Any]:
             _refuse_extension(code, data)
         return text(data)
 
-    items = unpack(packed, placed)
-    if type(items) is not list:
-        raise StoreError(_unreadable("items of a list are a list"))
-    return items
+    return unpack(packed, placed)
 
 
 def unpack_place(data: bytes) -> Place:
-    """Return a place in items of a list; raise `ValueError` if it is none."""
+    """Return a place in what `pack_placed` encoded; raise `ValueError` if it is none."""
     place = msgpack.unpackb(data, ext_hook=_refuse_extension)
     if type(place) is not list or [type(one) for one in place] != [int, int, int]:
         raise ValueError("a place is three numbers")
     return Place(*place)
+
+
+def text_at(place: Place, event: bytes) -> str:
+    """Return the text at a place; raise `ValueError` if there is none.
+
+    Args:
+        place: Where.
+        event: The packed event that has it.
+    """
+    encoded = event[place.start : place.start + place.length]
+    if place.start < 0 or len(encoded) != place.length:
+        raise ValueError(f"{place} is not in event {place.event}")
+    return encoded.decode()
 
 
 def pack_snapshot(state: Any) -> bytes:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from flowengine.errors import FlowEngineError, StoreError
 from flowengine.journal.encoding import unpack
+from flowengine.kernel.graph.compiled import OtherFormat, check_format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +25,7 @@ Shape = dict[str, type | tuple[type, ...]]
 DAMAGE_HINT = "the disk or another program changed it; restore a backup of the store"
 """What to do about a damaged record."""
 
+FORMAT_HINT = "go on with the version of flowengine that wrote it, or start the execution anew"
 EXPLAINED = (FlowEngineError, OSError)
 """Errors that say themselves what happened."""
 _NONE = type(None)
@@ -116,6 +118,8 @@ class Sound:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> Literal[False]:
+        if isinstance(error, OtherFormat):
+            raise StoreError(f"{self._what} cannot be used: {error}", hint=FORMAT_HINT) from None
         if isinstance(error, Exception) and not isinstance(error, EXPLAINED):
             raise damage(self._what, error) from error
         return False
@@ -202,6 +206,9 @@ def check_state(state: Any, new: Mapping[str, Any], what: str) -> None:
         new: One at its beginning.
         what: Names it in messages.
     """
+    _check(state, {"format": int}, what)
+    with Sound(what):
+        check_format(state["format"])
     _check(state, {name: type(value) for name, value in new.items() if value is not None}, what)
     for name in new:
         if name not in state:

@@ -35,8 +35,6 @@ from flowengine.kernel.recovery import interrupted, retrying
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps import attempt_outcomes, attempts, cancelling, maps, scopes
-from flowengine.kernel.steps.passing import go_straight
-from flowengine.kernel.steps.rounds_and_items import go_again
 from flowengine.kernel.tokens import joins
 from flowengine.kernel.waiting import (
     approval_ownership,
@@ -105,35 +103,16 @@ def advance(
     more: Any = event.get("holds")
     if more is not None:  # it is applied again, on behalf of a retry or fork
         state["hold"] = added(state.get("hold"), more)
-    if event["type"] == "succeeded" and observe is None and blame is None:
-        unit = _running(state, event["unit"], event["attempt"])
-        if unit is not None:
-            step = state["acts"][unit["act"]]["step"]
-            go = go_again if graph.straight[step] is None else go_straight
-            went = go(graph, state, unit, event)
-            if went is not None:
-                return _settle(went, event) if isinstance(went, Machine) else went
     m = Machine(graph if after is None else after, state, observe, event, blame)
     m.stood = state["now"] - before
     if event["type"] == "upgraded":
         _upgraded(m, graph, event)
     else:
         EVENTS[event["type"]](m, event)
-    return _settle(m, event)
-
-
-def _settle(m: Machine, event: Any) -> list[Command]:
-    """Do all that follows; the end of every event.
-
-    Args:
-        event: What happened; gets what functions of the user gave for it.
-
-    Returns:
-        What is to be done now, in order.
-    """
     _work(m)
     if m.reduced:
-        event["reduced"] = m.reduced
+        happened: Any = event
+        happened["reduced"] = m.reduced
     if m.idle_questions:
         budget_questions.withdraw_idle(m)
     if m.state["status"] not in ENDED:
@@ -164,96 +143,74 @@ def running(state: State) -> list[tuple[int, int]]:
 # --- 1 Apply -----------------------------------------------------------------------------------
 
 
-def _succeeded(m: Machine, event: Succeeded) -> None:
-    unit = _running(m.state, event["unit"], event["attempt"])
-    if unit is not None:
-        budgets.settle_result(m, unit, event["value"])
-        attempt_outcomes.attempt_ended(m, unit, event["value"], "ok")
+def _succeeded(m: Machine, unit: Unit, event: Succeeded) -> None:
+    budgets.settle_result(m, unit, event["value"])
+    attempt_outcomes.attempt_ended(m, unit, event["value"], "ok")
+
+
+def _failed(m: Machine, unit: Unit, event: Failed) -> None:
+    if event.get("began", True):
+        budgets.settle_result(m, unit, event["error"].get("data"))
     else:
-        cut_attempts.ended(m, event["unit"], event["attempt"], "succeeded", event["value"])
-
-
-def _failed(m: Machine, event: Failed) -> None:
-    unit = _running(m.state, event["unit"], event["attempt"])
-    if unit is not None:
-        if event.get("began", True):
-            budgets.settle_result(m, unit, event["error"].get("data"))
-        else:
-            budgets.settle_unit(m, unit, ran=False)
-        move(unit, "ready")
-        attempt_outcomes.attempt_failed(m, unit, event["error"])
-    else:
-        cut_attempts.ended(m, event["unit"], event["attempt"], "failed", None)
-
-
-def _lost(m: Machine, event: Lost) -> None:
-    unit = _running(m.state, event["unit"], event["attempt"])
-    if unit is not None:
-        budgets.settle_unit(m, unit, ran=event["ran"] != "no")
-        interrupted.lose(m, unit, event["ran"], event["error"])
-    else:
-        cut_attempts.lost(m, event)
-
-
-def _asked(m: Machine, event: Asked) -> None:
-    unit = _running(m.state, event["unit"], event["attempt"])
-    if unit is not None:
         budgets.settle_unit(m, unit, ran=False)
-        move(unit, "ready")
-        permissions.ask_late(m, unit, event)
+    move(unit, "ready")
+    attempt_outcomes.attempt_failed(m, unit, event["error"])
+
+
+def _lost(m: Machine, unit: Unit, event: Lost) -> None:
+    budgets.settle_unit(m, unit, ran=event["ran"] != "no")
+    interrupted.lose(m, unit, event["ran"], event["error"])
+
+
+def _asked(m: Machine, unit: Unit, event: Asked) -> None:
+    budgets.settle_unit(m, unit, ran=False)
+    move(unit, "ready")
+    permissions.ask_late(m, unit, event)
+
+
+def _measured(m: Machine, unit: Unit, event: Measured) -> None:
+    attempts.measured(m, unit, event["needs"])
+
+
+def _used(m: Machine, unit: Unit, event: Used) -> None:
+    budgets.count_run(m, unit, event["run"], event["amounts"])
+
+
+def _cut(m: Machine, unit: Unit, _event: CutOff) -> None:
+    interrupted.resume_cut(m, unit)
+
+
+ATTEMPTS: dict[str, Callable[[Machine, Unit, Any], None]] = {
+    "succeeded": _succeeded,
+    "failed": _failed,
+    "lost": _lost,
+    "asked": _asked,
+    "measured": _measured,
+    "used": _used,
+    "cut": _cut,
+}
+"""What an event about an attempt does to its unit, if that runs it; else see `cut_attempts`."""
+
+
+def _attempt(m: Machine, event: Any) -> None:
+    """Apply an event about an attempt: of a unit, or one that was cut off and is settled."""
+    unit = m.state["units"].get(event["unit"])
+    if unit is not None and unit["phase"] == "run" and unit["attempt"] == event["attempt"]:
+        ATTEMPTS[event["type"]](m, unit, event)
     else:
-        cut_attempts.ended(m, event["unit"], event["attempt"], "failed", None)
-
-
-def _measured(m: Machine, event: Measured) -> None:
-    unit = _running(m.state, event["unit"], event["attempt"])
-    if unit is not None:
-        attempts.measured(m, unit, event["needs"])
-    else:
-        cut_attempts.ended(m, event["unit"], event["attempt"], "failed", None)
-
-
-def _used(m: Machine, event: Used) -> None:
-    unit = _running(m.state, event["unit"], event["attempt"])
-    if unit is not None:
-        budgets.count_run(m, unit, event["run"], event["amounts"])
+        cut_attempts.apply(m, event)
 
 
 def _described(m: Machine, event: Described) -> None:
     wait = m.state["waits"].get(event["wait"])
-    if wait is not None and "asks" in wait:
+    if wait is not None and wait["owner"] == "permission":
         call_questions.describe(m, wait, event)
 
 
-def _cut(m: Machine, event: CutOff) -> None:
-    unit = _running(m.state, event["unit"], event["attempt"])
-    if unit is not None:
-        interrupted.resume_cut(m, unit)
-    else:
-        cut_attempts.crashed(m, event)
-
-
-def _running(state: State, number: int, attempt: int) -> Unit | None:
-    """Return a unit if this attempt of it runs."""
-    unit = state["units"].get(number)
-    if unit is not None and unit["phase"] == "run" and unit["attempt"] == attempt:
-        return unit
-    return None
-
-
 def _retry(m: Machine, event: RetryAsked) -> None:
-    """Begin anew what failed; an event of an older form names one unit, and holds nothing."""
+    """Begin anew what failed; compensations that have run elsewhere do not run again."""
     compensation.leave_out(m, event.get("undone", ()))
-    if "back" not in event or "kept" in event:
-        retrying.retry(m, event, m.stood)
-        return
-    m.state["last"] = max(m.state["last"], event.get("last", 0))
-    units = m.state["units"]
-    for number, _attempt in running(m.state):
-        if number in units and number != event["unit"]:
-            interrupted.resume_cut(m, units[number])
-    if event["unit"] in units:
-        attempts.begin_anew(m, units[event["unit"]])
+    retrying.retry(m, event, m.stood)
 
 
 def _state_set(m: Machine, event: StateSet) -> None:
@@ -274,14 +231,8 @@ def _upgraded(m: Machine, before: Graph, event: Upgraded) -> None:
 
 EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "started": flows.begin,
-    "succeeded": _succeeded,
-    "failed": _failed,
-    "lost": _lost,
-    "asked": _asked,
-    "measured": _measured,
-    "used": _used,
+    **dict.fromkeys(ATTEMPTS, _attempt),
     "described": _described,
-    "cut": _cut,
     "timer": timers.fire,
     "decided": decisions.decide,
     **dict.fromkeys(approval_ownership.EVENTS, approval_ownership.hand),

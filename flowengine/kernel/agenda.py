@@ -20,6 +20,7 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.messages import triggers
 from flowengine.kernel.recovery import interrupted, retrying
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.moves import is_over
 from flowengine.kernel.steps import (
     activation_outcomes,
     attempt_outcomes,
@@ -127,14 +128,14 @@ def _too_few(m: Machine, step: int, arrivals: list[Arrival], need: int, came: li
 
 def _trigger_broken(m: Machine, arrival: Arrival, failure: Broken) -> None:
     """Fail a triggered step: whether the message is for it could not be found out."""
-    if not m.root().get("over"):
+    if not is_over(m.root()):
         triggers.awake(m, m.root())
         act = activations.new_activation(m, m.graph.node(arrival["step"]), [arrival])
         _act_broken(m, act, failure)
 
 
 def _scope_failed(m: Machine, scope: Scope, error: ErrorData) -> None:
-    if not scope.get("over"):
+    if not is_over(scope):
         flows.fail_scope(m, scope, error)
 
 

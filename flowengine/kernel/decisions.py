@@ -9,10 +9,10 @@ from flowengine.kernel.ending import cut_attempts
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.recovery import interrupted
 from flowengine.kernel.waiting import approvals, budget_questions, permissions
-from flowengine.kernel.waiting.owners import Owner, owner_of
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import Decided
+    from flowengine.kernel.state.phases import Owner
     from flowengine.kernel.state.records import Wait
 
 _Decide: TypeAlias = "Callable[[Machine, Wait, Decided], None]"
@@ -38,13 +38,13 @@ def decide(m: Machine, event: Decided) -> None:
     """Do what somebody has decided; about a wait that is closed it does nothing."""
     wait = m.state["waits"].get(event["wait"])
     if wait is not None and wait["kind"] in DECIDABLE:
-        DECISIONS[owner_of(wait)].decide(m, wait, event)
+        DECISIONS[wait["owner"]].decide(m, wait, event)
 
 
 def expire(m: Machine, number: int, _arg: int) -> None:
     """Do what follows when the time to decide is over: a timer of an open wait has fired."""
     wait = m.state["waits"][number]
-    do = DECISIONS[owner_of(wait)].expire
+    do = DECISIONS[wait["owner"]].expire
     assert do is not None
     do(m, wait)
 

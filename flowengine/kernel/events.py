@@ -279,9 +279,6 @@ class RetryAsked(TypedDict):
     Other attempts that ran when the execution failed were stopped, and are taken as cut off. A fork
     begins with the same event, without `back`: its journal holds the events in the order in which
     they apply.
-
-    Without `kept` it is of an older form: `back` is a number of the journal, and from there on
-    nothing is applied again.
     """
 
     type: Literal["retry"]
@@ -290,7 +287,8 @@ class RetryAsked(TypedDict):
     """How many of the events before it stand, as `replay.line` returns them."""
     kept: NotRequired[list[Plain]]
     """The numbers of those after that are applied again; `[number, other]` where what the event is
-    about has another number now, `[number, *late]` for a `retry` that has another `late`."""
+    about has another number now, `[number, *late]` for a `retry` that has another `late`. There is
+    one wherever there is `back`."""
     hold: NotRequired[dict[str, Plain]]
     """Whose failure is held back meanwhile, see `State`, and what begins anew then."""
     unit: int | None

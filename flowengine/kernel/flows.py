@@ -99,7 +99,7 @@ def granted(m: Machine, event: Granted) -> None:
     scope = m.root()
     if moves.unqueue(scope):
         start(m, scope, first_line(m))
-        if "queued" not in scope:
+        if not moves.is_queued(scope):
             triggers.take_kept(m)
 
 
@@ -294,7 +294,7 @@ def end(
     if scope["unit"]:
         _leave(m, scope, error, outputs, outcome)
         return
-    if m.graph.body(scope["body"]).final >= 0 and not scope.get("cleaned"):
+    if m.graph.body(scope["body"]).final >= 0 and scope["phase"] != "finally":
         moves.begin_finally(scope)
         scope.setdefault("finals", []).append({**final_of(m, scope), "error": error})
     if not cleaning.first(m, "scope", scope, entries.main_flow_end(status, error, outputs), error):

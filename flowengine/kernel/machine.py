@@ -109,7 +109,7 @@ class Machine(View):
         self.idle_questions: dict[int, int] = {}
 
     def new_id(self) -> int:
-        """Return the next number of this execution."""
+        """Return the next number that events may name: see `State.last`."""
         self.state["last"] += 1
         return self.state["last"]
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from flowengine.flow.compile.last_readers import last_readers
 from flowengine.kernel import Graph
-from flowengine.kernel.graph.compiled import END, END_ALL, OPENING, START, TRIGGER, Plain
+from flowengine.kernel.graph.compiled import END, END_ALL, FORMAT, OPENING, START, TRIGGER, Plain
 from flowengine.kernel.graph.evaluator import Names
 from flowengine.kernel.graph.specs import CompiledFlow
 
@@ -368,7 +368,7 @@ def graph(
             spec["child"] = next(one["body"] for one in subflows if one["id"] == spec["flow"])
     indexes = builder.indexes()
     builder.lead_back(on_error or (), indexes)
-    compiled: Described = {"id": "test", "version": "0", "format": 1, "evaluator": "functions"}
+    compiled: Described = {"id": "test", "version": "0", "format": FORMAT, "evaluator": "functions"}
     compiled["on_error"] = [builder._handler(h, indexes) for h in on_error or ()]
     for key, value in flow.items():
         if key == "outputs":

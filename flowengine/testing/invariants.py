@@ -168,7 +168,9 @@ def questions_are_waited_for(simulator: Simulated) -> None:
     for unit in state["units"].values():
         assert ("asks" in unit) == (unit["phase"] == "asked")
         assert all(unit["id"] in state["waits"][number]["units"] for number in unit.get("asks", ()))
-    open_ = {number: wait for number, wait in state["waits"].items() if "asks" in wait}
+    open_ = {
+        number: wait for number, wait in state["waits"].items() if wait["owner"] == "permission"
+    }
     for number, wait in open_.items():
         owner, digest = wait["asks"]
         assert answers[owner][digest] == number
@@ -293,7 +295,7 @@ def budgets_are_kept(simulator: Simulated) -> None:
             assert state["waits"][budget["wait"]]["budget"] == owner, "who waits has been asked for"
         assert ("since" in budget) == bool("wall_time" in budget["limits"] and budget["calls"])
         assert "timer" not in budget or state["timers"][budget["timer"]]["ref"] == owner
-    asked = [wait["budget"] for wait in state["waits"].values() if "budget" in wait]
+    asked = [wait["budget"] for wait in state["waits"].values() if wait["owner"] == "budget"]
     assert sorted(asked) == sorted(n for n in (0, *frames) if "wait" in (budget_of(state, n) or ()))
     _count_calls(simulator)
 

@@ -439,8 +439,7 @@ class Player(Driver):
                 raise CaseFailed(message, operating.loc)
         values = as_data(operating.set)
         written: Any = {"type": "state", "at": now, "values": values, "by": by}
-        back = execution.seq + (1 if operating.set else 0)
-        again: Any = {"type": "retry", "at": now, "back": back, "unit": unit, "by": by}
+        again: Any = {"type": "retry", "at": now, "unit": unit, "by": by}
         for key in [key for key in self._open if key != unit]:
             del self._open[key]  # they are taken as cut off
         self._open.pop(unit or 0, None)

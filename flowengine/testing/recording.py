@@ -146,7 +146,6 @@ def _without_failures(events: list[Any]) -> list[Any]:
             found[-1] = {
                 "type": "retry",
                 "at": event["at"],
-                "back": len(found) - 1,
                 "unit": before["unit"],
                 "by": event["by"],
             }

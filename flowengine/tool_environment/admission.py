@@ -44,8 +44,8 @@ class Admission:
             made = validated(given)
         except CallError as error:
             parts = given if isinstance(given, Mapping) else {}
-            call_id, tool = (str(parts.get(name) or "") for name in ("tool_call_id", "tool_name"))
-            return invalid(call_id, tool, error.message)
+            call, tool = (str(parts.get(name) or "") for name in ("tool_call_id", "tool_name"))
+            return invalid(call, tool, error.message)
         return self._known(made) or self._made_before(made) or await self.take(made)
 
     def _known(self, made: ToolCall) -> Call | EnvironmentResponse | None:

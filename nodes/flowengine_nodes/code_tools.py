@@ -107,9 +107,9 @@ TOOLS: dict[str, Tool] = {
         "effect": "once",
         "environments": {
             "shell": [
-                "flowengine_envs.shell_session.Shell",
-                "flowengine_envs.bash.Bash",
-                "flowengine_envs.docker.containers.Containers",
+                "flowengine_envs.kinds.shell.session.Shell",
+                "flowengine_envs.kinds.bash.Bash",
+                "flowengine_envs.kinds.docker.containers.Containers",
             ]
         },
     },
@@ -117,9 +117,11 @@ TOOLS: dict[str, Tool] = {
         "Python",
         "the last expression, or the name '_result'. Names last from call to call.",
         "python",
-        "flowengine_envs.python.PythonSandbox",
+        "flowengine_envs.kinds.python.PythonSandbox",
     ),
-    "run_javascript": _code("JavaScript", "what it returns.", "node", "flowengine_envs.node.Node"),
+    "run_javascript": _code(
+        "JavaScript", "what it returns.", "node", "flowengine_envs.kinds.node.Node"
+    ),
     "query_database": {
         "description": "Runs one SQL statement in a SQLite database. Gives its rows.",
         "args": record(
@@ -134,7 +136,7 @@ TOOLS: dict[str, Tool] = {
         ),
         "returns": record({"rows": listed({"type": "object"}), "truncated": FLAG}),
         "effect": "once",
-        "environments": {"database": ["flowengine_envs.sqlite.Database"]},
+        "environments": {"database": ["flowengine_envs.kinds.sqlite.Database"]},
     },
 }
 """The tools, with what they take and give."""

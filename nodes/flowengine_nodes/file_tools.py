@@ -360,7 +360,7 @@ _SWITCH: dict[str, Plain] = {**FLAG, "default": False}
 _PATH: dict[str, Plain] = {**TEXT, "description": "Relative path of the file."}
 _BELOW: dict[str, Plain] = {**TEXT, "default": ".", "description": "Folder to look in."}
 _DIGEST: dict[str, Plain] = {"size": WHOLE, "sha256": TEXT}
-_IN_FILES = {FILES: ["flowengine_envs.files.Folder"]}
+_IN_FILES = {FILES: ["flowengine_envs.kinds.files.Folder"]}
 
 TOOLS: dict[str, Tool] = {
     "glob": {

@@ -115,7 +115,7 @@ TOOLS: dict[str, Tool] = {
             {"status": WHOLE, "headers": {"type": "object"}, "url": TEXT, "body": {}}
         ),
         "effect": "once",
-        "environments": {PLACE: ["flowengine_envs.web_client.WebClient"]},
+        "environments": {PLACE: ["flowengine_envs.kinds.http.WebClient"]},
     }
 }
 """The tool, with what it takes and gives."""

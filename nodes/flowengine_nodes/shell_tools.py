@@ -109,7 +109,7 @@ def _tool(about: str, args: dict[str, Plain], effect: Effect = "once") -> Tool:
         "args": args,
         "returns": _STATE,
         "effect": effect,
-        "environments": {SHELL: ["flowengine_envs.shell_session.Shell"]},
+        "environments": {SHELL: ["flowengine_envs.kinds.shell.session.Shell"]},
     }
 
 

@@ -187,6 +187,29 @@ def test_a_tool_that_must_not_repeat_becomes_a_question_after_a_crash(
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("on_crash", "calls"), [("retry", 2), ("fail", 1)])
+def test_a_tool_says_what_follows_a_crash_in_its_call(
+    tmp_path: Path, on_crash: str, calls: int
+) -> None:
+    head = HEAD.replace('"tools:add"}', f'"tools:add", on_crash: {on_crash}}}')
+    cut = []
+    for write in range(5, 9):
+        folder = tmp_path / f"at{write}"
+        folder.mkdir()
+        case = Case(folder, flow(AGENT, head=head), [SCRIPT[1], SCRIPT[2]], by_turn=True)
+        register(NAME, case.model)
+        store = crashed(case, write, "die before")
+        before = len(case.called)
+
+        result = gone_on(case, store)
+
+        assert result.outputs == {"answer": "10", "agent": "first"}, write
+        if before and case.sent(-1)[-1]["role"] == "tool" and len(case.model.requests) == 2:
+            cut.append((len(case.called), case.sent(-1)[-1]["content"]))
+    assert [count for count, _ in cut] == [calls]
+    assert ("7" in cut[0][1]) == (on_crash == "retry")
+
+
 def test_a_model_that_fails_loses_nothing(tmp_path: Path) -> None:
     failing: list[Any] = [
         SCRIPT[0],

@@ -13,7 +13,7 @@ from flowengine.flow.compile import compile_file
 from tests.agents.flows import NAME, STEPS, Case, call, flow
 
 TOOLS = '''
-from flowengine_envs.sqlite import Database
+from flowengine_envs.kinds.sqlite import Database
 
 def by_name(db, word: str) -> str:
     """Keep a word.

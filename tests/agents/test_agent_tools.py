@@ -271,3 +271,20 @@ def test_models_are_told_of_expressions_as_they_are_meant(tmp_path: Path) -> Non
     assert "Knows ${{ y }}" in tools["transfer_to_second"].description
     assert tools["doc"].description == "Fill in ${{ a }}; $${{ is how to write it."
     assert "Say ${{ x }}." in str(request.messages[0]["content"])
+
+
+@pytest.mark.parametrize("tool", ["plus", "add", "plu*", "tools:add"])
+def test_a_tool_with_another_name_is_known_by_both_to_rules(tmp_path: Path, tool: str) -> None:
+    agent = "first: {instructions: You add., tools: [{tool: add, as: plus}]}"
+    head = f"{HEAD.strip()}\npolicies: [{{ask: '{tool}'}}]\n"
+    script = [{"calls": [call("plus", "c1", a=1, b=2)]}, {"text": "3"}]
+    case = Case(tmp_path, flow(agent, head=head), script)
+
+    [wait] = case.run().waits
+
+    assert case.offered(0) == ["plus"]
+    assert (wait["tool"], case.called) == ("plus", [])
+    with case.engine_open() as engine:
+        engine.approve(wait["id"])
+    assert case.called == ["add 1 2"]
+    assert told(case.sent(1))[-1] == ("tool", "3")

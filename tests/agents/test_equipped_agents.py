@@ -25,8 +25,8 @@ from flowengine.execution_environment import register_provider, unregister_provi
 from flowengine.metachain import MetaChain
 from flowengine.sdk.untrusted import unmarked
 from flowengine.tool_environment import tool
+from flowengine_envs.kinds.sqlite import Database
 from flowengine_envs.sandboxes.processes import has
-from flowengine_envs.sqlite import Database
 from tests.execution_environment.toy import Toy
 from tests.nodes.search_service import serving
 

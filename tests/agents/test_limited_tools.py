@@ -136,7 +136,7 @@ def read(key: str) -> str:
     "Read."
     return key
 
-from flowengine_envs.sqlite import Database
+from flowengine_envs.kinds.sqlite import Database
 
 def find(word: str, db: Database, key: str) -> str:
     "Find."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,22 @@ def test_without_an_engine_it_is_kept_in_the_folder(
             found = Runner().run(clerk(), said, session="s")
     assert [one["content"] for one in found.history] == ["first", "one", "second", "two"]
     assert (tmp_path / ".flowengine").is_dir()
+
+
+def test_its_store_stays_small(tmp_path: Path) -> None:
+    """A hundred exchanges of 2 KB take at most three times their text, by what thirty take."""
+    rnd = random.Random(3)
+    texts = ["".join(rnd.choices("abcdefghijklmnopqrstuvwxyz    ", k=1000)) for _ in range(60)]
+    sizes = []
+    with using(ScriptedModel([{"text": one} for one in texts[::2]])):
+        for some in (texts[1:2], texts[3::2]):
+            with Engine(tmp_path, durability="none") as engine:
+                for said in some:
+                    Runner(engine).run(clerk(), said, session="s")
+            files = [one for one in tmp_path.rglob("*") if one.is_file()]
+            sizes.append(sum(one.stat().st_size for one in files))
+    one, thirty = sizes
+    assert one + (thirty - one) / 29 * 99 <= 3 * 200_000
 
 
 def test_on_a_loop_and_in_parts_it_is_the_same(engine: Engine) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from flowengine_envs.docker import image
-from flowengine_envs.docker.daemon import connect
+from flowengine_envs.sandboxes.docker import image
+from flowengine_envs.sandboxes.docker.daemon import connect
 from tests.attacks import everything
 
 ROOT = Path(__file__).parents[2]

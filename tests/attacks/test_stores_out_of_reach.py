@@ -17,7 +17,7 @@ from flowengine.engines.results import ExecutionResult
 from flowengine.sdk import Refused
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.engine_files import own_names
-from flowengine_envs.mounts import check
+from flowengine_envs.sandboxes.mounts import check
 
 STORE = ".flowengine/flowengine.db"
 CANARY = "c4n4ry"

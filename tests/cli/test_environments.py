@@ -19,7 +19,7 @@ from flowengine.execution_environment import (
 )
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
-from flowengine_envs.files import Files, Folder
+from flowengine_envs.kinds.files import Files, Folder
 from tests.cli.conftest import CommandLine
 from tests.own_environments import environments_in
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flowengine_envs.docker.daemon import connect
-from flowengine_envs.supervisor.system import descendants
+from flowengine_envs.inside.system import descendants
+from flowengine_envs.sandboxes.docker.daemon import connect
 from tests.cli.conftest import CommandLine
 from tests.envs.containers import skip_without_docker
 from tests.envs.images import image_of

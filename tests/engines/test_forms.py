@@ -9,6 +9,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.engines.flows import load
+from flowengine.errors import StoreError
 
 FLOW = """
 flowengine: 1
@@ -98,3 +99,20 @@ def test_rules_see_the_name_that_the_tool_has_in_its_own_file() -> None:
     assert harmless.status == "succeeded"
     assert dangerous.error is not None
     assert dangerous.error["type"] == "Refused"
+
+
+def test_an_execution_of_another_format_is_refused_and_its_journal_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = write("one", "one")
+    with Engine("store") as engine:
+        engine.run(path, id="it")
+    with monkeypatch.context() as patch:
+        patch.setattr("flowengine.kernel.graph.compiled.FORMAT", 3)
+        with Engine("store") as engine, pytest.raises(StoreError) as refused:
+            engine.signal("s", execution="it")
+    assert "has format 2; this version of flowengine runs format 3" in refused.value.message
+    assert "the version of flowengine that wrote it" in (refused.value.hint or "")
+
+    with Engine("store") as engine:
+        assert engine.signal("s", execution="it").result is not None

@@ -16,7 +16,7 @@ from flowengine import Engine
 from flowengine.engines.executions import execution as executions
 from flowengine.engines.executions.replay import read, state_at
 from flowengine.errors import StoreError
-from flowengine.journal.encoding import Place, pack, pack_items, unpack_items, unpack_place
+from flowengine.journal.encoding import Place, pack, pack_placed, unpack_place, unpack_placed
 from flowengine.journal.records import ListPart
 from flowengine.journal.sqlite.rows import list_sum
 from tests.sliced_examples import sliced
@@ -168,7 +168,7 @@ def test_damage_is_named(engine: Engine, what: str) -> None:
     if isinstance(wrong, list):
         texts = [str(number) * 200 for number, _ in enumerate(wrong)]
         places = dict(zip(texts, wrong, strict=True))
-        part = last._replace(items=pack_items(texts, lambda: places))
+        part = last._replace(items=pack_placed(texts, lambda: places))
     else:
         part = last._replace(items=pack(wrong))
     with closing(sqlite3.connect("store/flowengine.db")) as database, database:
@@ -197,24 +197,24 @@ def test_items_come_back_from_their_bytes(items: list[Any]) -> None:
         [found] = [text for text, place in places.items() if place == unpack_place(packed)]
         return found
 
-    packed = pack_items(items, lambda: places)
+    packed = pack_placed(items, lambda: places)
 
-    assert unpack_items(packed, text) == items
+    assert unpack_placed(packed, text) == items
     assert "ü".encode() not in packed or "ü" in str(items).replace("ü" * 130, "")
 
 
 @given(st.binary())
-def test_bytes_of_others_are_items_or_an_error(packed: bytes) -> None:
+def test_bytes_of_others_are_plain_data_or_an_error(packed: bytes) -> None:
     try:
-        items = unpack_items(packed, lambda place: "")
+        data = unpack_placed(packed, lambda place: "")
     except StoreError:
         return
-    assert isinstance(items, list)
+    assert isinstance(data, dict | list | str | bytes | int | float | None)
 
 
 def test_no_other_extension_is_read() -> None:
     with pytest.raises(StoreError, match="extension type 2"):
-        unpack_items(b"\x91\xd4\x02\x00", lambda place: "")
+        unpack_placed(b"\x91\xd4\x02\x00", lambda place: "")
 
 
 def test_a_part_names_its_list() -> None:

@@ -19,13 +19,13 @@ from __future__ import annotations
 import typing
 from typing import TYPE_CHECKING, Annotated, Optional
 
-import flowengine_envs.sqlite
-import flowengine_envs.files as folders
+import flowengine_envs.kinds.sqlite
+import flowengine_envs.kinds.files as folders
 from dataclasses import dataclass
 
 if TYPE_CHECKING:
-    from flowengine_envs.sqlite import Database
-    from flowengine_envs.sqlite import Database as Db
+    from flowengine_envs.kinds.sqlite import Database
+    from flowengine_envs.kinds.sqlite import Database as Db
     Store = Database
 
 def plain(box: Database, text: str = "x"):
@@ -34,7 +34,7 @@ def plain(box: Database, text: str = "x"):
 def quoted(box: "Database"): return plain(box)
 def aliased(box: Db): return plain(box)
 def named(box: Store): return plain(box)
-def dotted(box: flowengine_envs.sqlite.Database): return plain(box)
+def dotted(box: flowengine_envs.kinds.sqlite.Database): return plain(box)
 def optional(box: Optional[Database] = None): return plain(box)
 def either(box: Database | None = None): return box and plain(box)
 def annotated(box: Annotated[Database, "it"]): return plain(box)
@@ -158,7 +158,8 @@ def test_a_check_imports_nothing_that_opens_anything() -> None:
     """Neither the function's module nor the packages that environments run on."""
     write("environments: {box: {kind: docker}}\n", 'python: "light:count"')
     Path("light.py").write_text(
-        "from flowengine_envs.docker.containers import Containers\ndef count(it: Containers): ...\n"
+        "from flowengine_envs.kinds.docker.containers import Containers\n"
+        "def count(it: Containers): ...\n"
     )
     heavy = ("docker", "mcp", "light")
     program = (

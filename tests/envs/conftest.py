@@ -12,17 +12,18 @@ import pytest
 
 from flowengine.execution_environment import Bounds, EnvironmentManager
 from flowengine.sdk.environments import Sandbox
-from flowengine_envs import python as python_kind
-from flowengine_envs import shell_session, supervised
-from flowengine_envs.bash import Bash, BashProvider
-from flowengine_envs.docker.sandbox import Docker
-from flowengine_envs.node import Node, NodeProvider
-from flowengine_envs.python import Python, PythonSandbox
+from flowengine_envs.kinds import python as python_kind
+from flowengine_envs.kinds import supervised
+from flowengine_envs.kinds.bash import Bash, BashProvider
+from flowengine_envs.kinds.node import Node, NodeProvider
+from flowengine_envs.kinds.python import Python, PythonSandbox
+from flowengine_envs.kinds.shell import session as shell_session
+from flowengine_envs.kinds.shell.provider import ShellProvider
+from flowengine_envs.kinds.shell.session import Shell
+from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
-from flowengine_envs.shell import ShellProvider
-from flowengine_envs.shell_session import Shell
 from tests.envs.containers import skip_without_docker
 from tests.envs.opening import opened
 

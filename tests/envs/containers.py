@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flowengine.sdk import EnvironmentUnavailable
-from flowengine_envs.docker import image
-from flowengine_envs.docker.daemon import connect
+from flowengine_envs.sandboxes.docker import image
+from flowengine_envs.sandboxes.docker.daemon import connect
 
 
 def skip_without_docker() -> None:

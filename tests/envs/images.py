@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from flowengine_envs.docker.daemon import connect
+from flowengine_envs.sandboxes.docker.daemon import connect
 
 
 def make_image(

@@ -13,8 +13,8 @@ from typing import Any
 from flowengine.sdk.environments import Owner, Provider, Request, Sandbox, Spec, background
 from flowengine.sdk.models import Limits
 from flowengine.sdk.sandboxes import with_sandboxes
-from flowengine_envs.docker.daemon import connect
-from flowengine_envs.workspace import InWorkspace
+from flowengine_envs.kinds.workspace import InWorkspace
+from flowengine_envs.sandboxes.docker.daemon import connect
 
 LOG = logging.LoggerAdapter(logging.getLogger("flowengine.environments"), {})
 

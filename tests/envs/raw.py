@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flowengine_envs import channel
-from flowengine_envs.supervisor import bootstrap, frames
-from flowengine_envs.supervisor.frames import Message
+from flowengine_envs.link import bootstrap, channel, frames
+from flowengine_envs.link.frames import Message
 
 PYTHON = "/usr/bin/python3"
 ENV = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}

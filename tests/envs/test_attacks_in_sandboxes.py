@@ -9,9 +9,9 @@ import pytest
 
 from flowengine.sdk import EnvironmentLost
 from flowengine.sdk.environments import Sandbox
-from flowengine_envs import channel
-from flowengine_envs.bash import Bash, BashProvider
-from flowengine_envs.python import PythonSandbox
+from flowengine_envs.kinds.bash import Bash, BashProvider
+from flowengine_envs.kinds.python import PythonSandbox
+from flowengine_envs.link import channel
 from tests.envs.opening import opened
 from tests.execution_environment.toy import until
 

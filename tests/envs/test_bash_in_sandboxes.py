@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.sdk import EnvironmentUnavailable, LimitExceeded, Refused, ValidationError
 from flowengine.sdk.environments import Sandbox, background
-from flowengine_envs.bash import Bash, BashProvider
+from flowengine_envs.kinds.bash import Bash, BashProvider
 from tests.envs.enough import enough
 from tests.envs.opening import opened, processes_of, request_for
 

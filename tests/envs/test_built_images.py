@@ -22,15 +22,15 @@ from flowengine.sdk import (
     Refused,
 )
 from flowengine.sdk.environments import Spec, background
-from flowengine_envs.bash import BashProvider
-from flowengine_envs.docker import accounts, building, image
-from flowengine_envs.docker.configuration import Container
-from flowengine_envs.docker.daemon import connect
-from flowengine_envs.docker.ownership import group, user
-from flowengine_envs.docker.provider import DockerProvider
-from flowengine_envs.docker.sandbox import Docker
-from flowengine_envs.python import Python
-from flowengine_envs.shell import ShellProvider
+from flowengine_envs.kinds.bash import BashProvider
+from flowengine_envs.kinds.docker.provider import DockerProvider
+from flowengine_envs.kinds.python import Python
+from flowengine_envs.kinds.shell.provider import ShellProvider
+from flowengine_envs.sandboxes.docker import accounts, building, image
+from flowengine_envs.sandboxes.docker.configuration import Container
+from flowengine_envs.sandboxes.docker.daemon import connect
+from flowengine_envs.sandboxes.docker.ownership import group, user
+from flowengine_envs.sandboxes.docker.sandbox import Docker
 from tests.envs.containers import skip_without_docker
 from tests.envs.opening import open_resource, opened, request_for
 

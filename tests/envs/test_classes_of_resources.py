@@ -26,6 +26,6 @@ def test_looking_at_them_loads_no_package_of_an_extra() -> None:
 
 
 def test_a_class_is_asked_of_the_kind_of_its_own_module_first() -> None:
-    assert registry.kinds_from("flowengine_envs.files")[0] == "files"
+    assert registry.kinds_from("flowengine_envs.kinds.files")[0] == "files"
     assert registry.kinds_from("flowengine_envs.documents.reader")[0] == "documents"
     assert registry.kinds_from("json") == []

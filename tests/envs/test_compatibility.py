@@ -29,9 +29,9 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.untrusted import unmarked
 from flowengine_envs import DockerConfig, DockerEnv, LocalEnv, run_python_code, with_env
-from flowengine_envs.compatibility import LocalConfig
-from flowengine_envs.docker.daemon import connect
-from flowengine_envs.docker.image import build
+from flowengine_envs.compat.python_envs import LocalConfig
+from flowengine_envs.sandboxes.docker.daemon import connect
+from flowengine_envs.sandboxes.docker.image import build
 from tests.envs.containers import skip_without_docker
 from tests.envs.enough import enough
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from flowengine.testing.environment_conformance import CHECKS, Case, Check
-from flowengine_envs.files import Files, Folder
+from flowengine_envs.kinds.files import Files, Folder
+from flowengine_envs.kinds.http import Http, WebClient
+from flowengine_envs.kinds.sqlite import Database, Sqlite
 from flowengine_envs.mcp.provider import Mcp
 from flowengine_envs.mcp.session import Session
 from flowengine_envs.network.connections import UrlRefused
-from flowengine_envs.sqlite import Database, Sqlite
-from flowengine_envs.web_client import Http, WebClient
 
 SERVER = [sys.executable, str(Path(__file__).with_name("mcp") / "nasty_server.py")]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from flowengine.sdk import ImageUnavailable
-from flowengine_envs.docker import image
-from flowengine_envs.docker.daemon import connect
-from flowengine_envs.docker.fetching import find_image
-from flowengine_envs.docker.sandbox import Docker
-from flowengine_envs.python import Python
+from flowengine_envs.kinds.python import Python
+from flowengine_envs.sandboxes.docker import image
+from flowengine_envs.sandboxes.docker.daemon import connect
+from flowengine_envs.sandboxes.docker.fetching import find_image
+from flowengine_envs.sandboxes.docker.sandbox import Docker
 from tests.envs.containers import skip_without_docker
 from tests.envs.opening import opened, request_for
 

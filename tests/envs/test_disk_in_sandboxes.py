@@ -9,10 +9,10 @@ import pytest
 
 from flowengine.folder_removal import remove_tree
 from flowengine.sdk.environments import Sandbox
-from flowengine_envs.bash import BashProvider
-from flowengine_envs.python import Python
-from flowengine_envs.shell import ShellProvider
-from flowengine_envs.supervisor import disk_usage
+from flowengine_envs.kinds.bash import BashProvider
+from flowengine_envs.kinds.python import Python
+from flowengine_envs.kinds.shell.provider import ShellProvider
+from flowengine_envs.workspaces import disk_usage
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
 from tests.envs.opening import opened
 from tests.execution_environment.toy import until

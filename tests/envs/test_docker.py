@@ -28,15 +28,15 @@ from flowengine.sdk import (
     Refused,
 )
 from flowengine.sdk.environments import Owner, background
-from flowengine_envs.bash import Bash, BashProvider
-from flowengine_envs.docker import image
-from flowengine_envs.docker.configuration import Container
-from flowengine_envs.docker.daemon import connect
-from flowengine_envs.docker.provider import DockerProvider
-from flowengine_envs.docker.sandbox import Docker
-from flowengine_envs.docker_host import host
-from flowengine_envs.mounts import check
-from flowengine_envs.python import Python
+from flowengine_envs.kinds.bash import Bash, BashProvider
+from flowengine_envs.kinds.docker.provider import DockerProvider
+from flowengine_envs.kinds.python import Python
+from flowengine_envs.sandboxes.docker import image
+from flowengine_envs.sandboxes.docker.configuration import Container
+from flowengine_envs.sandboxes.docker.daemon import connect
+from flowengine_envs.sandboxes.docker.sandbox import Docker
+from flowengine_envs.sandboxes.docker_host import host
+from flowengine_envs.sandboxes.mounts import check
 from tests.envs.containers import skip_without_docker
 from tests.envs.images import image_of
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
@@ -471,8 +471,8 @@ OWNER = """
 import os, sys, time
 from pathlib import Path
 from tests.envs.opening import open_resource
-from flowengine_envs.bash import BashProvider
-from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.kinds.bash import BashProvider
+from flowengine_envs.sandboxes.docker.sandbox import Docker
 bash = open_resource(BashProvider(), Docker, Path(sys.argv[1]))
 print(bash.sandbox.request.id, flush=True)
 bash.run("sleep 1000", timeout=1000)

@@ -17,7 +17,7 @@ import pytest
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable
-from flowengine_envs.docker.daemon import connect
+from flowengine_envs.sandboxes.docker.daemon import connect
 from tests.envs.containers import skip_without_docker
 from tests.envs.images import make_image
 from tests.envs.users import as_ordinary_user

@@ -22,11 +22,11 @@ from flowengine.sdk import (
     ValidationError,
 )
 from flowengine.sdk.environments import background
-from flowengine_envs.docker import image
-from flowengine_envs.docker.containers import Containers
-from flowengine_envs.docker.daemon import connect
-from flowengine_envs.docker.provider import DockerProvider
-from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.kinds.docker.containers import Containers
+from flowengine_envs.kinds.docker.provider import DockerProvider
+from flowengine_envs.sandboxes.docker import image
+from flowengine_envs.sandboxes.docker.daemon import connect
+from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.host import Host
 from tests.envs.containers import skip_without_docker
 from tests.envs.enough import enough

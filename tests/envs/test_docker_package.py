@@ -8,7 +8,7 @@ import sys
 BROKEN_OFF = """
 import sys, threading
 from importlib.machinery import PathFinder
-from flowengine_envs.docker.daemon import load
+from flowengine_envs.sandboxes.docker.daemon import load
 
 class NoFilesLeft(PathFinder):
     @classmethod

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from flowengine.sdk import ImageUnavailable
-from flowengine_envs.docker.daemon import connect
-from flowengine_envs.docker.provider import DockerProvider
-from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.kinds.docker.provider import DockerProvider
+from flowengine_envs.sandboxes.docker.daemon import connect
+from flowengine_envs.sandboxes.docker.sandbox import Docker
 from tests.envs.containers import skip_without_docker
 from tests.envs.images import make_image
 from tests.envs.opening import open_resource, opened

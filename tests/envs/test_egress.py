@@ -25,12 +25,12 @@ from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
 from flowengine.sdk.environments import Provider, Sandbox, background
 from flowengine.sdk.models import Policy
-from flowengine_envs.bash import BashProvider
-from flowengine_envs.docker.daemon import connect
-from flowengine_envs.docker.provider import DockerProvider
-from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.kinds.bash import BashProvider
+from flowengine_envs.kinds.docker.provider import DockerProvider
+from flowengine_envs.kinds.node import NodeProvider
 from flowengine_envs.network.addresses import not_public
-from flowengine_envs.node import NodeProvider
+from flowengine_envs.sandboxes.docker.daemon import connect
+from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flowengine_envs.file_names import offered, safe, unused
+from flowengine_envs.network.file_names import offered, safe, unused
 
 NAMES = [
     ("attachment; filename=../../x", "x"),

@@ -24,7 +24,7 @@ from flowengine.sdk import (
     Refused,
     ToolError,
 )
-from flowengine_envs.files import Changes, Folder
+from flowengine_envs.kinds.files import Changes, Folder
 from tests.deep_folders import make_deep
 
 Open = Callable[..., Folder]

@@ -16,8 +16,8 @@ import pytest
 
 from flowengine.sdk import LimitExceeded, NotAFile, PathEscape, ToolError
 from flowengine.sdk.environments import background
-from flowengine_envs.bash import Bash
-from flowengine_envs.supervisor import disk_usage, files
+from flowengine_envs.kinds.bash import Bash
+from flowengine_envs.workspaces import disk_usage, files
 from tests.deep_folders import make_deep
 
 NAMES = [

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from flowengine.sdk import ToolError
 from flowengine.sdk.environments import Sandbox
-from flowengine_envs.node import Node
-from flowengine_envs.python import Python, PythonSandbox
+from flowengine_envs.kinds.node import Node
+from flowengine_envs.kinds.python import Python, PythonSandbox
+from flowengine_envs.link import code_answers, frames, plain
 from flowengine_envs.sandboxes.host import Host
-from flowengine_envs.supervisor import code_answers, frames, plain
 from tests.envs.opening import opened
 
 FORGE = """

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from flowengine.sdk.environments import Sandbox
-from flowengine_envs.bash import Bash, BashProvider
-from flowengine_envs.python import Python, PythonSandbox
+from flowengine_envs.kinds.bash import Bash, BashProvider
+from flowengine_envs.kinds.python import Python, PythonSandbox
 from tests.envs.opening import opened
 
 pytestmark = pytest.mark.usefixtures("little_grace")

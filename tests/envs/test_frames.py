@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine_envs.supervisor import frames, plain
-from flowengine_envs.supervisor.frames import Message, Opener, Sealer, Unauthentic, Unusable
+from flowengine_envs.link import frames, plain
+from flowengine_envs.link.frames import Message, Opener, Sealer, Unauthentic, Unusable
 
 KEY = os.urandom(frames.KEY)
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from flowengine.sdk.environments import Sandbox
-from flowengine_envs.bash import BashProvider
-from flowengine_envs.docker.provider import DockerProvider
-from flowengine_envs.docker.sandbox import Docker
-from flowengine_envs.node import NodeProvider
-from flowengine_envs.python import Python
+from flowengine_envs.kinds.bash import BashProvider
+from flowengine_envs.kinds.docker.provider import DockerProvider
+from flowengine_envs.kinds.node import NodeProvider
+from flowengine_envs.kinds.python import Python
+from flowengine_envs.kinds.shell.provider import ShellProvider
+from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.processes import has
-from flowengine_envs.shell import ShellProvider
 from tests.envs.containers import skip_without_docker
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
 from tests.envs.opening import on_host, opened

@@ -9,8 +9,8 @@ import pytest
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import background
-from flowengine_envs.bash import BashProvider
-from flowengine_envs.python import Python
+from flowengine_envs.kinds.bash import BashProvider
+from flowengine_envs.kinds.python import Python
 from flowengine_envs.sandboxes.host import Host
 from tests.envs.opening import opened, request_for
 

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable, Refused
 from flowengine.sdk.environments import Provider, Sandbox
-from flowengine_envs.docker.sandbox import Docker
-from flowengine_envs.installations import installation
-from flowengine_envs.node import NodeProvider
-from flowengine_envs.python import Python
+from flowengine_envs.kinds.node import NodeProvider
+from flowengine_envs.kinds.python import Python
+from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.installations import installation
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.opening import open_resource, opened, request_for

@@ -13,15 +13,15 @@ from flowengine import Engine
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable, LimitExceeded
 from flowengine.sdk.environments import Sandbox
-from flowengine_envs.bash import Bash, BashProvider
-from flowengine_envs.docker.provider import DockerProvider
-from flowengine_envs.docker.sandbox import Docker
-from flowengine_envs.python import Python
+from flowengine_envs.kinds.bash import Bash, BashProvider
+from flowengine_envs.kinds.docker.provider import DockerProvider
+from flowengine_envs.kinds.python import Python
+from flowengine_envs.kinds.shell.provider import ShellProvider
 from flowengine_envs.sandboxes import cgroups
 from flowengine_envs.sandboxes.cgroups import Limits
+from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import cpus, has
-from flowengine_envs.shell import ShellProvider
 from tests.envs.containers import skip_without_docker
 from tests.envs.enough import enough
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from flowengine_envs.channel import Said
-from flowengine_envs.mirror import Mirror
+from flowengine_envs.kinds.shell.mirror import Mirror
+from flowengine_envs.link.channel import Said
 
 TURNS = 10
 """Turns of the loop in which one end follows on another: more than either of them takes."""

@@ -14,7 +14,7 @@ from flowengine import Engine
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable, Refused
 from flowengine.sdk.environments import Program
-from flowengine_envs.bash import BashProvider
+from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.containers import skip_without_docker

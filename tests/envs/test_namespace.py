@@ -17,9 +17,9 @@ import pytest
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import background
-from flowengine_envs.bash import Bash, BashProvider
-from flowengine_envs.node import NodeProvider
-from flowengine_envs.python import Python
+from flowengine_envs.kinds.bash import Bash, BashProvider
+from flowengine_envs.kinds.node import NodeProvider
+from flowengine_envs.kinds.python import Python
 from flowengine_envs.sandboxes import cgroups, landlock, namespace, processes
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
@@ -328,6 +328,18 @@ def test_it_starts_while_mounts_of_the_machine_go(
 
     with opened(BashProvider(), Namespace, tmp_path / "work") as bash:
         assert bash.run("echo $HOME; cat /etc/hosts").stdout.startswith("/home/flow\n127.0.0.1")
+
+
+def test_it_starts_where_it_takes_longer_than_is_waited_for_the_namespace_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    with opened(BashProvider(), Namespace, tmp_path / "work"):
+        pass  # whether there can be sandboxes is known now
+    monkeypatch.setattr(namespace, "_TRIAL", 0)
+
+    with opened(BashProvider(), Namespace, tmp_path / "work") as bash:
+        assert bash.run("echo here").stdout == "here\n"
 
 
 @pytest.mark.parametrize("message", ["Unable to apply mount flags: x", "No such file: y"])

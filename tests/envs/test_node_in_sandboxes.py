@@ -8,7 +8,7 @@ import pytest
 
 from flowengine.sdk import EnvironmentUnavailable, ValidationError
 from flowengine.sdk.environments import Sandbox
-from flowengine_envs.node import Node, NodeProvider
+from flowengine_envs.kinds.node import Node, NodeProvider
 from tests.envs.opening import open_resource
 
 

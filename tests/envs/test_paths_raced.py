@@ -12,7 +12,7 @@ import pytest
 
 from flowengine.sdk import EnvironmentFailure, LimitExceeded, NotAFile, PathEscape
 from flowengine.sdk.environments import Sandbox
-from flowengine_envs.python import Python, PythonSandbox
+from flowengine_envs.kinds.python import Python, PythonSandbox
 from tests.envs.opening import opened
 
 TRIES = 150

@@ -10,9 +10,9 @@ import pytest
 
 from flowengine.sdk import EnvironmentBusy, EnvironmentLost, ValidationError
 from flowengine.sdk.environments import Sandbox, background
-from flowengine_envs import channel
-from flowengine_envs.bash import BashProvider
-from flowengine_envs.python import Python, PythonSandbox
+from flowengine_envs.kinds.bash import BashProvider
+from flowengine_envs.kinds.python import Python, PythonSandbox
+from flowengine_envs.link import channel
 from tests.envs.opening import opened
 
 

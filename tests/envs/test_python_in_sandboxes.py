@@ -14,7 +14,7 @@ import pytest
 
 from flowengine.sdk import EnvironmentClosed, EnvironmentLost, ValidationError
 from flowengine.sdk.environments import Sandbox
-from flowengine_envs.python import Python, PythonSandbox
+from flowengine_envs.kinds.python import Python, PythonSandbox
 from tests.envs.enough import enough
 from tests.envs.opening import open_resource, opened, processes_of, release
 from tests.execution_environment.toy import until
@@ -96,7 +96,7 @@ def test_an_error_is_a_result_with_its_own_lines_only(python: PythonSandbox) -> 
     assert result.error.line == 4
     assert "return 1 / n" in result.stderr
     assert "flowengine" not in result.stderr
-    assert "supervisor" not in result.stderr
+    assert "inside" not in result.stderr
 
 
 @pytest.mark.wherever
@@ -507,7 +507,7 @@ ESCAPES = [
     "import builtins; vars(builtins)",
     "import site; site.getsitepackages()",
     "import importlib; importlib.import_module('flowengine')",
-    "import flowengine_envs.supervisor.frames",
+    "import flowengine_envs.link.frames",
     "[c for c in object.__subclasses__() if 'wrap_close' in str(c)][0].__init__.__globals__",
     "(lambda: 0).__globals__",
     "(lambda: 0).__code__.co_consts",

@@ -27,9 +27,9 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.environments import Sandbox, background
 from flowengine.sdk.models import Secret
-from flowengine_envs.shell import ShellProvider
-from flowengine_envs.shell_result import ShellResult
-from flowengine_envs.shell_session import Shell
+from flowengine_envs.kinds.shell.provider import ShellProvider
+from flowengine_envs.kinds.shell.result import ShellResult
+from flowengine_envs.kinds.shell.session import Shell
 from tests.envs.enough import enough
 from tests.envs.opening import on_host, opened
 

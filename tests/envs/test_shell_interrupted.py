@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from flowengine_envs.shell_result import ShellResult
-from flowengine_envs.shell_session import Shell
+from flowengine_envs.kinds.shell.result import ShellResult
+from flowengine_envs.kinds.shell.session import Shell
 
 LONG = ": 123456789\n" * 60_000
 

@@ -7,9 +7,9 @@ import pytest
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost
 from flowengine.testing.environment_conformance import CHECKS, Case, Check
+from flowengine_envs.kinds.shell.provider import ShellProvider
+from flowengine_envs.kinds.shell.session import Shell
 from flowengine_envs.sandboxes.processes import has
-from flowengine_envs.shell import ShellProvider
-from flowengine_envs.shell_session import Shell
 from tests.envs.test_shell_in_sandboxes import live
 
 pytestmark = pytest.mark.skipif(not has("tmux"), reason="no tmux: apt-get install tmux")

@@ -10,9 +10,9 @@ import pytest
 from flowengine.sdk import ValidationError
 from flowengine.sdk.environments import Sandbox
 from flowengine.sdk.models import Secret
-from flowengine_envs.python import Python
-from flowengine_envs.shell import ShellProvider
-from flowengine_envs.shell_session import Shell
+from flowengine_envs.kinds.python import Python
+from flowengine_envs.kinds.shell.provider import ShellProvider
+from flowengine_envs.kinds.shell.session import Shell
 from tests.envs.opening import opened
 from tests.envs.test_shell_in_sandboxes import live, runs
 

@@ -23,7 +23,7 @@ from flowengine.sdk import (
     Refused,
     ValidationError,
 )
-from flowengine_envs.sqlite import Database, Done, SqlError
+from flowengine_envs.kinds.sqlite import Database, Done, SqlError
 
 Open = Callable[..., Database]
 

@@ -16,7 +16,7 @@ import pytest
 
 from flowengine.sdk.environments import VARIABLE, background
 from flowengine.sdk.process_tree import marked, processes
-from flowengine_envs.bash import BashProvider
+from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.mcp.provider import Mcp
 from flowengine_envs.sandboxes import namespace
 from flowengine_envs.sandboxes.host import Host

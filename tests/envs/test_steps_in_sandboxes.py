@@ -14,11 +14,11 @@ import pytest
 
 from flowengine.sdk import Command, LimitExceeded, PathEscape, ValidationError
 from flowengine.sdk.environments import Provider, Sandbox, background
-from flowengine_envs.bash import BashProvider
-from flowengine_envs.node import NodeProvider
-from flowengine_envs.python import Python
+from flowengine_envs.kinds.bash import BashProvider
+from flowengine_envs.kinds.node import NodeProvider
+from flowengine_envs.kinds.python import Python
+from flowengine_envs.kinds.shell.provider import ShellProvider
 from flowengine_envs.sandboxes.processes import has
-from flowengine_envs.shell import ShellProvider
 from tests.envs.enough import enough
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
 from tests.envs.opening import opened

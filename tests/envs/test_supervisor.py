@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from flowengine_envs.supervisor import bootstrap, frames, killing
+from flowengine_envs.inside import killing
+from flowengine_envs.link import bootstrap, channel, frames
 from tests.alive import alive, state
-from tests.envs.raw import Raw
+from tests.envs.raw import PYTHON, Raw
 
 
 @pytest.fixture
@@ -240,6 +241,15 @@ def test_a_python_with_other_bytecode_compiles_the_sources(raw: Raw) -> None:
     assert "fault" not in raw.begin(program).header
     raw.worker()
     assert raw.last(raw.python("6 * 7")).header["value"] == 42
+
+
+def test_a_sandbox_waits_for_no_module_that_is_not_needed() -> None:
+    script = bootstrap.SCRIPT.replace("\nmain(number)\n", "\nprint(*sys.modules)\n")
+    command = [PYTHON, *channel.COMMAND[1:4], script, "0"]
+    told = subprocess.run(command, input=bootstrap.supervisor(), capture_output=True, check=True)
+    loaded = {*told.stdout.decode().split()}
+    assert "flowengine_envs.inside.server" in loaded
+    assert not loaded & {"linecache", "platform", "tokenize", "traceback"}
 
 
 def test_what_is_sent_names_no_folder_of_this_machine() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Sandbox
-from flowengine_envs.bash import Bash, BashProvider
-from flowengine_envs.shell import ShellProvider
-from flowengine_envs.shell_result import ShellResult
-from flowengine_envs.shell_session import Shell
+from flowengine_envs.kinds.bash import Bash, BashProvider
+from flowengine_envs.kinds.shell.provider import ShellProvider
+from flowengine_envs.kinds.shell.result import ShellResult
+from flowengine_envs.kinds.shell.session import Shell
 from tests.envs.enough import enough
 from tests.envs.opening import on_host, opened
 

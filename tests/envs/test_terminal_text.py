@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flowengine_envs.supervisor.terminal.text import clean, masked
-from flowengine_envs.supervisor.terminal.transcript import Records, Transcript
+from flowengine_envs.inside.terminal.transcript import Records, Transcript
+from flowengine_envs.link.terminal_text import clean, masked
 
 
 @pytest.mark.parametrize(

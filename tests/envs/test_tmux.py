@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from flowengine_envs.supervisor.keepers import Task
-from flowengine_envs.supervisor.loop import Loop, close_quietly
-from flowengine_envs.supervisor.programs import Programs
-from flowengine_envs.supervisor.terminal.tmux import Tmux
+from flowengine_envs.inside.keepers import Task
+from flowengine_envs.inside.loop import Loop, close_quietly
+from flowengine_envs.inside.programs import Programs
+from flowengine_envs.inside.terminal.tmux import Tmux
 
 
 class Started:

@@ -20,7 +20,7 @@ metrics.set_meter_provider(MeterProvider([reader]))
 
 from flowengine.execution_environment import Bounds, EnvironmentManager, register_provider
 from flowengine.sdk import EnvironmentFailure, EnvironmentStartFailed
-from flowengine_envs.files import Files
+from flowengine_envs.kinds.files import Files
 
 
 class Stubborn(Files):

@@ -9,7 +9,7 @@ import pytest
 from flowengine.flow.compile import compile_text
 
 MODULE = """
-from flowengine_envs.python import PythonSandbox
+from flowengine_envs.kinds.python import PythonSandbox
 def use(box: PythonSandbox) -> int: ...
 """
 

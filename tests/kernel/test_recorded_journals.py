@@ -18,7 +18,11 @@ import pytest
 
 from flowengine.flow.compile import compile_file
 from flowengine.flow.expressions import CelEvaluator
-from flowengine.kernel import Graph
+from flowengine.kernel import Graph, advance, new_state
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.graph.compiled import OtherFormat
+from flowengine.kernel.state import initial
+from flowengine.kernel.state.records import State
 from flowengine.testing.simulator import Fails, Simulator
 from tests.kernel.replaying import SCHEDULES, differing, digests, record_patterns
 
@@ -68,6 +72,34 @@ def test_recorded_journal_gives_the_recorded_states(path: Path) -> None:
     recorded = json.loads(path.read_text())
 
     assert digests(recorded) == recorded["states"]
+
+
+def test_events_name_nothing_by_an_inner_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many layers a past has, or which undo is the third, is nobody's business outside."""
+    before = [told(json.loads(path.read_text())) for path in journals()]
+
+    def every_seventh(state: State) -> int:
+        state["inner"] += 7
+        return state["inner"]
+
+    monkeypatch.setattr(initial, "inner_number", every_seventh)
+    assert [told(json.loads(path.read_text())) for path in journals()] == before
+
+
+def told(recorded: dict[str, Any]) -> list[Any]:
+    """Return all that the kernel says outside of the events of a record, and how it ends."""
+    flow, state, seen = recorded["flow"], new_state(), list[Observation]()
+    graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
+    commands = [advance(graph, state, event, seen) for event in recorded["events"]]
+    assert state["inner"]
+    return [commands, seen, state["status"], state["outputs"], state["last"]]
+
+
+def test_a_flow_of_another_format_is_refused() -> None:
+    flow: Any = {**compile_file(FLOWS[0]).flow, "format": 1}
+
+    with pytest.raises(OtherFormat, match="it has format 1; this version of flowengine runs"):
+        Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
 
 
 def test_journals_are_long_enough_to_mean_something() -> None:

@@ -6,8 +6,8 @@ from typing import cast, get_args
 
 from flowengine.kernel.decisions import DECISIONS
 from flowengine.kernel.events import Event
-from flowengine.kernel.state.records import Wait
-from flowengine.kernel.waiting.owners import LET_GO, Owner, owner_of
+from flowengine.kernel.state.phases import Owner
+from flowengine.kernel.waiting.waits import LET_GO
 from flowengine.testing.simulator import Simulator
 from tests.kernel.test_cost import graph_of
 
@@ -16,19 +16,6 @@ OWNERS: set[Owner] = set(get_args(Owner))
 
 def test_every_owner_has_its_rows() -> None:
     assert set(DECISIONS) == set(LET_GO) == OWNERS
-
-
-def test_the_record_tells_the_owner() -> None:
-    records = {
-        "step": {"kind": "approval", "unit": 4},
-        "permission": {"kind": "approval", "unit": 0, "asks": [0, "digest"], "units": {}},
-        "budget": {"kind": "approval", "unit": 0, "budget": 0},
-        "attempt": {"kind": "question", "unit": 4},
-        "cut": {"kind": "question", "unit": 0, "cut": 4},
-    }
-    assert {owner_of(cast(Wait, one)): name for name, one in records.items()} == {
-        name: name for name in OWNERS
-    }
 
 
 def test_a_cancelled_group_takes_the_approval_in_it_and_its_expiry_along() -> None:

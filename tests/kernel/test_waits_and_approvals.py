@@ -391,9 +391,7 @@ class TestCrash:
         unit, attempt = next(iter(played.running))
 
         played.running.clear()
-        played.apply(
-            {"type": "retry", "at": played.now, "back": 1, "unit": unit, "by": "user:test"}
-        )
+        played.apply({"type": "retry", "at": played.now, "unit": unit, "by": "user:test"})
 
         assert (unit, attempt + 1) in played.running
 

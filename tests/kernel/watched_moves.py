@@ -1,17 +1,13 @@
-"""Watches which moves between states are made in simulated executions, and by which modules."""
+"""Watches which moves between states are made in simulated executions."""
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import flowengine.kernel
 from flowengine.kernel import new_state
 from flowengine.kernel.state import moves, phases
 from flowengine.kernel.state.phases import GONE, SCOPES, UNITS, WAITS, States
@@ -19,21 +15,20 @@ from flowengine.kernel.state.records import State
 from flowengine.testing.simulator import unpacked
 
 SIMULATOR = "flowengine.testing.simulator"
-KERNEL = Path(flowengine.kernel.__file__).parent
 Move = tuple[str, str, str]
-Seen = dict[Move, set[str]]
-"""The moves that were made → the modules that made them."""
+Seen = set[Move]
+"""The moves that were made."""
 TABLES: dict[str, States[Any]] = {table.of: table for table in phases.ALL}
 ALLOWED = {
-    (table.of, now, then): set(re.findall(r"[\w/]+\.py", by))
+    (table.of, now, then)
     for table in phases.ALL
     for now, targets in table.moves.items()
-    for then, (_, by) in targets.items()
+    for then in targets
 }
 WATCHED: dict[str, tuple[str, Callable[[Any], str]]] = {
     "units": (UNITS.of, lambda unit: str(unit["phase"])),
     "waits": (WAITS.of, moves.wait_state),
-    "scopes": (SCOPES.of, moves.scope_state),
+    "scopes": (SCOPES.of, lambda scope: str(scope["phase"])),
 }
 
 
@@ -64,7 +59,7 @@ class Records(dict[int, Any]):
 @contextmanager
 def watched_moves() -> Iterator[Seen]:
     """Yield the moves that are made meanwhile."""
-    seen: Seen = {}
+    seen: Seen = set()
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -80,29 +75,12 @@ def watched_moves() -> Iterator[Seen]:
         yield seen
 
 
-def wrong(seen: Seen) -> Seen:
-    """Return the moves that a module made which the tables do not name for them."""
-    strange = {move: by - ALLOWED.get(move, set()) for move, by in seen.items()}
-    return {move: by for move, by in strange.items() if by}
-
-
 def _asks(seen: Seen, of: str, now: str) -> Callable[[str], None]:
-    return lambda then: seen.setdefault((of, now, then), set()).add(_mover())
+    return lambda then: seen.add((of, now, then))
 
 
 def _leaves(seen: Seen, of: str, state_of: Callable[[Any], str]) -> Callable[[Any], None]:
-    return lambda record: seen.setdefault((of, state_of(record), GONE), set()).add(_mover())
-
-
-def _mover() -> str:
-    """The module of the kernel that makes a move, by `moves.py`."""
-    frame = sys._getframe(1)
-    while True:
-        path = frame.f_code.co_filename
-        if path.startswith(f"{KERNEL}/") and not path.endswith("/moves.py"):
-            return path.removeprefix(f"{KERNEL}/")
-        assert frame.f_back is not None
-        frame = frame.f_back
+    return lambda record: seen.add((of, state_of(record), GONE))
 
 
 def _watched(state: State, seen: Seen) -> State:

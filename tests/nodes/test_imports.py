@@ -43,7 +43,7 @@ def loaded_by(program: str) -> set[str]:
         "flowengine_nodes.run",
         "flowengine_nodes.shell",
         "flowengine_nodes.std",
-        "flowengine_envs.host",
+        "flowengine_envs.kinds.host",
     ],
 )
 def test_importing_loads_no_heavy_library(module: str) -> None:

@@ -64,7 +64,7 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "flows"
     folder.mkdir()
     (folder / "work.py").write_text(
-        "from flowengine_envs.sqlite import Database\n"
+        "from flowengine_envs.kinds.sqlite import Database\n"
         "def add(a: int, b: float = 1.5) -> float:\n    return a + b\n"
         "def count(db: Database, table: str) -> int:\n    return 1\n"
     )

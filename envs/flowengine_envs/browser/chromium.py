@@ -19,7 +19,7 @@ from flowengine.sdk.environments import Request, Sandbox, Tracer
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.browser import faults, installation
 from flowengine_envs.browser.markdown import Converter
-from flowengine_envs.traces import Traces
+from flowengine_envs.kinds.traces import Traces
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from flowengine.sdk.models import Config, Duration, Place, Policy, Size
 from flowengine_envs.browser import installation
-from flowengine_envs.configurations import OwnPrograms
+from flowengine_envs.kinds.configurations import OwnPrograms
 
 Permission = Literal[
     "camera", "clipboard-read", "clipboard-write", "geolocation", "microphone", "notifications"

@@ -16,7 +16,7 @@ from flowengine.sdk.confined_files import Below
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.observation import Downloaded
-from flowengine_envs.file_names import safe, unused
+from flowengine_envs.network.file_names import safe, unused
 
 if TYPE_CHECKING:
     from playwright.async_api import Download

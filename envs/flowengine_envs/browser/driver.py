@@ -24,7 +24,7 @@ from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Program, Sandbox
 from flowengine_envs.browser import installation
 from flowengine_envs.browser.long_messages import Shortened
-from flowengine_envs.one_program import start_program
+from flowengine_envs.kinds.one_program import start_program
 
 LARGEST_MESSAGE = 64 * 1024 * 1024
 """Bytes of a message from the driver; in a longer one, long texts are cut."""

@@ -23,9 +23,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
-from flowengine_envs.supervisor import fork_servers, system
-from flowengine_envs.supervisor.fork_servers import ForkServer, standing
-from flowengine_envs.supervisor.killing import kill_everything, own_process_numbers
+from flowengine_envs.inside import fork_servers, system
+from flowengine_envs.inside.fork_servers import ForkServer, standing
+from flowengine_envs.inside.killing import kill_everything, own_process_numbers
 
 START = (
     "import sys, json; options = json.loads(sys.argv[1]); sys.path[:0] = options['search_path']; "

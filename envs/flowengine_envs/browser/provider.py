@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Provider, Request, Spec
 from flowengine_envs.browser import installation
-from flowengine_envs.workspace import make_own
+from flowengine_envs.workspaces.own_folder import make_own
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from flowengine_envs.configurations import OwnPrograms
 from flowengine_envs.documents.libraries import folders
+from flowengine_envs.kinds.configurations import OwnPrograms
 
 
 class DocumentsConfig(OwnPrograms):

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.sdk import LimitExceeded, StepError, ValidationError
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
-from flowengine_envs.call_limits import TIMEOUT
-from flowengine_envs.channel import Channel
 from flowengine_envs.documents import document as documents
 from flowengine_envs.documents import libraries
 from flowengine_envs.documents.converters import modules
 from flowengine_envs.documents.document import MIB, Document, LimitReached, Limits
 from flowengine_envs.documents.formats import SUFFIXES
 from flowengine_envs.documents.worker import START, head
-from flowengine_envs.results import CommandResult, last_line
-from flowengine_envs.supervised import Supervised
+from flowengine_envs.kinds.results import CommandResult, last_line
+from flowengine_envs.kinds.supervised import Supervised
+from flowengine_envs.link.call_limits import TIMEOUT
+from flowengine_envs.link.channel import Channel
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -14,12 +14,11 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
-from flowengine.sdk import HttpError, Timeout
-from flowengine_envs.file_names import offered
+from flowengine.sdk import Timeout
 from flowengine_envs.network import redirects
-from flowengine_envs.network.connections import UrlRefused, why
-from flowengine_envs.network.http import BadAnswer, Client, Head, Interrupted, TooLarge, unpacked
-from flowengine_envs.network.redirects import authorization, next_url
+from flowengine_envs.network.connections import UrlRefused
+from flowengine_envs.network.file_names import offered
+from flowengine_envs.network.http import BadAnswer, Client, Head, Interrupted
 from flowengine_envs.network.urls import Url
 
 SECONDS = 120.0
@@ -32,7 +31,6 @@ _LONGEST_PAUSE = 20.0
 _ACCEPTED = {
     "User-Agent": "flowengine",
     "Accept": "text/html,application/xhtml+xml,application/pdf,*/*;q=0.8",
-    "Accept-Encoding": "gzip, deflate",
 }
 _REFRESH = re.compile(
     rb"""<meta[^>]{1,200}?http-equiv\s*=\s*["']?refresh["']?[^>]{1,500}?"""
@@ -117,16 +115,14 @@ class Downloader:
                 while not isinstance(
                     found := await self._tried(chain, to, headers or {}), Download
                 ):
-                    chain.append(found)
-                    if len(chain) > redirects.MOST + 1 or found in chain[:-1]:
-                        raise HttpError(f"too many redirects: {_shown(chain)}", retryable=False)
+                    redirects.follow(chain, found)
                 return found
         except BaseException as error:
             with suppress(FileNotFoundError):
                 os.unlink(to)
             if isinstance(error, TimeoutError):
                 waited = str(error) or f"it was not downloaded in {self._limits.seconds:g} s"
-                raise Timeout(f"{_shown(chain)}: {waited}") from None
+                raise Timeout(f"{redirects.shown(chain)}: {waited}") from None
             raise
 
     async def _tried(
@@ -143,7 +139,7 @@ class Downloader:
                 raise
             except (OSError, BadAnswer) as error:
                 if last or not isinstance(error, Interrupted):
-                    raise _failed(chain, error) from None
+                    raise redirects.failed(chain, error) from None
                 wait = 0.0
             await self._pause(min(max(wait, _PAUSES[number]), _LONGEST_PAUSE))
         raise AssertionError
@@ -152,29 +148,22 @@ class Downloader:
         self, chain: list[Url], to: Path, headers: Mapping[str, str]
     ) -> tuple[Download | Url, float | None]:
         """Send one request; return what it gave, and the pause after which it may give more."""
-        url = chain[-1]
-        own = headers if url.origin == chain[0].origin else {}
+        asked = redirects.asked(self._client, chain, _ACCEPTED, headers, self._limits.bytes)
         try:
-            sent = {**_ACCEPTED, **authorization(url), **own}
-            async with self._client.send("GET", url, sent) as (head, body):
-                moved = head.headers.get("location", "")
-                if head.status in redirects.STATUSES and moved:
-                    return _next(chain, moved), None
-                encodings = head.headers.get("content-encoding", "").lower().split(",")
-                pieces = unpacked(body, [each.strip() for each in encodings], self._limits.bytes)
-                declared = head.headers.get("content-length", "")
-                if declared.isdecimal() and int(declared) > self._limits.bytes:
-                    raise TooLarge(self._limits.bytes, f"it has {int(declared):,} bytes")
+            async with asked as (head, body):
+                if isinstance(body, Url):
+                    return body, None
                 size, digest = 0, hashlib.sha256()
                 with to.open("wb") as file:
-                    async for piece in pieces:
+                    async for piece in body:
                         file.write(piece)
                         digest.update(piece)
                         size += len(piece)
+            refresh = _refresh(to, head) if head.status == HTTPStatus.OK else ""
+            if refresh:
+                return redirects.next_url(chain[-1], refresh), None
         except UrlRefused as error:
-            raise _refused(chain, error) from None
-        if head.status == HTTPStatus.OK and (refresh := _refresh(to, head)):
-            return _next(chain, refresh), None
+            raise redirects.refused(chain, error) from None
         found = _download(chain, head, size, digest.hexdigest())
         return found, _retry_after(head) if head.status in _PASSING else None
 
@@ -188,30 +177,6 @@ def _download(chain: list[Url], head: Head, size: int, digest: str) -> Download:
     if len(chain) > 1:
         notes.append(f"redirected from {chain[0]}")
     return Download(url, head.status, media_type, name, size, digest, notes)
-
-
-def _next(chain: list[Url], location: str) -> Url:
-    """Return where an answer redirects to; credentials stay with the server they are for."""
-    try:
-        return next_url(chain[-1], location)
-    except UrlRefused as error:
-        raise _refused([*chain], error) from None
-
-
-def _refused(chain: list[Url], error: UrlRefused) -> UrlRefused:
-    if len(chain) == 1 and chain[0].bracketed in error.message:
-        return error
-    return UrlRefused(f"{_shown(chain)}: {error.message}", retryable=False)
-
-
-def _failed(chain: list[Url], error: Exception) -> HttpError:
-    told = f"{_shown(chain)}: {why(error)}"
-    return HttpError(told, data={"status": None}, retryable=not isinstance(error, BadAnswer))
-
-
-def _shown(chain: list[Url]) -> str:
-    shown = [*map(str, chain)]
-    return " -> ".join([*shown[:4], "...", *shown[-2:]] if len(shown) > 7 else shown)
 
 
 def _refresh(path: Path, head: Head) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from flowengine_envs.documents.document import Document, Limits, Part, Table
-from flowengine_envs.invisible_characters import visible
+from flowengine_envs.documents.invisible_characters import visible
 
 _BLOCK_MARK = re.compile(
     r"(?:#{1,6}(?=\s|$)|[-+*](?=\s|$)|>|(?:```|~~~|---|===))|(\d{1,9})([.)])(?=\s)"

@@ -28,7 +28,7 @@ from flowengine_envs.documents.document import (
     NoSuchFile,
     Unreadable,
 )
-from flowengine_envs.supervisor import fork_servers
+from flowengine_envs.inside import fork_servers
 
 START = (
     "import sys, json; sys.path[:0] = json.loads(sys.argv[1]); "

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable, Plain
 from flowengine.sdk.environments import Axis, Capabilities, Changes, Provider, Request, Spec
-from flowengine_envs.call_limits import DISK
+from flowengine_envs.kinds.traces import Traces
+from flowengine_envs.link.call_limits import DISK
 from flowengine_envs.mcp.downloads import fetches
 from flowengine_envs.mcp.sandboxed import HOST, SandboxedServer, text_of
 from flowengine_envs.mcp.session import Connection, Session
 from flowengine_envs.mcp.several import Sessions
 from flowengine_envs.mcp.stdio import Server
-from flowengine_envs.traces import Traces
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

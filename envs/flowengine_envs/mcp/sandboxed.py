@@ -13,11 +13,11 @@ from typing import Any
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE, Program, Request, Sandbox
 from flowengine.sdk.process_tree import Family
-from flowengine_envs.call_limits import DISK
+from flowengine_envs.kinds.one_program import start_program
+from flowengine_envs.kinds.supervised import SEARCH
+from flowengine_envs.link.call_limits import DISK
 from flowengine_envs.mcp.downloads import Download, download_of
-from flowengine_envs.mounts import identities
-from flowengine_envs.one_program import start_program
-from flowengine_envs.supervised import SEARCH
+from flowengine_envs.sandboxes.mounts import identities
 
 HOST = "host"
 """The sandbox that is none."""

@@ -14,7 +14,7 @@ from typing import ClassVar
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE, Axis, Capabilities, Program, Request, Spec
 from flowengine.sdk.scratch import make_scratch, remove_scratch
-from flowengine_envs.call_limits import MEMORY
+from flowengine_envs.link.call_limits import MEMORY
 from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
 

@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
-from flowengine_envs.call_limits import MEMORY, PROCESSES
-from flowengine_envs.egress import INSIDE, Egress, Place, places
-from flowengine_envs.installations import installation
-from flowengine_envs.mounts import Mount, check_all, mounts, warn_of_new
+from flowengine_envs.link.call_limits import MEMORY, PROCESSES
+from flowengine_envs.network.egress import INSIDE, Egress, Place, places
 from flowengine_envs.sandboxes import kernel_resources, landlock, started, syscalls
 from flowengine_envs.sandboxes.cgroups import Group
+from flowengine_envs.sandboxes.installations import installation
+from flowengine_envs.sandboxes.mounts import Mount, check_all, mounts, warn_of_new
 from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
 
 USER = 1000

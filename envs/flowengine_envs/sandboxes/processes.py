@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed
 from flowengine.sdk.environments import VARIABLE, Axis, Leftover, Program, Request, Sandbox
-from flowengine_envs.call_limits import MEMORY, PROCESSES
+from flowengine_envs.link.call_limits import MEMORY, PROCESSES
+from flowengine_envs.link.words import ENTRANCES
 from flowengine_envs.sandboxes import cgroups, started
-from flowengine_envs.supervisor.system import ENTRANCES
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where programs are looked for inside: the system's, whatever this process was started with."""

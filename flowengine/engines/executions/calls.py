@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.kernel.graph.compiled import OPENING
-from flowengine.kernel.graph.secret_texts import join_secrets, masked
+from flowengine.kernel.graph.values import join_secrets, masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -117,3 +117,11 @@ def subject_of(step: StepSpec, args: Plain, given: Plain) -> dict[str, Plain]:
     else:
         shown = {**step.get("task", {}), **given}
     return {name: masked(one) for name, one in shown.items()}
+
+
+def has_preview(spec: StepSpec) -> bool:
+    """Return whether the tool that a step calls may have a preview."""
+    if "preview" in spec:
+        return True
+    kind = kind_of(spec)
+    return kind is not None and kind.has_preview(spec.get("task", {}))

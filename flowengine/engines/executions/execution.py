@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.growing_lists import Read
     from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
     from flowengine.engines.executions.outer_attempts import OuterAttempt
-    from flowengine.engines.executions.preview import Preview
     from flowengine.journal.records import ListPart, Loaded
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event, Upgraded
@@ -77,6 +76,14 @@ class Told(NamedTuple):
     steps: list[Observation]
     waits: list[tuple[dict[str, Any], str | None]]
     """(record, how it was closed) of each wait that opened, changed or closed."""
+
+
+class Preview(NamedTuple):
+    """A preview is still to be computed: the process that asked died before it was."""
+
+    wait: int
+    unit: int
+    step: int
 
 
 class Execution:
@@ -244,7 +251,7 @@ class Execution:
             self._index_of_steps.loaded(self._lists.join(self.state, loaded.lists))
             check_state(self.state, new_state(), f"the snapshot of execution {self.id}")
             self._snapshot = len(packed)
-        self._ids = self.state["last"]
+        self._ids = self.state["last"] + self.state["inner"]
         self.linked = self._flows.by_hash(loaded.record.hash)
         graph = self.linked.graph
         for entry in loaded.tail:
@@ -476,8 +483,8 @@ class Execution:
 
     def _due_snapshot(self) -> tuple[tuple[int, bytes] | None, Sequence[ListPart]]:
         """Return a snapshot and what is new of its lists, if what came since has outgrown it."""
-        last = self.state["last"]
-        tail = self._tail + BYTES_PER_ID * (last - self._ids)
+        ids = self.state["last"] + self.state["inner"]  # how many records there have been
+        tail = self._tail + BYTES_PER_ID * (ids - self._ids)
         if not self._rewritten and (tail < SMALLEST_TAIL or tail < 2 * self._snapshot):
             return None, ()
         state: Mapping[str, Any] = self.state
@@ -485,7 +492,7 @@ class Execution:
         if self.linked.grows:
             state, lists = self._lists.split(self.linked.graph, self.state, self._index_of_steps)
         packed = pack_snapshot(state)
-        self._snapshot, self._tail, self._ids = len(packed), 0, last
+        self._snapshot, self._tail, self._ids = len(packed), 0, ids
         return (self.seq, packed), lists
 
     def takes(self, message: int) -> bool:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flowengine.engines.executions.step_index import NAME as INDEX
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import (
-    SHORTEST,
     Place,
-    pack_items,
-    unpack,
-    unpack_items,
+    pack_placed,
+    text_at,
+    text_places,
     unpack_place,
+    unpack_placed,
 )
 from flowengine.journal.records import ListPart
 from flowengine.kernel.view import View, state_name
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 LEFT_OUT = "lists"
 """The key of a packed state that names the lists it leaves out, each with its length."""
-_SHARE = 8
-"""A place saves nothing in an event that is more than so many times larger than the text: all of
-the event is read for it."""
 _GAP = 8
 """Events that are read although no text of them is wanted, where that saves a query."""
 
@@ -84,7 +81,7 @@ class GrowingLists:
             stored = self._stored.get(name, [])
             first = len(stored) if _begins_with(items, stored) else 0
             if first < len(items) or first < len(stored):
-                new = pack_items(items[first:], self._places) if first < len(items) else b""
+                new = pack_placed(items[first:], self._places) if first < len(items) else b""
                 parts.append(ListPart(name, first, new))
         if part := index.part(self._places):
             parts.append(part)
@@ -151,16 +148,7 @@ class GrowingLists:
 
     def _places(self) -> dict[str, Place]:
         """Return where long texts of the events since the last snapshot are."""
-        found: dict[str, Place] = {}
-        for number, packed in self._events:
-            if len(packed) < SHORTEST:
-                continue
-            for text in _long_texts(unpack(packed)):
-                encoded = text.encode()
-                if len(encoded) * _SHARE >= len(packed):
-                    place = Place(number, packed.find(encoded), len(encoded))
-                    found.setdefault(text, place)
-        return found
+        return text_places(self._events)
 
     def _texts(self, parts: Sequence[ListPart]) -> dict[bytes, str]:
         """Return the texts of all places in parts, by the bytes of the place."""
@@ -168,15 +156,9 @@ class GrowingLists:
         for part in parts:
             _unpacked(part, wanted.add)
         places = {packed: unpack_place(packed) for packed in wanted}
-        found: dict[bytes, str] = {}
         numbers = sorted({place.event for place in places.values()})
         events = {entry.seq: entry.payload for entry in self.events(numbers)}
-        for packed, (event, start, length) in places.items():
-            encoded = events[event][start : start + length]
-            if start < 0 or len(encoded) != length:
-                raise ValueError(f"{places[packed]} is not in event {event}")
-            found[packed] = encoded.decode()
-        return found
+        return {packed: text_at(place, events[place.event]) for packed, place in places.items()}
 
 
 def grows(graph: Graph) -> bool:
@@ -232,24 +214,14 @@ def _items(parts: Iterable[ListPart], texts: Mapping[bytes, str]) -> list[Any]:
 
 def _unpacked(part: ListPart, text: Callable[[bytes], Any]) -> list[Any]:
     try:
-        return unpack_items(part.items, text)
+        items = unpack_placed(part.items, text)
     except StoreError as error:  # whoever loads says of which execution
         raise ValueError(f"{part.name} from item {part.first} on: {error.message}") from None
+    if type(items) is not list:
+        raise ValueError(f"{part.name} from item {part.first} on is not a list")
+    return items
 
 
 def _begins_with(items: list[Any], stored: list[Any]) -> bool:
     """Return whether the first items are those that are stored: the same objects, never changed."""
     return len(stored) <= len(items) and all(map(is_, stored, items))
-
-
-def _long_texts(value: Any) -> Iterator[str]:
-    """Yield the long texts in a dict or a list."""
-    open_parts = [value]
-    for part in open_parts:  # it grows meanwhile
-        for one in part.values() if type(part) is dict else part:
-            kind = type(one)
-            if kind is str:
-                if len(one) >= SHORTEST:
-                    yield one
-            elif kind is dict or kind is list:
-                open_parts.append(one)

@@ -197,18 +197,14 @@ def line(journal: Sequence[Event], last: int) -> list[Any]:
         last: Number of the last one wanted.
 
     Returns:
-        The events, to be applied one after the other. No `retry` goes back any more, but one of the
-        older form, which goes back to itself.
+        The events, to be applied one after the other. No `retry` goes back any more.
     """
     found: list[Any] = []
     for event in journal[: last + 1]:
         if event["type"] != "retry" or "back" not in event:
             found.append(event)
-        elif "kept" in event:
-            found = [*found[: event["back"]], *_kept(found, event), _straight(event)]
         else:
-            found = [*line(journal, event["back"] - 1)]
-            found.append({**event, "back": len(found)})
+            found = [*found[: event["back"]], *_kept(found, event), _straight(event)]
     return found
 
 

@@ -11,7 +11,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.subjects import address_of
-from flowengine.journal.encoding import inflate, pack_items
+from flowengine.journal.encoding import inflate, pack_placed
 from flowengine.journal.records import ListPart
 from flowengine.kernel.commands import Observation
 
@@ -91,7 +91,7 @@ class StepIndex:
         first, records = self._count, self._records
         self._count, self._records = first + len(records), []
         self._stored = True
-        return ListPart(NAME, first, zlib.compress(pack_items(records, places), 1))
+        return ListPart(NAME, first, zlib.compress(pack_placed(records, places), 1))
 
     @property
     def length(self) -> int | None:

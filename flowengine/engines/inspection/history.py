@@ -21,7 +21,7 @@ from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.interrupted import standing_view
-from flowengine.engines.interventions import trying_again
+from flowengine.engines.interventions.retrying import retry_command
 from flowengine.engines.messages.delivery import view as undelivered
 from flowengine.engines.people.waits import decision_view, stored_wait_view
 from flowengine.errors import NotFound
@@ -154,7 +154,7 @@ def _again(host: Host, record: ExecutionRecord, error: ErrorData | None) -> Exec
     if record.status != "failed":
         return {}
     journal = read(host.store, record.id)
-    command = trying_again.command(host, record.id, record.hash, journal, error)
+    command = retry_command(host, record.id, record.hash, journal, error)
     view: ExecutionInfo = {"command": command}
     if left := not_undone(error):
         view["not_undone"] = left

@@ -9,7 +9,7 @@ from flowengine.engines.executions.replay import read
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
 from flowengine.engines.inspection.deadlocks import circle
-from flowengine.engines.interventions import trying_again
+from flowengine.engines.interventions.retrying import retry_command
 from flowengine.engines.people.approvals import DECIDABLE
 from flowengine.engines.results import ENDED
 from flowengine.journal.shapes import unpack_message
@@ -102,7 +102,7 @@ def _ended(host: Host, execution: Execution) -> Reason:
         reason["wakes"] = "an operator who tries again to undo it, in a new execution"
     journal = read(host.store, execution.id)
     hash = execution.linked.hash
-    reason["command"] = trying_again.command(host, execution.id, hash, journal, error)
+    reason["command"] = retry_command(host, execution.id, hash, journal, error)
     return reason
 
 

@@ -210,3 +210,21 @@ def _start(host: Host, name: str, key: str, flow: str | None) -> Start:
         f"no open execution takes signal {name!r} with key {key!r}, and no flow starts one",
         hint="it may have ended: flowengine list; or name the flow that it starts: --flow FILE",
     )
+
+
+def ask_to_cancel(host: Host, execution: str, reason: str, who: Actor, *, now: bool) -> str:
+    """Record a request to cancel.
+
+    Args:
+        execution: Its id, or an unambiguous prefix of it.
+        reason: For the history.
+        who: Who asks.
+        now: Skip `finally` and compensation.
+
+    Returns:
+        The full id of the execution.
+    """
+    id, at = host.store.find_execution(execution), host.clock.now()
+    event = {"type": "cancel", "at": at, "reason": reason, **who.fields(), "now": now}
+    host.store.send(id, pack(event), at, host.ids.message())
+    return id

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.configuration_folders import user_folder
-from flowengine.engines.executions.assignees import excluded, is_assignee
+from flowengine.engines.actors import excluded, is_assignee
 from flowengine.errors import Conflict, NotAllowed, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_event, unpack_message

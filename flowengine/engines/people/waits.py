@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.executions.assignees import is_assignee
+from flowengine.engines.actors import is_assignee
 from flowengine.engines.executions.views import timers_of, wait_view
 from flowengine.engines.people.approval_ownership import standing
 from flowengine.engines.results import WaitPage

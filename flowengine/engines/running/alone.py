@@ -12,8 +12,7 @@ from flowengine.engines.running.local import Local
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.preview import Preview
+    from flowengine.engines.executions.execution import Execution, Preview
     from flowengine.engines.host import Host
     from flowengine.kernel.commands import Consult, Run
 

@@ -13,14 +13,11 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from flowengine.engines.executions.execution import ENDED, Execution, Told
-from flowengine.engines.executions.preview import Preview
-from flowengine.engines.executions.views import result_of
+from flowengine.engines.executions.execution import ENDED, Execution, Preview, Told
+from flowengine.engines.executions.views import entry_view, result_of, wait_view
 from flowengine.engines.results import Update
-from flowengine.engines.running.preview_requests import has_preview
 from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_quick
 from flowengine.engines.running.recovery import fire, recover, take_message
-from flowengine.engines.running.reporting import report
 from flowengine.errors import Conflict, StoreError
 from flowengine.garbage import CollectedLater
 from flowengine.journal.records import Append, Wait
@@ -377,7 +374,7 @@ class Driver:
     def _follow(self, execution: Execution) -> None:
         """Carry out what follows from events that are on disk, in order."""
         if execution.told is not None:
-            report(self.host, execution, execution.told)
+            _report(self.host, execution, execution.told)
         commands = execution.commands
         if not commands:
             return
@@ -429,7 +426,7 @@ class Driver:
             if command.environment is None and self._answered(execution, command):
                 self.read_inbox(execution)
                 return
-            if self.host.may_consult() or has_preview(execution, command.step):
+            if self.host.may_consult() or _has_preview(execution, command.step):
                 self.consult(execution, command)
             else:
                 self.look(execution)  # it stayed for an answer, and may rest now
@@ -472,3 +469,31 @@ class Driver:
         for id in [id for id in self.host.woken if id in self.executions]:
             del self.host.woken[id]
             self.read_inbox(self.executions[id])
+
+
+def _has_preview(execution: Execution, step: int) -> bool:
+    from flowengine.engines.executions.calls import has_preview  # few steps are asked about
+
+    return has_preview(execution.linked.compiled["steps"][step])
+
+
+def _report(host: Host, execution: Execution, told: Told) -> None:
+    """Tell subscribers what is on disk now."""
+    tell = host.tell
+    for seq, event, address, why in told.entries:
+        tell(Update(execution.id, "event", entry_view(seq, event, address, why)))
+    for step in told.steps:
+        tell(Update(execution.id, "step", None, step))
+    flow = execution.context.flow
+    for record, how in told.waits:
+        if how is None and record["id"] not in execution.waits:
+            continue  # it was over before anybody could answer it
+        if how is None and _may_settle(execution, record["id"]):
+            continue  # it is told if the attempt ends without an answer
+        tell(Update(execution.id, "wait", wait_view(execution.id, flow, record, how)))
+
+
+def _may_settle(execution: Execution, wait: int) -> bool:
+    """Return whether a question is about an attempt that is still being ended here."""
+    found = execution.state["waits"].get(wait)
+    return found is not None and found.get("cut") in execution.work

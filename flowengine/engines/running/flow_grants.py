@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.executions.assignees import is_assignee
+from flowengine.engines.actors import is_assignee
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import NewGrant, Vote, WaitFilter
 from flowengine.kernel.notation.grants import FLOW, ONLY_PEOPLE, covers

@@ -229,7 +229,8 @@ def _called(step: StepSpec, tool: str) -> Called:
     ]
     effect = step.get("effect", "once")
     caller = step.get("caller", "")
-    return Called(tool, step["kind"], effect, names, caller, names_of(step))
+    declared = step.get("declared", "")
+    return Called(tool, step["kind"], effect, names, caller, names_of(step), declared)
 
 
 def _short_outside(host: Host, execution: Execution, run: Run) -> Event | None:

@@ -14,7 +14,7 @@ from flowengine.engines.executions.outer_attempts import OUTER, OuterAttempt
 from flowengine.engines.executions.views import wait_view
 from flowengine.engines.results import Update
 from flowengine.engines.running.driver import Driver
-from flowengine.engines.running.failed_attempts import failed_or_asked
+from flowengine.engines.running.quick_steps import failed_or_asked
 from flowengine.engines.running.recovery import take_message
 from flowengine.kernel.commands import Consult, Run
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextvars import Context
 
-    from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.preview import Preview
+    from flowengine.engines.executions.execution import Execution, Preview
     from flowengine.engines.host import Host
     from flowengine.kernel.commands import ReleaseRegion, Stop
     from flowengine.kernel.events import Event, Measured

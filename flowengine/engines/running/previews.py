@@ -11,9 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.serialization import copy
-from flowengine.engines.executions.calls import environments_of
+from flowengine.engines.executions.calls import environments_of, has_preview
 from flowengine.engines.running.call_descriptions import environment_name
-from flowengine.engines.running.preview_requests import has_preview
 from flowengine.sdk import previews
 from flowengine.sdk.previews import PreviewContext, Shown, failed, shown, too_slow
 from flowengine.sdk.threads import on_thread
@@ -35,7 +34,7 @@ async def previewed(host: Host, execution: Execution, wait: int, step: int) -> S
         The preview, or a note why there is none; neither: the tool has none.
     """
     record = execution.waits.get(wait)
-    if record is None or not has_preview(execution, step):
+    if record is None or not has_preview(execution.linked.compiled["steps"][step]):
         return Shown()
     subject = record.get("subject")
     args = copy(subject) if isinstance(subject, dict) else {}

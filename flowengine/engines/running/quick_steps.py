@@ -5,10 +5,9 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from flowengine.engines.attempts.outcome import AttemptFailed
+from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed
 from flowengine.engines.attempts.printed import PRINTING, is_heard
 from flowengine.engines.executions.outer_attempts import OUTER
-from flowengine.engines.running.failed_attempts import failed_or_asked
 from flowengine.kernel.commands import Run
 
 if TYPE_CHECKING:
@@ -96,3 +95,13 @@ def _run_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> E
     finally:
         PRINTING.reset(token)
         printed.close()
+
+
+def failed_or_asked(host: Host, execution: Execution, run: Run, failure: AttemptFailed) -> Event:
+    """Return the event that a failed attempt leads to."""
+    if failure.error["type"] in ASKING:
+        from flowengine.engines.running.gate import asked_instead
+
+        if (event := asked_instead(host, execution, run, failure.error)) is not None:
+            return event
+    return failed(run, failure, host.clock.now())

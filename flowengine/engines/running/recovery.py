@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.executions.execution import Preview
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel import running
 from flowengine.kernel.waiting.approval_ownership import EVENTS
@@ -39,10 +40,9 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
         execution.queue.append({"type": "cut", "at": now, "unit": unit, "attempt": attempt})
     if any("digest" in record for record in execution.waits.values()):
         from flowengine.engines.running.call_descriptions import undescribed
-        from flowengine.engines.running.preview_requests import missing
 
         execution.queue.extend(undescribed(execution, now))
-        execution.commands.extend(missing(execution))
+        execution.commands.extend(_missing_previews(execution))
     timers = execution.timers.due(now)
     fired = 0
     for at, message in _in_order(execution, inbox):
@@ -143,3 +143,17 @@ def _cut_short(execution: Execution, timer: int) -> Evidence | None:
     units = [whose] if found["why"] == "timeout" else list(state["acts"][whose]["units"])
     at_work = [execution.printed[unit] for unit in units if unit in execution.printed]
     return at_work[0].evidence() if len(at_work) == 1 else None
+
+
+def _missing_previews(execution: Execution) -> Iterator[Preview]:
+    """Yield what is still to be computed of an execution that was just loaded."""
+    from flowengine.engines.executions.calls import has_preview
+
+    state = execution.state
+    for number, record in execution.waits.items():
+        if "digest" not in record or "preview" in record or "note" in record:
+            continue
+        unit = next(iter(state["waits"][number]["units"]))
+        step = state["acts"][state["units"][unit]["act"]]["step"]
+        if has_preview(execution.linked.compiled["steps"][step]):
+            yield Preview(number, unit, step)

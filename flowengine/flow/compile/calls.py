@@ -79,6 +79,8 @@ class Calls:
         elif request.action == "call":
             callee = tools.find(request.given, loc)
             spec["tool"] = mark.tool or str(request.given)
+            if mark.tool and mark.tool != request.given:
+                spec["declared"] = str(request.given)
         elif request.action == "flow":
             callee = tools.of_flow(request.given, loc)
             name = request.given if callee is None or callee.flow is None else callee.flow.id
@@ -241,7 +243,7 @@ class Calls:
 
     def _look_at_policies(self, spec: StepSpec, request: Request, callee: Callee) -> None:
         """Write the rules that may fit the call; if there are any, people may be asked."""
-        rules = self._rules(spec["tool"], request, callee)
+        rules = self._rules(spec["tool"], request, callee, spec.get("declared", ""))
         if not rules:
             return
         spec["policies"] = rules
@@ -251,13 +253,16 @@ class Calls:
             version = constant(digest([callee.kind, callee.task]))
             callee.approval = {**fields, "when": constant(False), "version": version}
 
-    def _rules(self, tool: str, request: Request, callee: Callee) -> list[list[RuleSpec]]:
+    def _rules(
+        self, tool: str, request: Request, callee: Callee, declared: str = ""
+    ) -> list[list[RuleSpec]]:
         """Return the rules that may fit a call."""
         uses = [typed.value for typed in callee.environments.values()]
         names = [*environment_uses.names(uses), *filter(None, [callee.task.get("in")])]
         caller, effect = self._mark(request).caller, self.modifiers.effect(request, callee)
         also = callee.step_kind.names(callee.task)
-        call = Called(tool, callee.kind, effect, names, caller.rpartition(".")[2], also)
+        agent = caller.rpartition(".")[2]
+        call = Called(tool, callee.kind, effect, names, agent, also, declared)
         return self._policies_of(request).of_call(call)
 
     def _policies_of(self, request: Request) -> Policies:

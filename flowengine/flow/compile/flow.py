@@ -42,11 +42,9 @@ from flowengine.flow.expressions import EVALUATOR
 from flowengine.flow.loading.files import Definition, File
 from flowengine.flow.models import Budget, Concurrency, Loc, Start
 from flowengine.flow.models.types import has_expression
+from flowengine.kernel.graph.compiled import FORMAT
 from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.near_words import did_you_mean
-
-FORMAT = 1
-"""Version of the compiled form."""
 
 
 class Compiler:

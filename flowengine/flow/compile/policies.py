@@ -138,17 +138,38 @@ class Policies:
             if not is_kind_known(file.report, policy):
                 continue
             is_kind = colon and kind in registry.kind_names()
+            self._check_agent(file, policy)
             if not _has_wildcard(glob) and not self._is_tool(file, name if is_kind else glob):
-                known = [*known_names(file, "tools"), *brought_tools()]
+                known = [*known_names(file, "tools"), *brought_tools(), *_names_for_agents(file)]
                 hint = did_you_mean(glob, known) or "a glob such as 'github.*' fits several"
                 file.report.at("E401", f"there is no tool {glob!r}", loc, hint)
 
+    def _check_agent(self, file: File, policy: Policy) -> None:
+        """Report a rule that knows an agent by its title: people see it, rules go by the name."""
+        agents = file.model.agents
+        if policy.agent is None or policy.agent in agents:
+            return
+        for name, agent in agents.items():
+            if agent.title == policy.agent:
+                message = f"there is no agent {policy.agent!r}: that is the title of {name!r}"
+                file.report.at("E401", message, (*policy.loc, "agent"), f"write {name!r}")
+                return
+
     def _is_tool(self, file: File, name: str) -> bool:
         """Return whether a name may be that of a tool; what servers have is not known."""
-        known = [*known_names(file, "tools"), *brought_tools()]
+        known = [*known_names(file, "tools"), *brought_tools(), *_names_for_agents(file)]
         if ":" in name:
             return True  # the path of a function, which a step may call without a tool
         return name in known or any(name.startswith(f"{one}.") for one in known)
+
+
+def _names_for_agents(file: File, prefix: str = "") -> Iterator[str]:
+    """Yield the names that tools have only for agents (`as`), those of imported files too."""
+    for agent in file.model.agents.values():
+        yield from (f"{prefix}{use.as_}" for use in agent.tools if use.as_ is not None)
+    for alias, other in file.imports.items():
+        if other is not None:
+            yield from _names_for_agents(other, f"{prefix}{alias}.")
 
 
 def is_kind_known(report: Report, policy: Policy) -> bool:

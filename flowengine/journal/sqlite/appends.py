@@ -7,10 +7,19 @@ that the transaction holds from its start, so that nobody can take the lease in 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
 
 from flowengine.errors import Conflict, LeaseLost, NotFound
-from flowengine.journal.encoding import checksum, deflated, pack
+from flowengine.journal.encoding import (
+    SHORTEST,
+    Place,
+    checksum,
+    pack,
+    packed_again,
+    text_places,
+)
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -23,6 +32,7 @@ from flowengine.journal.records import (
 )
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.claims import end_claims, rejected, write_claims
+from flowengine.journal.sqlite.journal_texts import JournalTexts, Places, shortened
 from flowengine.journal.sqlite.rows import event_row, list_sum, read_execution, read_wait
 from flowengine.kernel.notation.ids import wait_id
 
@@ -185,23 +195,25 @@ def _expired_too_late(connection: sqlite3.Connection, append: Append) -> Conflic
             continue
         wait = wait_id(append.execution, closed.number)
         if connection.execute(queries.EXPIRES_TOO_LATE, (wait,)).fetchone():
+            row = connection.execute(queries.WAIT, (wait,)).fetchone()
+            whole = JournalTexts(connection, row[9], f"wait {wait}").whole
             return Conflict(
-                f"wait {wait} was decided before it expired",
-                standing=read_wait(connection.execute(queries.WAIT, (wait,)).fetchone(), []),
+                f"wait {wait} was decided before it expired", standing=read_wait(row, [], whole)
             )
     return None
 
 
 def _write_index(connection: sqlite3.Connection, number: int, append: Append) -> None:
     """Write what lists show, after the events are written."""
+    places = cache(lambda: text_places(_numbered(append)))
     for record in append.opened:
-        _open_wait(connection, append.execution, number, record)
+        _open_wait(connection, append.execution, number, record, places)
     for closed in append.closed:
-        _close_wait(connection, append.execution, number, closed)
+        _close_wait(connection, append.execution, number, closed, places)
     for signal, key in append.keys:
         connection.execute(queries.ADD_KEY, (signal, key, number, WHOLE_LIFE))
     for message in append.taken:
-        connection.execute(queries.TAKE, (append.seq, message, number))
+        _take(connection, number, append.seq, message, places)
     for sent in append.sent:
         connection.execute(queries.PUT_OUT, (append.execution, sent.to, sent.at, sent.event))
     if append.claims:
@@ -216,6 +228,30 @@ def _write_index(connection: sqlite3.Connection, number: int, append: Append) ->
         connection.execute(queries.KEEP_FORM, (number, hash))
     if append.snapshot is not None:
         _set_snapshot(connection, number, append.snapshot, append.lists)
+
+
+def _numbered(append: Append) -> Iterator[tuple[int, bytes]]:
+    """Yield the events of an append with their numbers."""
+    for number, (_, event) in enumerate(append.events, append.seq):
+        yield number, event
+
+
+def _take(
+    connection: sqlite3.Connection, number: int, seq: int, message: int, places: Places
+) -> None:
+    """Note that a message is in the journal, which has its long texts from now on."""
+    taken = connection.execute(queries.TAKE, (seq, message, number)).fetchone()
+    if taken is None:
+        return
+    address, message_id, event = taken
+    row: Any = (message, event)
+    change = queries.SHORTEN_MESSAGE
+    kind, _, wait = address.partition(" ")
+    if kind == "wait":
+        row = connection.execute(queries.VOTE_OF, (wait, message_id)).fetchone()
+        change = queries.SHORTEN_VOTE
+    if row is not None and len(row[1]) >= SHORTEST:
+        connection.execute(change, (shortened(packed_again(row[1]), places), row[0]))
 
 
 def _set_snapshot(
@@ -235,15 +271,22 @@ def _set_snapshot(
 
 
 def _open_wait(
-    connection: sqlite3.Connection, execution: str, number: int, record: Mapping[str, Plain]
+    connection: sqlite3.Connection,
+    execution: str,
+    number: int,
+    record: Mapping[str, Plain],
+    places: Places,
 ) -> None:
     """Insert or change a wait, with those who may answer it and the keys it listens for."""
     wait = wait_id(execution, record["id"])
-    packed = deflated(pack(dict(record)))
-    before = connection.execute(queries.CLOSED_BEFORE, (wait,)).fetchone()
-    if before is not None:
+    before = connection.execute(queries.OPENED_BEFORE, (wait,)).fetchone()
+    if before is not None and before[1] is not None:
         for statement in queries.FORGET_WAIT:
             connection.execute(statement, {"number": before[0], "address": f"wait {wait}"})
+    first: dict[str, Place] = {}
+    if before is not None and before[1] is None:  # it changes: the journal has its texts already
+        first = JournalTexts(connection, number, f"wait {wait}").places(before[2])
+    packed = shortened(pack(dict(record)), lambda: {**places(), **first})
     connection.execute(
         queries.OPEN_WAIT,
         (wait, record["id"], record["kind"], record.get("batch"), record["since"], packed, number),
@@ -259,10 +302,14 @@ def _open_wait(
 
 
 def _close_wait(
-    connection: sqlite3.Connection, execution: str, number: int, closed: ClosedWait
+    connection: sqlite3.Connection,
+    execution: str,
+    number: int,
+    closed: ClosedWait,
+    places: Places,
 ) -> None:
     wait = wait_id(execution, closed.number)
-    row = (closed.how, closed.at, deflated(closed.result), wait)
+    row = (closed.how, closed.at, shortened(closed.result, places), wait)
     connection.execute(queries.CLOSE_WAIT, row)
     connection.execute(queries.CLOSE_WAIT_FOR, (wait,))
     connection.execute(queries.DROP_WAIT_KEYS, (number, closed.number))

@@ -16,6 +16,7 @@ from flowengine.journal.filters import Place, may_answer, page_end, read_page_en
 from flowengine.journal.records import ExecutionFilter, ExecutionPage, Wait, WaitFilter, WaitPage
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.appends import ANYONE
+from flowengine.journal.sqlite.journal_texts import JournalTexts
 from flowengine.journal.sqlite.rows import read_execution, read_wait
 
 _PENDING = "waits.how IS NULL AND waits.decision IS NULL"
@@ -221,8 +222,9 @@ def _read_along(
         values,
     )
     for row in rows:
-        *columns, number, since = row
-        yield (since, number), read_wait(columns, [])._replace(result=None)
+        *columns, _, execution, number, since = row
+        texts = JournalTexts(connection, execution, f"wait {row[0]}")
+        yield (since, number), read_wait([*columns, None], [], texts.whole)
 
 
 def _merged(

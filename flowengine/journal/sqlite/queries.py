@@ -92,8 +92,8 @@ INSERT OR IGNORE INTO assignees (assignee, kind, since, wait)
 SELECT ?, kind, since, number FROM waits WHERE id = ? AND how IS NULL AND decision IS NULL"""
 """Who may answer a pending wait; the empty text means anyone."""
 
-CLOSED_BEFORE = "SELECT number FROM waits WHERE id = ? AND how IS NOT NULL"
-"""A wait that was closed and opens again: its execution went back to before that."""
+OPENED_BEFORE = "SELECT number, how, record FROM waits WHERE id = ?"
+"""A wait that changes, or one that was closed and opens again: its execution went back."""
 
 FORGET_WAIT = (
     "DELETE FROM votes WHERE wait = :number",
@@ -122,8 +122,19 @@ DROP_KEYS = "DELETE FROM keys WHERE execution = ?"
 
 TAKE = """
 UPDATE messages SET taken = ?, event = CASE WHEN address GLOB 'wait *' THEN x'' ELSE event END
-WHERE number = ? AND execution = ?"""
+WHERE number = ? AND execution = ? RETURNING address, message_id, event"""
 """A message is in the journal now, at this place; of a decision, the vote has what it says."""
+
+SHORTEN_MESSAGE = "UPDATE messages SET event = ? WHERE number = ?"
+"""Its long texts are in the journal."""
+
+VOTE_OF = """
+SELECT votes.number, votes.event FROM votes JOIN waits ON waits.number = votes.wait
+WHERE waits.id = ? AND votes.voter = ?"""
+"""The answer that somebody gave to a wait."""
+
+SHORTEN_VOTE = "UPDATE votes SET event = ? WHERE number = ?"
+"""As `SHORTEN_MESSAGE`."""
 
 PUT_OUT = "INSERT INTO outbox (sender, target, at, event) VALUES (?, ?, ?, ?)"
 """A message to other executions is on its way."""
@@ -220,7 +231,7 @@ INSERT INTO messages (execution, address, message_id, at, event) VALUES (?, ?, ?
 """A message to an execution."""
 
 SENT = """
-SELECT messages.number, executions.id, messages.event
+SELECT messages.number, executions.id, messages.event, messages.execution
 FROM messages JOIN executions ON executions.number = messages.execution
 WHERE address = ? AND message_id = ?"""
 """The message that was sent to this address with this id."""
@@ -267,7 +278,7 @@ waits.id, executions.id, waits.flow, waits.wait, waits.record,
 CASE typeof(waits.decision) WHEN 'integer'
   THEN (SELECT event FROM votes WHERE votes.number = waits.decision) ELSE waits.decision END,
 waits.how,
-waits.closed_at, waits.result, waits.number, waits.since"""
+waits.closed_at, waits.result, waits.execution, waits.number, waits.since"""
 
 WAIT = f"""
 SELECT {WAIT_COLUMNS} FROM waits JOIN executions ON executions.number = waits.execution

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from flowengine.errors import StoreError
-from flowengine.journal.encoding import checksum, packed_again
+from flowengine.journal.encoding import checksum
 from flowengine.journal.records import Entry, ExecutionRecord, ListPart, Owner, Wait
 from flowengine.journal.shapes import DAMAGE_HINT, unpack_labels, unpack_wait
 
@@ -61,16 +61,17 @@ def read_execution(row: Sequence[Any]) -> ExecutionRecord:
     return ExecutionRecord._make((*row[:5], labels, *row[6:13], outputs, error))
 
 
-def read_wait(row: Sequence[Any], votes: list[bytes]) -> Wait:
+def read_wait(row: Sequence[Any], votes: list[bytes], whole: Callable[[bytes], bytes]) -> Wait:
     """Return a record from `sql.WAIT_COLUMNS`.
 
     Args:
-        row: The columns in that order; the last two are not part of the record.
+        row: The columns in that order; the last three are not part of the record.
         votes: All answers, if they are wanted.
+        whole: Returns packed data from what is stored.
     """
     id, execution, flow, number, record, decision, how, closed_at, result = row[:9]
-    kept = unpack_wait(packed_again(record), f"wait {id}")
-    decision, result = (None if one is None else packed_again(one) for one in (decision, result))
+    kept = unpack_wait(whole(record), f"wait {id}")
+    decision, result = (None if one is None else whole(one) for one in (decision, result))
     return Wait(id, execution, flow, number, kept, decision, votes, how, closed_at, result)
 
 

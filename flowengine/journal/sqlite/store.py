@@ -46,6 +46,7 @@ from flowengine.journal.short_ids import (
 from flowengine.journal.sqlite import grants, queries
 from flowengine.journal.sqlite.appends import create_waiting, find_number, lease_lost, write
 from flowengine.journal.sqlite.database import ERRORS, Database
+from flowengine.journal.sqlite.journal_texts import JournalTexts
 from flowengine.journal.sqlite.rows import (
     event_id,
     event_row,
@@ -109,15 +110,14 @@ class SqliteStore(Store):
 
     def put_flow(self, hash: str, compiled: bytes) -> None:
         with self._database.preparing() as connection:
-            connection.execute(queries.PUT_FLOW, (hash, compiled))
+            connection.execute(queries.PUT_FLOW, (hash, deflated(compiled)))
 
     def get_flow(self, hash: str) -> bytes:
         with self._database.reading() as connection:
             row = connection.execute(queries.GET_FLOW, (hash,)).fetchone()
         if row is None:
             raise NotFound(f"there is no flow {hash} in {self.location}")
-        compiled: bytes = row[0]
-        return compiled
+        return packed_again(row[0])
 
     def remember_source(
         self, key: str, hash: str, sources: Sequence[tuple[str, str]], extra: bytes = b""
@@ -361,9 +361,8 @@ class SqliteStore(Store):
     def decide(self, wait: str, vote: Vote) -> Standing:
         with self._database.writing() as connection:
             row = _find_wait(connection, wait)
-            number = row[9]
-            votes = _votes(connection, number)
-            record = read_wait(row, [event for _, _, event in votes])
+            number = row[10]
+            votes, record = _read_votes(connection, row)
             own = next((event for voter, _, event in votes if voter == vote.by), None)
             if not record.open or own is not None or vote.by in record.journaled:
                 return Standing(False, not record.open, record.decision or own, record)
@@ -387,9 +386,7 @@ class SqliteStore(Store):
 
     def wait(self, id: str) -> Wait:
         with self._database.reading() as connection:
-            row = _find_wait(connection, id)
-            votes = [event for _, _, event in _votes(connection, row[9])]
-        return read_wait(row, votes)
+            return _read_votes(connection, _find_wait(connection, id))[1]
 
     # -- grants
 
@@ -500,10 +497,19 @@ def _find_execution(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
     return row
 
 
-def _votes(connection: sqlite3.Connection, wait: int) -> list[tuple[str, int, bytes]]:
-    """Return the answers to a wait, oldest first: who gave it, whether it approves, the event."""
-    rows = connection.execute(queries.VOTES, (wait,))
-    return [(voter, approves, packed_again(event)) for voter, approves, event in rows]
+def _read_votes(
+    connection: sqlite3.Connection, row: tuple[Any, ...]
+) -> tuple[list[tuple[str, int, bytes]], Wait]:
+    """Return the answers to a wait, oldest first (who, whether it approves, event), and the wait.
+
+    Args:
+        connection: Where to read.
+        row: Of `queries.WAIT`.
+    """
+    whole = JournalTexts(connection, row[9], f"wait {row[0]}").whole
+    rows = connection.execute(queries.VOTES, (row[10],))
+    votes = [(voter, approves, whole(event)) for voter, approves, event in rows]
+    return votes, read_wait(row, [event for _, _, event in votes], whole)
 
 
 def _find_wait(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
@@ -526,7 +532,10 @@ def _read_journal(
 def _sent_before(connection: sqlite3.Connection, address: str, message_id: str) -> Sent | None:
     """Return the message of this id to this address, if there is one."""
     row = connection.execute(queries.SENT, (address, message_id)).fetchone()
-    return None if row is None else Sent(row[0], row[1], first=False, event=row[2])
+    if row is None:
+        return None
+    texts = JournalTexts(connection, row[3], f"message {message_id}")
+    return Sent(row[0], row[1], first=False, event=texts.whole(row[2]))
 
 
 def _store_message(

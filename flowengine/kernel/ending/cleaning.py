@@ -19,8 +19,9 @@ from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.flow_state.causality import learn, of_frame, writer
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.state import entries
+from flowengine.kernel.state import entries, initial
 from flowengine.kernel.state.entries import Entry
+from flowengine.kernel.state.moves import is_over
 from flowengine.kernel.tokens import routing
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def first(
     due: list[Final] = owner.pop("finals", None)
     if not due:
         return False
-    number = m.new_id()
+    number = initial.inner_number(m.state)
     cleanup: Cleanup = {
         "kind": kind,
         "of": owner["id"],
@@ -72,7 +73,7 @@ def first(
 def first_of_scope(m: Machine, number: int) -> None:
     """Clean up in a scope that goes on after something in it was withdrawn."""
     scope = m.state["scopes"].get(number)
-    if scope is not None and not scope.get("over"):
+    if scope is not None and not is_over(scope):
         first(m, "scope", scope, None)
 
 

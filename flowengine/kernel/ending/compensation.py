@@ -14,7 +14,7 @@ from flowengine.kernel.ending import cut_attempts, hidden_steps
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.state import entries
+from flowengine.kernel.state import entries, initial
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.tokens import routing
 
@@ -52,7 +52,7 @@ def begin_in(
     then: Entry,
 ) -> None:
     """Compensate `todo`, with the compensations at work in `scope`; then go on with `then`."""
-    number = m.new_id()
+    number = initial.inner_number(m.state)
     undo: Undo = {
         "scope": scope["id"],
         "todo": todo,

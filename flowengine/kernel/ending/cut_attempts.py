@@ -11,13 +11,13 @@ A late result of the attempt itself settles it, too. A crash or a lost environme
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import Run, Stop
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state import readers
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.graph.secret_texts import join_secrets
+from flowengine.kernel.graph.values import join_secrets
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
@@ -25,7 +25,7 @@ from flowengine.kernel.waiting.attempt_questions import ask_about_cut
 from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import CutOff, Decided, Lost
+    from flowengine.kernel.events import Decided, Lost
     from flowengine.kernel.state.records import Cut, Done, Wait
 
 
@@ -67,18 +67,27 @@ def _run_again(m: Machine, number: int, cut: Cut) -> None:
     )
 
 
-def ended(m: Machine, number: int, attempt: int, status: str, value: Plain) -> None:
-    """Take the result of an attempt; a late one does not count while a later attempt runs.
+def apply(m: Machine, event: Any) -> None:
+    """Apply an event about an attempt that no unit runs, if it is one that was cut off.
+
+    What an attempt gave that was not settled yet counts whenever it comes, unless a later one runs.
 
     Args:
-        number: The unit that it belonged to.
-        attempt: Which attempt has ended.
-        status: `succeeded` or `failed`.
-        value: What it gave.
+        event: As `advance` takes it.
     """
-    cut = m.state["cuts"].get(number)
-    if cut is not None and (not cut.get("running") or cut["attempt"] == attempt):
-        _settled(m, number, cut, status, value)
+    cut = m.state["cuts"].get(event["unit"])
+    if cut is None:
+        return
+    runs = cut.get("running", False) and cut["attempt"] == event["attempt"]
+    match event["type"]:
+        case "succeeded" if runs or not cut.get("running"):
+            _settled(m, event["unit"], cut, "succeeded", event["value"])
+        case "failed" | "asked" | "measured" if runs or not cut.get("running"):
+            _settled(m, event["unit"], cut, "failed", None)
+        case "lost" if runs:
+            _lost(m, event["unit"], cut, event)
+        case "cut" if runs:
+            _crashed(m, event["unit"], cut)
 
 
 def _settled(m: Machine, number: int, cut: Cut, status: str, value: Plain) -> None:
@@ -94,26 +103,21 @@ def _settled(m: Machine, number: int, cut: Cut, status: str, value: Plain) -> No
         m.agenda.append(entries.undo(cut["undo"]))
 
 
-def lost(m: Machine, event: Lost) -> None:
+def _lost(m: Machine, number: int, cut: Cut, event: Lost) -> None:
     """Ask what became of an attempt whose environment ended, while it ran to settle another."""
-    cut = _running(m, event["unit"], event["attempt"])
-    if cut is not None:
-        del cut["running"]
-        budgets.settle(m, event["unit"], cut.get("frame", 0), ran=event["ran"] != "no")
-        ask_about_cut(m, event["unit"], cut, event["error"])
+    del cut["running"]
+    budgets.settle(m, number, cut.get("frame", 0), ran=event["ran"] != "no")
+    ask_about_cut(m, number, cut, event["error"])
 
 
-def crashed(m: Machine, event: CutOff) -> None:
+def _crashed(m: Machine, number: int, cut: Cut) -> None:
     """Settle anew what was being settled when the process died."""
-    number = event["unit"]
-    cut = _running(m, number, event["attempt"])
-    if cut is not None:
-        del cut["running"]
-        budgets.settle(m, number, cut.get("frame", 0))
-        cut.pop("undo", None)
-        for undo, record in m.state["undos"].items():
-            if number in record["cut"]:
-                m.agenda.append(entries.undo(undo))
+    del cut["running"]
+    budgets.settle(m, number, cut.get("frame", 0))
+    cut.pop("undo", None)
+    for undo, record in m.state["undos"].items():
+        if number in record["cut"]:
+            m.agenda.append(entries.undo(undo))
 
 
 def stop(m: Machine, number: int) -> None:
@@ -125,14 +129,6 @@ def stop(m: Machine, number: int) -> None:
         budgets.settle(m, number, cut.get("frame", 0))
     if "wait" in cut:
         close_wait(m, m.state["waits"][cut["wait"]], "withdrawn")
-
-
-def _running(m: Machine, number: int, attempt: int) -> Cut | None:
-    """Return what was cut off if this attempt to settle it runs."""
-    cut = m.state["cuts"].get(number)
-    if cut is not None and cut.get("running") and cut["attempt"] == attempt:
-        return cut
-    return None
 
 
 def decide(m: Machine, wait: Wait, event: Decided) -> None:

@@ -24,9 +24,6 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.view import state_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flowengine.kernel.graph.linked import Graph
     from flowengine.kernel.state.records import Activation, Scope
 
 
@@ -174,48 +171,21 @@ def _replace(
     """
     name, before = state_name(frame, key), cells[key]
     known = before[1] if who is None else who.get("knows", {}).get(name)
-    cell = replaced(m.graph, spec, key, before, value, known, under)
-    if "reading" in m.state:
-        readers.put_aside(m, frame, key)
-    cells[key] = cell
-    m.changed.add(name)
-    return name, cell[1]
-
-
-def replaced(
-    graph: Graph,
-    spec: dict[str, Plain],
-    key: str,
-    before: list[Plain],
-    value: Plain,
-    known: int | None,
-    under: Sequence[str] = (),
-) -> list[Plain]:
-    """Return the cell of a key whose value is replaced.
-
-    Args:
-        graph: The flow.
-        spec: What it declares of the key.
-        key: The state key.
-        before: The cell so far.
-        value: What is written.
-        known: The number of the last write that happened before this one, as its writer knows.
-        under: The locks under which it is written.
-
-    Raises:
-        StepFailure: The value does not fit, or a parallel token has replaced the key.
-    """
     number = before[1]
     if number > 0 and known != number:
         _refuse_conflict(key, before, under)
-    fault = graph.validate(spec.get("schema") or {}, value)
+    fault = m.graph.validate(spec.get("schema") or {}, value)
     if fault is not None:
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
     number = abs(number) + 1
-    return [value, number, under] if under else [value, number]
+    if "reading" in m.state:
+        readers.put_aside(m, frame, key)
+    cells[key] = [value, number, under] if under else [value, number]
+    m.changed.add(name)
+    return name, number
 
 
-def _refuse_conflict(key: str, cell: list[Plain], under: Sequence[str]) -> None:
+def _refuse_conflict(key: str, cell: list[Plain], under: list[str]) -> None:
     """Raise `StateConflict` for a key last replaced in parallel, unless under a lock held now."""
     locked = cell[2] if len(cell) > 2 else ()
     if any(name in locked for name in under):

@@ -27,6 +27,11 @@ from __future__ import annotations
 
 from typing import Any
 
+FORMAT = 2
+"""What a compiled flow, the events of its executions and their states mean. A change by which what
+is stored would mean something else raises it: by another order or number of what `State.last`
+counts, an event names another unit than it did. Any other format is refused."""
+
 END = -1
 """Target of an edge: this token ends."""
 END_ALL = -2
@@ -66,6 +71,30 @@ class SecretText:
 
     def __hash__(self) -> int:
         return hash(str(self.parts))
+
+
+class OtherFormat(Exception):
+    """A flow, or the state of an execution, is of a format that this kernel does not run.
+
+    Args:
+        found: Its format.
+    """
+
+    def __init__(self, found: object) -> None:
+        super().__init__(f"it has format {found}; this version of flowengine runs format {FORMAT}")
+
+
+def check_format(found: object) -> None:
+    """Refuse what is stored in another format.
+
+    Args:
+        found: The `format` of a compiled flow or of a state.
+
+    Raises:
+        OtherFormat: It is not the one that this kernel runs.
+    """
+    if found != FORMAT:
+        raise OtherFormat(found)
 
 
 class EvaluationError(Exception):

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flowengine.kernel.graph.compiled import END, TRIGGER, Condition, Plain, Value
+from flowengine.kernel.graph.compiled import (
+    END,
+    TRIGGER,
+    Condition,
+    Plain,
+    Value,
+    check_format,
+)
 from flowengine.kernel.graph.reachability import reach
 from flowengine.kernel.graph.values import holds_secret, maker
 
@@ -39,6 +46,25 @@ _Part = TypeVar("_Part")
 
 NONE = -1
 """No such step or body."""
+
+
+ENTERING = frozenset({"sources", "join", "trigger", "when", "map", "loop", "deadline"})
+"""Words of a step that are looked at before its first attempt."""
+ATTEMPTING = frozenset({"input", "args", "key", "tool", "counts", "caller_limit", "lock", "timeout",
+                        "asks", "approval", "policies", "environments", "reads"})  # fmt: skip
+"""Words that are looked at when an attempt of a task begins."""
+ENDING = frozenset({"split", "emit", "retry", "output", "set", "on_error", "compensate", "raises",
+                    "effect", "on_crash", "named", "forgets", "carries", "adapter"})  # fmt: skip
+"""Words that are not looked at before an attempt has ended."""
+TELLING = frozenset({"id", "title", "plumbing", "teller", "ahead", "says", "ways", "body", "at",
+                     "action", "kind", "task", "caller", "meters", "preview", "limits", "about",
+                     "within"})  # fmt: skip
+"""Words that say what a step is, or that matter to other words, to budgets or to people."""
+BARE = TELLING | ENTERING | ENDING | {"input", "tool", "policies"}
+"""What a task may say whose attempts need nothing but their input. A word that stands in none of
+these sets takes the long way."""
+DIRECT = TELLING | ATTEMPTING | ENDING | {"sources", "join"}
+"""What a step may say that begins with its first attempt, at once, for a single token."""
 
 
 DEFAULT_LIMITS = {"activations": 1000, "steps": 10_000, "depth": 8}
@@ -119,13 +145,17 @@ class Node:
         """Makes what an attempt is given, if that can be made ready."""
         self.bare = (
             self.action == "task"
-            and not (self.lock or self.timeout or self.secret)
-            and not (self.asks or self.approval or self.environments or self.reads)
+            and spec.keys() <= BARE
+            and not self.secret
             and (self.input is None or self.make_input is not None)
-            and self.args is None
-            and self.key is None
         )
         """A task whose attempt needs nothing but its input."""
+        self.direct = (
+            self.action in ("task", "none")
+            and spec.keys() <= DIRECT
+            and (self.join is None or self.join["kind"] == "each")
+        )
+        """It begins with its first attempt as soon as one token comes."""
         self.targets = _targets(self.split)
         """Where its token goes, however it ends; None: that depends."""
 
@@ -134,21 +164,6 @@ def _targets(split: SplitSpec | None) -> list[int] | None:
     if split is None:
         return [END]
     return [split["to"]] if split["kind"] == "one" else None
-
-
-def _has_plain_rounds(node: Node, flow: Flow) -> bool:
-    """Return whether a step of a flow only replaces a state key and tests `until` in a round."""
-    if node.map is not None or node.loop is None or node.loop.keys() != {"until", "max"}:
-        return False
-    reducers = [flow.state[key].get("reducer", "replace") for key, _ in node.set]
-    return reducers in ([], ["replace"])
-
-
-def _has_plain_items(node: Node) -> bool:
-    """Return whether an item of a step only gives its result to the map."""
-    if node.map is None or node.loop is not None or node.output is not None or node.set:
-        return False
-    return node.map.keys().isdisjoint({"need", "more", "each"})
 
 
 class Flow:
@@ -282,6 +297,9 @@ class Graph:
             and outputs. Without it they are not validated.
         function: Finds a reducer written in Python, by `{"python", "folder"}`; what it raises is a
             `ValueError`.
+
+    Raises:
+        OtherFormat: The flow is of a format that this kernel does not run.
     """
 
     def __init__(
@@ -291,6 +309,7 @@ class Graph:
         validate: Callable[[Plain, Plain], str | None] = takes_nothing,
         function: Callable[[dict[str, str]], Callable[[Plain, Plain], Plain]] | None = None,
     ) -> None:
+        check_format(flow["format"])
         self.flow = flow
         self.evaluate = evaluator.evaluate
         self.text = evaluator.text
@@ -315,10 +334,6 @@ class Graph:
         self.bodies = _Linked(lambda index: Body(index, flow["bodies"][index], self._specs))
         self.followers = _Linked(self._follower)
         """Step → the step to which its token always goes and that begins at once, or None."""
-        self.straight = _Linked(self._straight)
-        """Of these: tasks that, when they end, begin the task that follows and do nothing else."""
-        self.again = _Linked(self._again)
-        """Step → itself if little has to be done between two of its rounds, or of its items."""
         self._stored: set[str] | None = None
         self._after_triggers: set[int] | None = None
         for index in flow.get("triggered", ()):
@@ -329,30 +344,9 @@ class Graph:
         if node.targets is None or len(node.targets) != 1 or node.targets[0] < 0:
             return None
         following = self.nodes[node.targets[0]]
-        joins = following.join is not None and following.join["kind"] != "each"
-        if node.action in ("group", "flow") or joins or self.bodies[following.body].watched:
+        if node.action in ("group", "flow") or self.bodies[following.body].watched:
             return None
-        return following if following.plain and following.action in ("task", "none") else None
-
-    def _straight(self, index: int) -> Node | None:
-        node, following = self.nodes[index], self.followers[index]
-        if following is None or self.regions:
-            return None
-        ends = (
-            node.action == "task"
-            and not (node.map or node.loop or node.lock or node.raises or node.reads)
-            and not (node.output or node.set or node.emit or node.compensate >= 0)
-        )
-        may_repeat = self.bodies[following.body].repeats
-        return following if ends and following.bare and not may_repeat else None
-
-    def _again(self, index: int) -> Node | None:
-        node = self.nodes[index]
-        more = node.raises or node.emit or node.compensate >= 0 or self.regions
-        if not node.bare or more or index >= self.flows[0].steps[1]:
-            return None  # a subflow has state of its own
-        loops = _has_plain_rounds(node, self.flows[0]) and not self.state_triggers
-        return node if loops or _has_plain_items(node) else None
+        return following if following.direct else None
 
     def _add_trigger(self, index: int, spec: TriggerSpec) -> None:
         for signal in spec.get("signals", ()):

@@ -70,6 +70,8 @@ class Called(NamedTuple):
     """In whose name it is made; empty: that of the flow."""
     names: Sequence[str] = ()
     """Further names of what is called, which no flow chooses."""
+    declared: str = ""
+    """As its file declares the tool; empty: as the step names it."""
 
     @property
     def any_of_server(self) -> bool:
@@ -85,7 +87,7 @@ class Called(NamedTuple):
         """
         glob, tool, agent = rule.verdict[1], f"{before}{self.tool}", f"{before}{self.agent}"
         fits = _may_fit if self.any_of_server else fnmatchcase
-        names = [tool, *self.names]
+        names = [tool, *self.names, *([f"{before}{self.declared}"] if self.declared else ())]
         if not any(fits(name, glob) or fits(f"{self.kind}:{name}", glob) for name in names):
             return False
         if rule.agent is not None and not (self.agent and fnmatchcase(agent, rule.agent)):

@@ -250,6 +250,8 @@ class StepSpec(TypedDict, total=False):
     """Constant part of a task, opaque to the kernel; handed to the runner."""
     tool: str
     """Name of the tool that is called; not part of the structural hash."""
+    declared: str
+    """Its name where it is declared, if an agent knows it by another one."""
     caller: str
     """The agent in whose name it is called."""
     args: Value

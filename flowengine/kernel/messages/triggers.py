@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from flowengine.kernel.expressions.names import Names, holds
 from flowengine.kernel.graph.compiled import TRIGGER, EvaluationError, Plain
 from flowengine.kernel.notation.times import parse_duration
-from flowengine.kernel.state import entries
+from flowengine.kernel.state import entries, moves
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.waiting.waits import is_for
 
@@ -42,7 +42,7 @@ def receive(m: Machine, message: Plain, *, stored: bool = False) -> bool:
     listening = m.graph.triggers.get(message["signal"])
     if not listening or "triggered" not in m.state:
         return False
-    if m.root().get("over") or "queued" in m.root() or not is_for(m, 0, message):
+    if moves.is_over(m.root()) or moves.is_queued(m.root()) or not is_for(m, 0, message):
         return False
     return any(
         _offer(m, step, spec, message)
@@ -122,7 +122,7 @@ def on_state(m: Machine) -> bool:
         Whether one fired.
     """
     steps = [step for step, key in m.graph.state_triggers if key in m.changed]
-    if not steps or not m.state["scopes"] or m.root().get("over"):
+    if not steps or not m.state["scopes"] or moves.is_over(m.root()):
         return False
     for step in steps:
         _fire(m, step)

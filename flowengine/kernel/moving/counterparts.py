@@ -183,7 +183,7 @@ def _held(pairing: Pairing, _state: State, _old: Node, new: Node, arrival: Any) 
 
 
 def _join(pairing: Pairing, state: State, old: Node, new: Node, held: Any) -> str | None:
-    if not number_held(held) and not held.get("open"):
+    if not number_held(held) and held["phase"] == "waiting":
         return None
     before, after = old.join or {}, new.join or {}
     if before.get("kind") != after.get("kind") or before.get("late") != after.get("late"):

@@ -40,7 +40,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "kept": ("list", "Arrival"),
         "heard": "by_source",
         "hot": MADE,
-        **_plain("round", "open", "need", "fired"),
+        **_plain("phase", "round", "need"),
     },
     "Scope": {
         "body": "body",
@@ -53,7 +53,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "finals": ("list", "Final"),
         "knows": "knows",
         **_plain("id", "unit", "frame", "path", "past", "ended", "held", "mapped", "cut", "error",
-                 "cleaning", "cleaned", "over", "rescued", "timer", "idle", "queued"),
+                 "cleaning", "phase", "resumes", "rescued", "timer", "idle"),
         "then": "then",
     },
     "Activation": {
@@ -108,7 +108,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "Timer": _plain("due", "why", "ref", "arg"),
     "Wait": {
         "record": "record_of_wait",
-        **_plain("id", "unit", "kind", "since", "event", "shown", "timers", "alternatives",
+        **_plain("id", "owner", "unit", "kind", "since", "event", "shown", "timers", "alternatives",
                  "escalate", "remind", "field", "cut", "budget", "asks", "units"),
     },
     "Undo": {
@@ -146,9 +146,9 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "reading": "knows",
         "watching": MADE,
         "budget": ("one", "Budget"),
-        **_plain("format", "status", "now", "last", "events", "inputs", "execution", "triggered",
-                 "steps", "skipped", "running", "cancelling", "claims", "bound", "outputs",
-                 "error", "answers", "hold", "calls", "warned"),
+        **_plain("format", "status", "now", "last", "inner", "events", "inputs", "execution",
+                 "triggered", "steps", "skipped", "running", "cancelling", "claims", "bound",
+                 "outputs", "error", "answers", "hold", "calls", "warned"),
     },
 }  # fmt: skip
 

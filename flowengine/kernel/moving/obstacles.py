@@ -98,7 +98,7 @@ class _Looker:
         new = p.steps.get(number)
         if use not in USED and use != "past":
             return number
-        if use == "join" and not number_held(record) and not record.get("open"):
+        if use == "join" and not number_held(record) and record["phase"] == "waiting":
             return number
         if new is None:
             if use != "past":

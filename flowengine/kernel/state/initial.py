@@ -1,8 +1,10 @@
-"""The state before the first event."""
+"""The state before the first event, and the numbers of what only the state names."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from flowengine.kernel.graph.compiled import FORMAT
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import State
@@ -11,10 +13,11 @@ if TYPE_CHECKING:
 def new_state() -> State:
     """Return the state before the first event."""
     return {
-        "format": 1,
+        "format": FORMAT,
         "status": "running",
         "now": 0,
         "last": 0,
+        "inner": 0,
         "events": 0,
         "inputs": {},
         "execution": {},
@@ -37,3 +40,9 @@ def new_state() -> State:
         "outputs": None,
         "error": None,
     }
+
+
+def inner_number(state: State) -> int:
+    """Return the next number of a layer, an undo or a cleanup; no event names these."""
+    state["inner"] += 1
+    return state["inner"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.state.entries import Entry
-from flowengine.kernel.state.phases import JOINS, SCOPES, UNITS, UNKNOWN, WAITS
+from flowengine.kernel.state.phases import JOINS, SCOPES, UNITS, WAITS, States
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.phases import Phase, RoundState, ScopeState, WaitState
@@ -55,37 +55,35 @@ def move_wait(wait: Wait, state: WaitState) -> None:
 # Scopes
 
 
-def scope_state(scope: Scope) -> ScopeState:
-    """Return the state of a scope."""
-    if scope.get("cleaned"):
-        return "finally"
-    if scope.get("over"):
-        return "over"
-    if "then" in scope:
-        return "held"
-    return "queued" if "queued" in scope else "open"
+def is_over(scope: Scope) -> bool:
+    """Return whether the tokens of a scope have ended: it is undone, cleans up, or ends."""
+    return scope["phase"] in ("over", "finally")
+
+
+def is_queued(scope: Scope) -> bool:
+    """Return whether the first tokens of a scope have not begun, also while it is held."""
+    return "queued" in (scope["phase"], scope.get("resumes"))
 
 
 def queue(scope: Scope) -> None:
     """Have the first tokens of a scope wait."""
-    before, record = _scope(scope)
-    record["queued"] = True
-    _scope_moved(scope, before)
+    _move_scope(scope, "queued")
 
 
 def unqueue(scope: Scope) -> bool:
     """Have the first tokens of a scope wait no longer; whether they did, and it has not ended."""
-    before, record = _scope(scope)
-    queued = record.pop("queued", False)
-    _scope_moved(scope, before)
-    return bool(queued) and not scope.get("over")
+    queued = is_queued(scope)
+    if scope["phase"] == "queued":
+        _move_scope(scope, "open")
+    scope.pop("resumes", None)
+    return queued
 
 
 def end_tokens(scope: Scope) -> None:
-    """Note that the tokens of a flow have ended."""
-    before, record = _scope(scope)
-    record["over"] = True
-    _scope_moved(scope, before)
+    """Note that the tokens of a flow have ended; nothing begins them any more."""
+    if not is_over(scope):
+        _move_scope(scope, "over")
+    scope.pop("resumes", None)
 
 
 def lead_back(scope: Scope) -> None:
@@ -94,93 +92,86 @@ def lead_back(scope: Scope) -> None:
     If the flow failed while it was queued, it is not queued any more: what it waited for does not
     start its first tokens in place of the one that leads back.
     """
-    before, record = _scope(scope)
-    del record["over"]
-    record.pop("queued", None)
+    _move_scope(scope, "open")
+    record: Any = scope
     record["rescued"] = True
-    _scope_moved(scope, before)
 
 
 def begin_finally(scope: Scope) -> None:
     """Note that the `finally` of the main flow is due."""
-    before, record = _scope(scope)
-    record["cleaned"] = True
-    _scope_moved(scope, before)
+    _move_scope(scope, "finally")
 
 
 def hold(scope: Scope, then: Entry) -> None:
-    """Hold the failure of a scope back; `then` follows when it begins again."""
-    before, record = _scope(scope)
+    """Hold the failure of a scope back; `then` follows when it begins again.
+
+    One whose tokens have ended stays as it is, unless it is held at just that.
+    """
+    if is_queued(scope):
+        scope["resumes"] = "queued"
+    if not is_over(scope) or then[0] == "scope_over":
+        _move_scope(scope, "held")
+    record: Any = scope
     record["then"] = list(then)
-    if then[0] == "scope_over":
-        record.pop("over", None)  # it ends again, by that
-    _scope_moved(scope, before)
 
 
 def let_go(scope: Scope) -> Entry:
     """Have a scope begin anew whose failure was held back; return what follows."""
-    before, record = _scope(scope)
+    record: Any = scope
     then = Entry(record.pop("then"))
-    _scope_moved(scope, before)
+    if scope["phase"] == "held":
+        _move_scope(scope, scope.pop("resumes", "open"))
     return then
 
 
-def _scope(scope: Scope) -> tuple[ScopeState, Any]:
-    return scope_state(scope), scope
-
-
-def _scope_moved(scope: Scope, before: ScopeState) -> None:
-    now = scope_state(scope)
-    if now != before and now not in SCOPES.moves[before]:
-        raise AssertionError(f"scope {scope['id']} cannot move from {before} to {now}")
+def _move_scope(scope: Scope, phase: ScopeState) -> None:
+    _move(f"scope {scope['id']}", SCOPES, scope, phase)
 
 
 # Joins
 
 
-def round_state(join: JoinState) -> RoundState:
-    """Return the state of a join."""
-    if not join.get("open"):
-        return "waiting"
-    if join["fired"]:
-        return "fired"
-    return "unknown" if join["need"] == UNKNOWN else "open"
+def new_join() -> JoinState:
+    """Return the record of a join that holds nothing yet."""
+    return {"held": {}, "phase": "waiting"}
 
 
-def begin_round(join: JoinState, need: int) -> None:
-    """Begin the next round of a join that counts; `UNKNOWN`: what it needs has no value."""
-    before, record = _round(join)
-    record.update({"round": join["round"] + 1, "open": True, "fired": False, "need": need})
-    record.update({"got": [], "heard": {}, "kept": join.get("kept", [])})
-    _round_moved(join, before)
+def begin_round(join: JoinState, need: int | None) -> None:
+    """Begin the next round of a join that counts; None: what it needs has no value."""
+    _move_join(join, "unknown" if need is None else "open")
+    record: Any = join
+    record.update({"round": join["round"] + 1, "got": [], "heard": {}})
+    record.setdefault("kept", [])
+    if need is not None:
+        record["need"] = need
 
 
-def know_need(join: JoinState, need: int) -> None:
-    """Note what a round needs that did not know it."""
-    before, record = _round(join)
-    record["need"] = need
-    _round_moved(join, before)
+def know_need(join: JoinState, need: int | None) -> None:
+    """Note what a round needs that did not know it; None: it still has no value."""
+    if need is not None:
+        _move_join(join, "open")
+        record: Any = join
+        record["need"] = need
 
 
 def fire(join: JoinState) -> None:
     """Note that a round has fired."""
-    before, record = _round(join)
-    record["fired"] = True
-    _round_moved(join, before)
+    _move_join(join, "fired")
 
 
 def end_round(join: JoinState) -> JoinState:
     """Return the record of a join that takes the place of one whose round is over, or withdrawn."""
-    ended: JoinState = {"held": {}, "round": join.get("round", 0)}
-    _round_moved(ended, round_state(join))
-    return ended
+    _move_join(join, "waiting")
+    return {**new_join(), "round": join.get("round", 0)}
 
 
-def _round(join: JoinState) -> tuple[RoundState, Any]:
-    return round_state(join), join
+def _move_join(join: JoinState, phase: RoundState) -> None:
+    _move("a join", JOINS, join, phase)
 
 
-def _round_moved(join: JoinState, before: RoundState) -> None:
-    now = round_state(join)
-    if now != before and now not in JOINS.moves[before]:
-        raise AssertionError(f"a join cannot move from {before} to {now}")
+def _move(what: str, of: States[Any], record: Any, phase: str) -> None:
+    now = record["phase"]
+    if now != phase:
+        if phase not in of.moves[now]:
+            raise AssertionError(f"{what} cannot move from {now} to {phase}")
+        record["phase"] = phase

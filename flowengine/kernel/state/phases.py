@@ -1,7 +1,7 @@
 """The states of units, waits, scopes and joins, and every move between them.
 
 `moves.py` makes each move, and refuses what these tables lack; `docs/states.md` is made from them.
-A unit says its state in `phase`; those of the others follow from several fields, see there.
+Units, scopes and joins say their state in `phase`, waits in `shown`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,16 @@ class States(Generic[S]):
         self,
         of: str,
         about: str,
-        made: str,
         meaning: dict[S, str],
         first: S,
-        moves: dict[S, dict[S | Literal["gone"], tuple[str, str]]],
+        moves: dict[S, dict[S | Literal["gone"], str]],
     ) -> None:
         self.of = of
         self.about = about
-        self.made = made
-        """By which modules, below `kernel/`: one of them, or of those that have it do so."""
         self.meaning = meaning
         self.first: S = first
         self.moves = moves
-        """State → the states that it can move to, with the reason and the modules, as in `made`.
-        A test holds the modules against who makes these moves."""
+        """State → the states that it can move to, and when."""
 
 
 Phase = Literal["ready", "asked", "lock", "budget", "run", "pause", "wait", "scope", "ask", "held"]
@@ -43,7 +39,6 @@ UNITS: States[Phase] = States(
     "It performs the action of a step: there is one per activation, under `map` one per item that "
     "has begun. It ends from `ready` only. Withdrawing one (its group is cancelled, a deadline, "
     "a branch that lost) first closes what is open in it, which makes it `ready`.",
-    "tokens/units.py, also for steps/passing.py, which takes a token straight on",
     {
         "ready": "none of the others: it is about to begin, between two attempts, or about to end; "
         "a `finally` inside it may have to run before it continues",
@@ -61,104 +56,45 @@ UNITS: States[Phase] = States(
     "ready",
     {
         "ready": {
-            "asked": ("its call, or an environment, needs a yes", "waiting/permissions.py"),
-            "lock": ("others have the lock", "limits/suspension.py for limits/locks.py"),
-            "budget": (
-                "too little is left of a budget",
-                "limits/suspension.py for waiting/budget_questions.py",
-            ),
-            "run": (
-                "the attempt of a task begins",
-                "steps/attempts.py, also for recovery/interrupted.py; "
-                "straight on: steps/passing.py, steps/rounds_and_items.py",
-            ),
-            "pause": ("another attempt or round follows", "steps/retries.py, steps/loops.py"),
-            "wait": (
-                "a wait, approval or question begins",
-                "waiting/waits.py, also for waiting/approvals.py",
-            ),
-            "scope": (
-                "a group or subflow begins",
-                "steps/scopes.py for steps/attempts.py (a group) and steps/subflows.py",
-            ),
-            "ask": (
-                "only a person can say how it continues",
-                "waiting/waits.py for waiting/attempt_questions.py",
-            ),
-            "held": (
-                "it fails, and that is held back",
-                "held_failures.py for steps/unit_outcomes.py, tokens/units.py and steps/loops.py",
-            ),
-            "gone": (
-                "it has ended, or is withdrawn",
-                "steps/unit_outcomes.py; withdrawn: ending/closing.py; straight on: "
-                "steps/passing.py",
-            ),
+            "asked": "its call, or an environment, needs a yes",
+            "lock": "others have the lock",
+            "budget": "too little is left of a budget",
+            "run": "the attempt of a task begins",
+            "pause": "another attempt or round follows",
+            "wait": "a wait, approval or question begins",
+            "scope": "a group or subflow begins",
+            "ask": "only a person can say how it continues",
+            "held": "it fails, and that is held back",
+            "gone": "it has ended, or is withdrawn",
         },
         "asked": {
-            "ready": (
-                "answered, or withdrawn",
-                "waiting/permissions.py; withdrawn: ending/closing.py",
-            ),
+            "ready": "answered, or withdrawn",
         },
         "lock": {
-            "ready": (
-                "it has the lock, or is withdrawn",
-                "limits/suspension.py for limits/locks.py; withdrawn: ending/closing.py",
-            ),
+            "ready": "it has the lock, or is withdrawn",
         },
         "budget": {
-            "ready": (
-                "answered, or withdrawn",
-                "limits/suspension.py for waiting/budget_questions.py; withdrawn: "
-                "ending/closing.py",
-            ),
+            "ready": "answered, or withdrawn",
         },
         "run": {
-            "ready": (
-                "the attempt has ended, or is stopped",
-                "steps/attempt_outcomes.py, steps/rounds_and_items.py, advance.py, "
-                "recovery/interrupted.py, recovery/retrying.py, "
-                "steps/attempts.py; stopped: ending/closing.py",
-            ),
-            "ask": (
-                "its process died, and nobody knows whether it acted",
-                "waiting/waits.py for waiting/attempt_questions.py",
-            ),
+            "ready": "the attempt has ended, or is stopped",
+            "ask": "its process died, and nobody knows whether it acted",
         },
         "pause": {
-            "ready": (
-                "the time is over, or it is withdrawn",
-                "timers.py; withdrawn: ending/closing.py",
-            ),
+            "ready": "the time is over, or it is withdrawn",
         },
         "wait": {
-            "ready": (
-                "the wait is closed",
-                "steps/attempt_outcomes.py; withdrawn: ending/closing.py",
-            ),
+            "ready": "the wait is closed",
         },
         "scope": {
-            "ready": (
-                "the scope is gone",
-                "ending/closing.py, for steps/scopes.py and flows.py too",
-            ),
+            "ready": "the scope is gone",
         },
         "ask": {
-            "ready": (
-                "somebody has decided, or it is withdrawn",
-                "recovery/interrupted.py; withdrawn: ending/closing.py",
-            ),
+            "ready": "somebody has decided, or it is withdrawn",
         },
         "held": {
-            "ready": (
-                "it begins again, or is withdrawn",
-                "recovery/retrying.py, ending/closing.py",
-            ),
-            "run": (
-                "its result came after the failure and counts: it is applied next",
-                "recovery/retrying.py",
-            ),
+            "ready": "it begins again, or is withdrawn",
+            "run": "its result came after the failure and counts: it is applied next",
         },
     },
 )
@@ -174,8 +110,6 @@ WAITS: States[WaitState] = States(
     "Of an expiry and a cancel at the same moment, the first in the journal counts; for their "
     "order see [Ties](architecture.md#ties). An approval in the `finally` of that group no longer "
     "belongs to the group: it is open, and expires as any other.",
-    "waiting/waits.py for whoever has a question or waits: waiting/approvals.py, "
-    "waiting/shared_questions.py, waiting/budget_questions.py, waiting/attempt_questions.py",
     {
         "new": "nobody outside knows it yet: it is being set up, by the event that opens it",
         "open": "it is in the lists, and can be answered",
@@ -183,24 +117,13 @@ WAITS: States[WaitState] = States(
     "new",
     {
         "new": {
-            "open": (
-                "what it waits for has not come yet",
-                "waiting/waits.py, for waiting/approvals.py, waiting/attempt_questions.py and "
-                "waiting/budget_questions.py too",
-            ),
-            "gone": (
-                "what it waits for is there already, or it cannot be set up",
-                "waiting/waits.py, for waiting/call_questions.py and "
-                "waiting/environment_questions.py too",
-            ),
+            "open": "what it waits for has not come yet",
+            "gone": "what it waits for is there already, or it cannot be set up",
         },
         "open": {
             "gone": (
                 "`decided`; `occurred`; `expired`, also by the `timeout` of its step; or "
-                "`withdrawn`: what is around it is closed",
-                "waiting/waits.py, for waiting/permissions.py, waiting/shared_questions.py, "
-                "waiting/budget_questions.py, recovery/interrupted.py, ending/cut_attempts.py "
-                "and ending/closing.py too",
+                "`withdrawn`: what is around it is closed"
             ),
         },
     },
@@ -215,12 +138,7 @@ SCOPES: States[ScopeState] = States(
     "Withdrawing a scope closes what is inside it first, from the inside outwards, and evaluates "
     "no expression; all of that is one event. Its `finally` outlives it and runs as hidden steps "
     "of the main flow. Whatever continues in its place waits for that. If nothing does, the scope "
-    "around it is *cleaning*, beside its state, and does not end before that is done.\n\n"
-    "The state is not stored: `scope_state` in `moves.py` derives it from the scope's fields. Each "
-    "function there compares the states before and after, and refuses a move that is not in the "
-    "table.",
-    "steps/scopes.py for flows.py (the main flow), steps/attempts.py (a group) and "
-    "steps/subflows.py",
+    "around it is *cleaning*, beside its state, and does not end before that is done.",
     {
         "open": "its tokens are at work, or it is about to end",
         "queued": "its first tokens have not begun: it waits for its turn among the executions of "
@@ -232,53 +150,36 @@ SCOPES: States[ScopeState] = States(
     "open",
     {
         "open": {
-            "queued": ("it has to wait before it begins", "steps/scopes.py, for flows.py too"),
-            "held": (
-                "it fails, and that is held back",
-                "held_failures.py for agenda.py, timers.py and steps/scopes.py",
-            ),
-            "over": (
-                "the tokens of a flow have ended, or an error or a cancelling has ended them",
-                "steps/scopes.py, flows.py, steps/cancelling.py",
-            ),
-            "gone": (
-                "a group has ended, or it is withdrawn",
-                "ending/closing.py, for steps/scopes.py and flows.py too",
-            ),
+            "queued": "it has to wait before it begins",
+            "held": "it fails, and that is held back",
+            "over": "the tokens of a flow have ended, or an error or a cancelling has ended them",
+            "gone": "a group has ended, or it is withdrawn",
         },
         "queued": {
-            "open": ("it is its turn, and its environments are open", "steps/scopes.py, flows.py"),
-            "held": ("it fails, and that is held back", "held_failures.py for timers.py"),
-            "over": (
-                "it is cancelled, or an environment cannot be had",
-                "flows.py, steps/cancelling.py",
-            ),
-            "gone": ("it is withdrawn", "ending/closing.py"),
+            "open": "it is its turn, and its environments are open",
+            "held": "it fails, and that is held back",
+            "over": "it is cancelled, or an environment cannot be had",
+            "gone": "it is withdrawn",
         },
         "held": {
-            "open": ("it begins again", "recovery/retrying.py"),
-            "queued": ("it begins again, and still has to wait", "recovery/retrying.py"),
-            "over": ("it ends by something else", "flows.py, steps/cancelling.py"),
-            "gone": ("it is withdrawn", "ending/closing.py"),
+            "open": "it begins again",
+            "queued": "it begins again, and still has to wait",
+            "over": "it ends by something else",
+            "gone": "it is withdrawn",
         },
         "over": {
-            "open": ("a handler of the flow leads back into it, once", "flows.py"),
-            "held": (
-                "its outputs have no value, and that is held back",
-                "held_failures.py for steps/scopes.py",
-            ),
-            "finally": ("the main flow ends, and has a `finally`", "flows.py"),
-            "gone": ("it has ended, or is withdrawn", "ending/closing.py for flows.py"),
+            "open": "a handler of the flow leads back into it, once",
+            "held": "its outputs have no value, and that is held back",
+            "finally": "the main flow ends, and has a `finally`",
+            "gone": "it has ended, or is withdrawn",
         },
         "finally": {
-            "gone": ("that has ended, or is cut short", "ending/closing.py for flows.py"),
+            "gone": "that has ended, or is cut short",
         },
     },
 )
 
 RoundState = Literal["waiting", "open", "unknown", "fired"]
-UNKNOWN = 0
-"""In place of `need` where it had no value and that failure is held back."""
 
 JOINS: States[RoundState] = States(
     "A join",
@@ -287,7 +188,6 @@ JOINS: States[RoundState] = States(
     "do with those of a loop: a round begins with its first token, fires with the one that makes "
     "enough, and lasts until no other can come. A join that holds nothing has no record, and those "
     "of a scope go with it.",
-    "tokens/joins.py, with the first token that comes",
     {
         "waiting": "no round is open; it may hold tokens",
         "open": "a round counts its tokens",
@@ -297,31 +197,37 @@ JOINS: States[RoundState] = States(
     "waiting",
     {
         "waiting": {
-            "open": ("the first token of a round comes", "tokens/joins.py"),
-            "unknown": ("it comes, and `need` has no value", "tokens/joins.py"),
+            "open": "the first token of a round comes",
+            "unknown": "it comes, and `need` has no value",
         },
         "open": {
-            "fired": ("as many have come as it needs", "tokens/joins.py"),
-            "waiting": (
-                "no more can come, and they are too few; or they are withdrawn",
-                "tokens/joins.py; withdrawn: ending/closing.py",
-            ),
+            "fired": "as many have come as it needs",
+            "waiting": "no more can come, and they are too few; or they are withdrawn",
         },
         "unknown": {
-            "open": ("`need` has a value now", "tokens/joins.py"),
-            "waiting": (
-                "its tokens are withdrawn",
-                "tokens/joins.py; withdrawn: ending/closing.py",
-            ),
+            "open": "`need` has a value now",
+            "waiting": "its tokens are withdrawn",
         },
         "fired": {
-            "waiting": (
-                "every source has sent one, or no other can come; or its scope ends",
-                "tokens/joins.py; withdrawn: ending/closing.py",
-            ),
+            "waiting": "every source has sent one, or no other can come; or its scope ends",
         },
     },
 )
+
+Owner = Literal["step", "permission", "budget", "attempt", "cut"]
+"""Whose a wait is: who goes on when it ends. `decisions` has a table of what a decision does.
+
+| owner         | its record has                                                          |
+|---------------|-------------------------------------------------------------------------|
+| `step`        | `unit`: who waits                                                       |
+| `permission`  | `units`: who wait, before their attempts begin; `asks`: about what      |
+| `budget`      | `budget`: whose it is; who waits stands in the budget                   |
+| `attempt`     | `unit`: whose attempt may have acted, or has lost its environment       |
+| `cut`         | `cut`: the attempt of which a scope that compensates has to know        |
+
+A wait that is withdrawn, with a group that is cancelled for instance, is closed together with its
+timers: a decision or expiry that comes later does nothing.
+"""
 
 ALL: tuple[States[Any], ...] = (UNITS, WAITS, SCOPES, JOINS)
 

@@ -1,8 +1,10 @@
 """The state of an execution: plain data, changed only by `advance`.
 
-Records refer to one another by number; numbers come from one counter (`State["last"]`), so a state
-follows from its events alone. Everything that is looped over is a list or an insertion-ordered
-dict, never a set.
+Records refer to one another by number. What events name - scopes, activations, units, waits,
+timers - is counted by `State["last"]`: a change of the kernel that gives these other numbers gives
+old journals another meaning. What only the state itself names - layers of pasts and the subflows
+above them, undos, cleanups - is counted by `State["inner"]`. So a state follows from its events
+alone. Everything that is looped over is a list or an insertion-ordered dict, never a set.
 
     execution ─ scopes ─ activations ─ units ─ (child scope | wait | running attempt)
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.state.phases import Phase, Why
+    from flowengine.kernel.state.phases import Owner, Phase, RoundState, ScopeState, Why
 
 
 PlaceKind = Literal["unit", "act", "scope"]
@@ -54,12 +56,12 @@ class JoinState(TypedDict, total=False):
 
     held: dict[int, list[Arrival]]
     """`all`: arrivals by source. `active`: under the source they came from."""
+    phase: ReadOnly[RoundState]
     round: ReadOnly[int]
-    open: ReadOnly[bool]
     need: ReadOnly[int]
+    """How many tokens the round needs; absent while that has no value."""
     got: list[Arrival]
     heard: dict[int, bool]
-    fired: ReadOnly[bool]
     kept: list[Arrival]
     hot: int
     """Live positions of the scope that can still reach this join, while it is armed."""
@@ -105,16 +107,13 @@ class Scope(TypedDict, total=False):
     """How it has ended, while it is taken out; absent of one that is withdrawn."""
     cleaning: int
     """Cleanups that nothing but the end of the scope waits for; absent if none."""
-    cleaned: ReadOnly[bool]
-    """Of the flow: its own `finally` is due, or has run."""
-    over: ReadOnly[bool]
-    """Of a flow: it is over, its tokens have ended; what follows is undoing and the end."""
+    phase: ReadOnly[ScopeState]
+    resumes: Literal["queued"]
+    """Of one that is held and was queued: what it is when it begins again."""
     rescued: ReadOnly[bool]
     """The flow's own handler has led back into this scope once."""
     timer: int
     """Of a subflow: that of its `limits.duration`."""
-    queued: ReadOnly[bool]
-    """Of a flow: its first tokens wait until it is its turn, and what is to be open is."""
     idle: int
     """Of the flow, while it has no token: the timer that ends it."""
     then: ReadOnly[list[Any]]
@@ -378,9 +377,11 @@ class Timer(TypedDict):
 
 
 class Wait(TypedDict, total=False):
-    """An open wait; `waiting.owners` tells whose it is."""
+    """An open wait."""
 
     id: int
+    owner: Owner
+    """Whose it is: who goes on when it ends."""
     unit: int
     """Of a step or one of its attempts: the unit that waits; else 0."""
     kind: str
@@ -495,6 +496,9 @@ class State(TypedDict, total=False):
     status: str
     now: int
     last: int
+    """The last number given to a scope, activation, unit, wait or timer."""
+    inner: int
+    """The last one given to a layer, undo or cleanup."""
     events: int
     inputs: dict[str, Plain]
     execution: dict[str, Plain]

@@ -2,6 +2,11 @@
 
 Its token leaves along `next`, or its error looks for a handler. A hidden step has no token: whoever
 began it goes on.
+
+Most events end a step and begin the next one, and do nothing else. The parts of that - the token
+leaves, arrives, activates a step, which begins its unit and its attempt - otherwise take turns on
+the agenda. While nothing else is there, nothing can come between them, so they are done at once:
+the same records, numbers and commands, in the same order.
 """
 
 from __future__ import annotations
@@ -16,13 +21,15 @@ from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names
-from flowengine.kernel.expressions.step_records import record
+from flowengine.kernel.expressions.provenance import record
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.steps import handlers
-from flowengine.kernel.steps.passing import pass_on
+from flowengine.kernel.steps.attempts import attempt
 from flowengine.kernel.tokens import routing
+from flowengine.kernel.tokens.activations import count, put_activation
+from flowengine.kernel.tokens.units import new_unit
 
 if TYPE_CHECKING:
     from flowengine.kernel.ending.hidden_steps import Mark
@@ -58,8 +65,36 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
         m.note(act, status, outcome=outcome, output=output, to=targets)
     if "done" in act or "cut" in act or "finals" in act:
         hand_over(m, act)
-    if not pass_on(m, act, output):
+    if not _pass_on(m, act, output):
         routing.leave(m, act, targets, output)
+
+
+def _pass_on(m: Machine, act: Activation, output: Plain) -> bool:
+    """Pass the token of an activation straight to the next step, if nothing can come between.
+
+    Args:
+        m: The advance at work; the caller does nothing after this.
+        act: The activation, which is over.
+        output: What its step gave.
+
+    Returns:
+        Whether it did; else nothing has changed.
+    """
+    state, graph, source = m.state, m.graph, act["step"]
+    node = graph.followers[source]
+    if node is None or m.agenda or "hold" in state:
+        return False
+    scope = state["scopes"][act["scope"]]
+    del state["acts"][act["id"]], scope["live"][act["id"]]
+    carried = output if graph.nodes[source].carries else None
+    following = put_activation(m, scope, node.index, [[source, carried]], act)
+    try:
+        count(m, scope, following)
+    except StepFailure as failure:
+        m.agenda.append(entries.act_broken(following["id"], failure))
+        return True
+    attempt(m, new_unit(m, scope, following, -1))
+    return True
 
 
 def activation_failed(

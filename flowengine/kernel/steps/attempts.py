@@ -26,7 +26,7 @@ from flowengine.kernel.expressions.names import (
 from flowengine.kernel.flow_state import readers
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
-from flowengine.kernel.graph.secret_texts import join_secrets, split_secrets
+from flowengine.kernel.graph.values import join_secrets, split_secrets
 from flowengine.kernel.limits import budgets, call_counts, locks
 from flowengine.kernel.limits.meters import needs_as_counted
 from flowengine.kernel.limits.suspension import park, unpark

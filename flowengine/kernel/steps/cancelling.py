@@ -10,7 +10,7 @@ from flowengine.kernel.ending.closing import close_units, empty_scope
 from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, matches
 from flowengine.kernel.expressions.names import Names, evaluate
-from flowengine.kernel.expressions.step_records import record
+from flowengine.kernel.expressions.provenance import record
 from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.machine import Machine, has_items

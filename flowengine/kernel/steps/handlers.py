@@ -9,7 +9,7 @@ from flowengine.kernel.ending import cleaning, compensation
 from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, fits
 from flowengine.kernel.expressions.names import Names, evaluate, holds
-from flowengine.kernel.expressions.step_records import record
+from flowengine.kernel.expressions.provenance import record
 from flowengine.kernel.flow_state import variables
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.messages import signals

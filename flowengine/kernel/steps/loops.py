@@ -6,8 +6,6 @@
 
 `max` is evaluated once, before the first round. Each round has its own retries, lock and writes.
 A loop gives the output of its last round; with `keep` those of all.
-
-Rounds of plain tasks take a shorter way to the same state: `rounds_and_items`.
 """
 
 from __future__ import annotations

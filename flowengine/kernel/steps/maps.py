@@ -7,8 +7,6 @@
 
 Under `join: none` each item goes along `next` as a token of its own, and none leaves for the map.
 Which items there are, and when they begin: `tokens.map_items`.
-
-Items of plain tasks take a shorter way to the same state: `rounds_and_items`.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from flowengine.kernel.ending.closing import close_unit, close_units, end_bounds
 from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
-from flowengine.kernel.expressions.step_records import known
+from flowengine.kernel.expressions.provenance import known
 from flowengine.kernel.flow_state import variables
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.state import entries

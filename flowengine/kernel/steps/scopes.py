@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state.records import Activation, Scope, Unit
 
-_STAYS = frozenset({"cleaning", "queued", "then"})
 """A scope with one of these is not over, though it has no token."""
 
 
@@ -52,6 +51,7 @@ def open_scope(
         "id": m.new_id(),
         "body": body,
         "unit": unit["id"] if unit is not None else 0,
+        "phase": "open",
         "path": f"{m.address(unit)}/" if unit is not None else "",
         "past": past,
         "ended": [],
@@ -140,7 +140,7 @@ def end_if_empty(m: Machine, scope: Scope) -> bool:
     Returns:
         Whether it has ended.
     """
-    if scope["live"] or scope.get("over") or not scope.keys().isdisjoint(_STAYS):
+    if scope["live"] or scope["phase"] != "open" or "cleaning" in scope:
         return False
     if scope["held"] > triggers.messages_at_joins(m, scope) or triggers.idle(m, scope):
         return False

@@ -166,7 +166,7 @@ def _count_step(m: Machine, frame: int) -> None:
 
     For those around such a flow, all of it is the one step that runs it.
     """
-    frames = [*_counting(m, frame)]
+    frames = [*_counting(m, frame)] if frame else ()
     if not (frames and m.flow_of(frames[-1]).counts_alone):
         m.state["steps"] += 1
         if m.state["steps"] > m.graph.limits["steps"]:

@@ -30,7 +30,6 @@ from flowengine.kernel.graph.linked import Body, Node
 from flowengine.kernel.held_failures import is_held
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries, moves
-from flowengine.kernel.state.phases import UNKNOWN
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.view import number_held
 
@@ -71,7 +70,7 @@ def _hold(m: Machine, scope: Scope, node: Node, change: int) -> None:
 
 def _armed(m: Machine, scope: Scope, node: Node) -> JoinState:
     """Return the state of a join that watches who can still reach it, watching from now on."""
-    join = scope["joins"].setdefault(node.index, {"held": {}, "round": 0})
+    join = scope["joins"].setdefault(node.index, {**moves.new_join(), "round": 0})
     if "hot" not in join:
         body, step = m.graph.body(scope["body"]), node.index
         join["hot"] = sum(n for place, n in scope["at"].items() if body.reaches(place, step))
@@ -79,7 +78,7 @@ def _armed(m: Machine, scope: Scope, node: Node) -> JoinState:
 
 
 def _arrive_all(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> None:
-    join = scope["joins"].setdefault(node.index, {"held": {}})
+    join = scope["joins"].setdefault(node.index, moves.new_join())
     held = join["held"]
     held.setdefault(arrival["source"], []).append(arrival)
     _hold(m, scope, node, 1)
@@ -95,15 +94,15 @@ def _arrive_all(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> None:
 
 def _arrive_count(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> None:
     round_ = _armed(m, scope, node)
-    if round_.get("open") and arrival["marks"].get(node.index) == round_["round"]:
+    if round_["phase"] != "waiting" and arrival["marks"].get(node.index) == round_["round"]:
         _keep(m, scope, node, round_, arrival)
         return
-    if not round_.get("open"):
+    if round_["phase"] == "waiting":
         _open_round(m, scope, node, round_, arrival)
     source = arrival["source"]
     if _is_of_next_round(node, round_, source):
         _keep(m, scope, node, round_, arrival)
-    elif round_["fired"]:
+    elif round_["phase"] == "fired":
         round_["heard"][source] = True
         routing.absorb(m, scope, arrival)
     else:
@@ -123,7 +122,7 @@ def look_again(m: Machine, number: int) -> None:
     """
     scope = m.state["scopes"].get(number)
     for index, round_ in list(scope["joins"].items()) if scope is not None else ():
-        if scope is not None and round_.get("need") == UNKNOWN:
+        if scope is not None and round_["phase"] == "unknown":
             node = m.graph.node(index)
             moves.know_need(round_, _need(m, scope, node, round_["got"][0]))
             _fire_if_enough(m, scope, node, round_)
@@ -131,12 +130,14 @@ def look_again(m: Machine, number: int) -> None:
 
 
 def _fire_if_enough(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
-    if round_["need"] != UNKNOWN and len(round_["got"]) >= round_["need"]:
+    if round_["phase"] == "open" and len(round_["got"]) >= round_["need"]:
         _fire(m, scope, node, round_)
 
 
 def _end_if_heard(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
-    if round_["fired"] and all(s in round_["heard"] for s in node.sources if s != TRIGGER):
+    if round_["phase"] == "fired" and all(
+        s in round_["heard"] for s in node.sources if s != TRIGGER
+    ):
         _end_round(m, scope, node, round_)
     m.touch(scope["id"])
 
@@ -148,7 +149,7 @@ def _is_of_next_round(node: Node, round_: JoinState, source: int) -> bool:
     threads are what is counted.
     """
     assert node.join is not None
-    waves = round_["fired"] or len(node.sources) > 1
+    waves = round_["phase"] == "fired" or len(node.sources) > 1
     return waves and node.join.get("late") == "queue" and source in round_["heard"]
 
 
@@ -162,8 +163,8 @@ def _open_round(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival
     moves.begin_round(round_, _need(m, scope, node, arrival))
 
 
-def _need(m: Machine, scope: Scope, node: Node, first: Arrival) -> int:
-    """Return how many arrivals a round needs; if that has no value, the scope fails, or is held."""
+def _need(m: Machine, scope: Scope, node: Node, first: Arrival) -> int | None:
+    """Return how many arrivals a round needs; None: that has no value, and the scope is held."""
     assert node.join is not None
     try:
         need = evaluate(of_scope(m, scope, first["past"]), node.join["need"])
@@ -173,7 +174,7 @@ def _need(m: Machine, scope: Scope, node: Node, first: Arrival) -> int:
             )
     except (StepFailure, EvaluationError) as failure:
         m.agenda.append(entries.need_broken(node.index, scope["id"], failure))
-        return UNKNOWN if is_held(m, "scope", scope["id"]) else 1
+        return None if is_held(m, "scope", scope["id"]) else 1
     return need
 
 
@@ -245,7 +246,7 @@ def settle(m: Machine, scope: Scope) -> bool:
     ready = [
         step
         for step, join in scope["joins"].items()
-        if join.get("hot") == 0 and join.get("need") != UNKNOWN
+        if join.get("hot") == 0 and join["phase"] != "unknown"
     ]
     if not ready:
         return False
@@ -269,7 +270,7 @@ def settle_stuck(m: Machine, scope: Scope) -> bool:
         for step, join in scope["joins"].items()
         if join.get("hot", _NEVER) <= scope["held"]
         and join["hot"] == _held_elsewhere(scope, body, step)
-        and join.get("need") != UNKNOWN
+        and join["phase"] != "unknown"
     ]
     if not stuck:
         return False
@@ -298,7 +299,7 @@ def _act(m: Machine, scope: Scope, index: int, join: JoinState) -> None:
         for _ in taken:
             _hold(m, scope, node, -1)
         m.agenda.append(entries.activate(index, taken))
-    elif join["fired"]:
+    elif join["phase"] == "fired":
         _end_round(m, scope, node, join)
     else:
         got = _take(m, scope, node, join)

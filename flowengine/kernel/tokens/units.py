@@ -11,7 +11,7 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 
 if TYPE_CHECKING:
-    from flowengine.kernel.state.records import Activation, Scope, State, Unit
+    from flowengine.kernel.state.records import Activation, Scope, Unit
 
 
 def begin_unit(m: Machine, act: Activation, item: int) -> None:
@@ -33,25 +33,7 @@ def begin_unit(m: Machine, act: Activation, item: int) -> None:
 
 def new_unit(m: Machine, scope: Scope, act: Activation, item: int) -> Unit:
     """Return a new unit of an activation, put into the state; the scopes around it are awake."""
-    unit = put_unit(m.state, act, item)
-    act["busy"] += 1
-    owner = scope["unit"]
-    if owner:
-        unpark(m, m.state["units"][owner])
-    return unit
-
-
-def put_unit(state: State, act: Activation, item: int) -> Unit:
-    """Put a new unit of an activation into the state.
-
-    Args:
-        state: The state.
-        act: The activation.
-        item: Index of the item; -1 without a map.
-
-    Returns:
-        The unit.
-    """
+    state = m.state
     number = state["last"] = state["last"] + 1
     unit: Unit = {
         "id": number,
@@ -64,4 +46,8 @@ def put_unit(state: State, act: Activation, item: int) -> Unit:
     }
     state["units"][number] = unit
     act["units"][number] = True
+    act["busy"] += 1
+    owner = scope["unit"]
+    if owner:
+        unpark(m, state["units"][owner])
     return unit

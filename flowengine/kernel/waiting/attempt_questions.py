@@ -36,7 +36,7 @@ def ask(m: Machine, unit: Unit, error: ErrorData | None = None) -> None:
 def ask_about_cut(m: Machine, number: int, cut: Cut, error: ErrorData | None = None) -> None:
     """Ask what became of an attempt that a scope has to know before it compensates."""
     step = m.graph.node(cut["step"]).id
-    wait = add_wait(m, 0, "question", cut["address"], step)
+    wait = add_wait(m, "cut", 0, "question", cut["address"], step)
     wait["cut"] = number
     cut["wait"] = wait["id"]
     wait["record"].update(_uncertain(cut["address"], cut["attempt"], error))

@@ -201,7 +201,7 @@ def _ask(m: Machine, number: int, budget: Budget, unit: Unit) -> None:
         if list(wait["record"]["form"]["properties"]) == [*used, *lacking]:
             return
     else:
-        wait = add_wait(m, 0, "approval", _address(m, number, unit), "budget")
+        wait = add_wait(m, "budget", 0, "approval", _address(m, number, unit), "budget")
         wait["budget"] = number
         budget["wait"] = wait["id"]
     spec = m.flow_of(number).budget

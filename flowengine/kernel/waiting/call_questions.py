@@ -18,7 +18,7 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.graph.rules import Verdict, strictest
-from flowengine.kernel.graph.secret_texts import masked
+from flowengine.kernel.graph.values import masked
 from flowengine.kernel.limits import call_counts
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.notation.grants import ONLY_PEOPLE

@@ -168,7 +168,7 @@ def _close(m: Machine, wait: Wait, how: str, decision: dict[str, Plain]) -> None
 def _answer_by_grants(m: Machine) -> None:
     """Answer the open questions about calls that a grant answers which was just given."""
     for wait in list(m.state["waits"].values()):
-        if "asks" not in wait or not call_questions.is_about_call(wait):
+        if wait["owner"] != "permission" or not call_questions.is_about_call(wait):
             continue
         kept = call_questions.granted(m, wait)
         if kept is None:

@@ -27,7 +27,7 @@ class Need(NamedTuple):
 
 def new_question(m: Machine, about: answers.About, address: str, step: str) -> Wait:
     """Return a new question; the caller fills in the rest of its record."""
-    wait = add_wait(m, 0, "approval", address, step)
+    wait = add_wait(m, "permission", 0, "approval", address, step)
     wait["asks"], wait["units"] = list(about), {}
     answers.put(m, about, wait["id"])
     return wait

@@ -10,7 +10,7 @@ in the same event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.kernel.commands import CloseWait, OpenWait
@@ -21,10 +21,12 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import format_time, parse_duration, parse_time
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move, move_wait
+from flowengine.kernel.view import budget_of
+from flowengine.kernel.waiting import answers
 from flowengine.kernel.waiting.listeners import listen, listeners, unlisten, unwatch, watch
-from flowengine.kernel.waiting.owners import let_go
 
 if TYPE_CHECKING:
+    from flowengine.kernel.state.phases import Owner
     from flowengine.kernel.state.records import Unit, Wait
 
 
@@ -69,17 +71,19 @@ def show(m: Machine, wait: Wait) -> None:
 
 def new_wait(m: Machine, unit: Unit, kind: str, phase: Literal["wait", "ask"] = "wait") -> Wait:
     """Return a new wait of a unit; the caller fills in the rest of its record."""
-    wait = add_wait(m, unit["id"], kind, m.address(unit), m.node(m.act_of(unit)).id)
+    owner: Owner = "step" if phase == "wait" else "attempt"
+    wait = add_wait(m, owner, unit["id"], kind, m.address(unit), m.node(m.act_of(unit)).id)
     unit["wait"] = wait["id"]
     move(unit, phase)
     return wait
 
 
-def add_wait(m: Machine, unit: int, kind: str, address: str, step: str) -> Wait:
+def add_wait(m: Machine, owner: Owner, unit: int, kind: str, address: str, step: str) -> Wait:
     """Put a new wait into the state and return it."""
     number = m.new_id()
     wait: Wait = {
         "id": number,
+        "owner": owner,
         "unit": unit,
         "kind": kind,
         "since": m.now,
@@ -360,7 +364,7 @@ def close_wait(m: Machine, wait: Wait, how: str, result: Plain = None) -> None:
         for spec in _specs(m, wait)["alternatives"]:
             if "when" in spec:
                 unwatch(m, wait["id"], _watches(m, wait, spec))
-    let_go(m, wait)
+    LET_GO[wait["owner"]](m, wait)
     if wait["shown"]:
         m.commands.append(CloseWait(wait["id"], how, result))
 
@@ -383,3 +387,37 @@ def look_at_state(m: Machine, wait: Wait) -> bool:
         if not is_open(m, wait):
             return True
     return False
+
+
+# Whose a wait is
+
+
+def _unit(m: Machine, wait: Wait) -> None:
+    del m.state["units"][wait["unit"]]["wait"]
+
+
+def _question(m: Machine, wait: Wait) -> None:
+    """Forget a question without an answer; who needs one asks again."""
+    owner, digest = wait["asks"]
+    if answers.found(m, (owner, digest)) == wait["id"]:
+        answers.take_back(m, (owner, digest))
+
+
+def _budget(m: Machine, wait: Wait) -> None:
+    budget = budget_of(m.state, wait["budget"])
+    if budget is not None:
+        del budget["wait"]
+
+
+def _cut(m: Machine, wait: Wait) -> None:
+    del m.state["cuts"][wait["cut"]]["wait"]
+
+
+LET_GO: dict[Owner, Callable[[Machine, Wait], None]] = {
+    "step": _unit,
+    "permission": _question,
+    "budget": _budget,
+    "attempt": _unit,
+    "cut": _cut,
+}
+"""What is done to the owner of a wait that is closed, however it ended."""

@@ -76,9 +76,12 @@ def new_execution(store: Store, id: str, owner: str | None = "ana", **fields: An
     same(store.commit([append]), [None], f"creation of {id}")
 
 
-def append_event(store: Store, id: str, seq: int, **fields: Any) -> None:
+def append_event(
+    store: Store, id: str, seq: int, event: bytes | None = None, **fields: Any
+) -> None:
     """Append one event, under the first lease, with something to the index."""
-    outcome = store.commit([Append(id, 1, seq, [(seq, b"event %d" % seq)], **fields)])
+    events = [(seq, b"event %d" % seq if event is None else event)]
+    outcome = store.commit([Append(id, 1, seq, events, **fields)])
     same(outcome, [None], f"append {seq} to {id}")
 
 

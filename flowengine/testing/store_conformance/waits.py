@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flowengine.errors import Conflict, NotFound
-from flowengine.journal.records import Append, ClosedWait, WaitFilter
+from flowengine.journal.encoding import pack
+from flowengine.journal.records import Append, ClosedWait, Vote, WaitFilter
 from flowengine.journal.store import Store
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.testing.store_conformance.making import (
@@ -41,6 +42,34 @@ def check_waits_are_shown_as_given(store: Store) -> None:
     same((wait.open, wait.how, wait.closed_at), (False, "withdrawn", 50), "its end")
     same(wait.result, b"result", "its result")
     raises(NotFound, lambda: store.wait("0" * 16), "no wait")
+
+
+@checks
+def check_long_texts_come_back(store: Store) -> None:
+    """What waits, votes and messages say comes back, also where the journal says the same."""
+    question, answer, other = ("why " * 100, "because " * 100, "else " * 100)
+    new_execution(store, "e1")
+    record = approval(0, title=question, body=other, need=2)
+    append_event(store, "e1", 1, pack({"asks": [question]}), opened=[record])
+    id = wait_id("e1", 0)
+    same(store.wait(id).record, record, "the record")
+    event = pack({"form": answer, "note": other})
+    decided = store.decide(id, Vote("user:ana", 5, True, event))
+    same(decided.wait.record, record, "the record for who decides")
+    said = pack({"says": answer})
+    sent = store.send("e1", said, 6, "m")
+    taken = [message.number for message in store.inbox("e1")]
+    both = pack({"form": answer, "at": 7})
+    record = {**record, "votes": [{"by": "user:ana"}]}
+    append_event(store, "e1", 2, both, opened=[record], taken=taken)
+    result = pack([answer, other])
+    append_event(store, "e1", 3, both, closed=[ClosedWait(0, "decided", 8, result)])
+
+    wait = store.wait(id)
+    same((wait.record, wait.votes, wait.result), (record, [event], result), "what it says")
+    same(store.waits(WaitFilter(state="all")).items[0].record, record, "what lists show")
+    again = store.send("e1", b"x", 9, "m")
+    same((again.first, again.number, again.event), (False, sent.number, said), "the message")
 
 
 @checks

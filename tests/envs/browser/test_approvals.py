@@ -10,11 +10,11 @@ import pytest
 
 from flowengine import Engine
 from flowengine.sdk.environments import background
-from flowengine_envs import egress
 from flowengine_envs.browser import sharing
 from flowengine_envs.browser.configuration import BrowserPolicy
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
+from flowengine_envs.network import egress
 from flowengine_envs.network.connections import Network, Stream, dial
 from flowengine_envs.network.rules import Rules
 from flowengine_envs.sandboxes.namespace import Namespace

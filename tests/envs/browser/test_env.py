@@ -21,7 +21,9 @@ from flowengine.sdk import EnvironmentClosed, EnvironmentUnavailable, Validation
 from flowengine.sdk.untrusted import unmarked
 from flowengine_envs.browser import installation, sharing
 from flowengine_envs.browser.chromium import _ARGUMENTS
-from flowengine_envs.browser.env import (
+from flowengine_envs.browser.provider import BrowserProvider
+from flowengine_envs.browser.resource import Browser
+from flowengine_envs.compat.browser_env import (
     TOOLS,
     BrowserEnv,
     browser_press,
@@ -30,8 +32,6 @@ from flowengine_envs.browser.env import (
     read_on,
     visit_url,
 )
-from flowengine_envs.browser.provider import BrowserProvider
-from flowengine_envs.browser.resource import Browser
 from flowengine_nodes import browser_tools as std
 from tests.envs.browser.web import Web
 

@@ -95,6 +95,7 @@ OF_A_PROFILE = {
     "any_thread_and_loop_will_do",
     "many_at_once_do_not_mix",  # processes could not; two begin at once in `test_killed.py`
     "comes_again_after_a_wait",
+    "nothing_is_printed",  # by a process neither: `test_it_is_a_managed_environment`
     "what_is_asked_for_stays_as_it_is",
 }
 """Checks that are not about how a process starts and ends: profiles in one that runs will do.
@@ -118,21 +119,6 @@ def asked(web: Web, **config: Any) -> dict[str, Any]:
     """What a browser is asked for that shares the process of the file's own."""
     config = {"navigation_timeout": 3, "action_timeout": 2, "settle": 0.5, **config}
     return {"config": config, "policy": {"network": network(web)}}
-
-
-def chromiums(mark: str = "") -> list[int]:
-    """Processes of Chromium on this machine, those of one environment if its mark is given."""
-    found = []
-    for each in Path("/proc").iterdir():
-        if each.name.isdigit():
-            try:
-                words = (each / "cmdline").read_bytes()
-                whose = (each / "environ").read_bytes()
-            except OSError:
-                continue
-            if b"chromium" in words.split(b"\0")[0] and mark.encode() in whose:
-                found.append(int(each.name))
-    return found
 
 
 @pytest.fixture
@@ -176,14 +162,14 @@ def command(pid: int) -> str:
         return ""
 
 
-def test_no_process_draws_the_window_of_a_browser(alone: Browser) -> None:
-    commands = [command(pid) for pid in inner_processes(alone)]
+def test_no_process_draws_the_window_of_a_browser(browser: Browser) -> None:
+    commands = [command(pid) for pid in inner_processes(browser)]
     assert any("--type=renderer" in each for each in commands)
     assert not [each for each in commands if "--top-chrome-webui" in each]
 
 
-def test_what_playwright_turns_off_stays_off(alone: Browser) -> None:
-    [first] = [each for each in map(command, inner_processes(alone)) if "--no-startup" in each]
+def test_what_playwright_turns_off_stays_off(browser: Browser) -> None:
+    [first] = [each for each in map(command, inner_processes(browser)) if "--no-startup" in each]
     playwright, ours = re.findall(r"--disable-features=(\S+)", first)
     assert set(playwright.split(",")) <= set(ours.split(","))
 
@@ -198,7 +184,9 @@ def test_a_new_browser_shows_a_blank_page(own: Browser) -> None:
     assert title == ""
 
 
-def test_a_killed_browser_is_said_and_started_again(alone: Browser, web: Web) -> None:
+def test_a_killed_browser_is_said_and_started_again_and_closing_leaves_nothing(
+    alone: Browser, web: Web
+) -> None:
     arrived = threading.Event()
 
     def never(handler: BaseHTTPRequestHandler) -> None:
@@ -220,7 +208,12 @@ def test_a_killed_browser_is_said_and_started_again(alone: Browser, web: Web) ->
     assert (again.error, again.content) == ("", "back")
     assert again.generation == 2
     assert any("started again" in note for note in again.notes)
-    assert not before & set(inner_processes(alone))
+    inside = set(inner_processes(alone))
+    assert inside
+    assert not before & inside
+    release(BrowserProvider(), alone)
+    until(lambda: not any(map(alive, inside)))  # what was killed may take a moment to die
+    release(BrowserProvider(), alone)
 
 
 def test_a_page_that_kills_its_renderer_is_replaced(own: Browser, web: Web) -> None:
@@ -375,15 +368,7 @@ def test_only_web_addresses_are_opened(browser: Browser, web: Web) -> None:
         assert (seen.content, seen.url) == ("stay", web.url("/stay")), url
 
 
-def test_closing_leaves_nothing(alone: Browser, web: Web) -> None:
-    alone.navigate(web.page("/x", "<p>x</p>"))
-    inside = inner_processes(alone)
-    assert inside
-    release(BrowserProvider(), alone)
-    until(lambda: not any(map(alive, inside)))  # what was killed may take a moment to die
-    release(BrowserProvider(), alone)
-
-
+@pytest.mark.usefixtures("one_process")  # with a login, it would be another process
 def test_each_browser_has_its_own_cookies(own: Browser, web: Web, tmp_path: Path) -> None:
     def cookies(handler: BaseHTTPRequestHandler) -> None:
         send(handler, f"<p>had {handler.headers.get('cookie')}</p>", set_cookie="a=1; Path=/")
@@ -421,7 +406,9 @@ def test_a_login_and_the_address_outlast_a_wait(web: Web, browser: Browser, tmp_
         assert third.observe().url == "about:blank"
 
 
-def test_it_is_a_managed_environment(web: Web, tmp_path: Path) -> None:
+def test_it_is_a_managed_environment(
+    web: Web, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     spec = {
         "kind": "browser",
         "scope": "session",
@@ -436,6 +423,7 @@ def test_it_is_a_managed_environment(web: Web, tmp_path: Path) -> None:
         manager.release(second)
         registry = f".{manager._around.registry.name}."  # other tests of this process have others
     assert not [mark for mark in marked(VARIABLE).values() if registry in mark]
+    assert capfd.readouterr().out == ""
 
 
 def test_on_the_host_it_works_without_isolation(web: Web, tmp_path: Path) -> None:

@@ -193,10 +193,15 @@ def test_what_was_refused_or_downloaded_is_told_to_whose_page_it_was(
 
 
 def test_an_opening_that_fails_disturbs_nobody(
-    web: Web, manager: EnvironmentManager, pair: tuple[Browser, Browser], tmp_path: Path
+    web: Web,
+    manager: EnvironmentManager,
+    pair: tuple[Browser, Browser],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stays, _ = pair
-    before = process(stays)
+    before, shared = process(stays), sharing._key(stays.request)
+    monkeypatch.setattr(sharing, "_key", lambda request: shared)  # whatever it would log in with
     (tmp_path / "bad.json").write_text('{"cookies": [{"name": "x"}]}')
     login = {"storage_state": str(tmp_path / "bad.json")}
     with pytest.raises(EnvironmentStartFailed, match="did not start"):

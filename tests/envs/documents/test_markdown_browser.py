@@ -21,7 +21,7 @@ from flowengine.agents import function_to_json
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentClosed, EnvironmentLost, HttpError, StepError, ValidationError
 from flowengine_envs import RequestsMarkdownBrowser
-from flowengine_envs.documents import browser_tools
+from flowengine_envs.compat import browser_tools
 from flowengine_envs.documents.conversion import Unreadable
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.network.connections import UrlRefused

@@ -17,9 +17,9 @@ from flowengine import Engine
 from flowengine.engines.results import ExecutionResult
 from flowengine.sdk.untrusted import marked, one_line, visible
 from flowengine_envs.documents.document import Document
+from flowengine_envs.documents.invisible_characters import visible as visible_to_converters
 from flowengine_envs.documents.page_text import Page
 from flowengine_envs.documents.visits import Visit
-from flowengine_envs.invisible_characters import visible as visible_to_converters
 from flowengine_envs.sandboxes.processes import has
 from tests.agents.flows import STEPS, Case, call, flow
 from tests.envs.documents.test_downloads import HTML

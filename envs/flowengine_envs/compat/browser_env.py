@@ -1,0 +1,341 @@
+"""`BrowserEnv`: a browser as one object that its user opens, and tools over it for agents.
+
+It is the same resource as that of kind `browser`, without a manager. Playwright's objects that the
+caller has opened can be used in its place; they stay the caller's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from urllib.parse import quote
+
+from pydantic import Field
+
+from flowengine.sdk import ValidationError, browser_tools
+from flowengine.sdk.browser_tools import Picture
+from flowengine.sdk.environments import Request, Sandbox, background
+from flowengine.sdk.models import Limits
+from flowengine.sdk.untrusted import marked
+from flowengine_envs.browser.files import ROOT
+from flowengine_envs.browser.observation import WebObservation
+from flowengine_envs.browser.provider import BrowserProvider
+from flowengine_envs.browser.resource import Browser
+from flowengine_envs.browser.written_actions import read_action
+from flowengine_envs.compat.adopted_browser import Adopted, AdoptedBrowser
+from flowengine_envs.compat.python_envs import with_env
+from flowengine_envs.compat.unmanaged import Unmanaged
+from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.namespace import Namespace
+from flowengine_envs.workspaces.own_folder import make_own
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser as PlaywrightBrowser
+    from playwright.async_api import BrowserContext, Page
+
+__all__ = ["TOOLS", "BrowserEnv", "WebObservation", "click", "fill", "read_on", "visit_url"]
+
+_SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": Host}
+KEY = "web_env"
+"""The context variable in which the tools find a browser."""
+_DECLARE = (
+    "give the run context_variables={'web_env': BrowserEnv(network=\"public\")}; in a flow file, "
+    "declare environments: {browser: {kind: browser, policy: {network: public}}} and use the tools "
+    "std.browser_open, std.browser_click, …"
+)
+_SHOWN = 4000
+"""Characters of the content in the answer of a tool."""
+
+
+class BrowserEnv(Unmanaged[Browser]):
+    """A browser. Making one starts nothing; the first action does.
+
+    Args:
+        page: A page that the caller has opened, in Playwright's asynchronous interface; or
+        context: a profile, or
+        browser: a browser. They are used on the event loop that runs when this is made, and not
+            closed.
+        workspace: Folder of downloads and uploads.
+        network: What pages may reach, as in `policy`; of the caller's own objects nothing is known.
+        provider: `namespace` or `host`; the latter needs `network: any`.
+        config: As `config` of the kind.
+        limits: What all of it may take.
+
+    Raises:
+        ValidationError: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        page: Page | None = None,
+        *,
+        context: BrowserContext | None = None,
+        browser: PlaywrightBrowser | None = None,
+        workspace: str = "./workspace",
+        network: str | Sequence[str] = "public",
+        provider: str = "namespace",
+        config: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        if provider not in _SANDBOXES:
+            raise ValidationError(f"provider is 'namespace' or 'host', not {provider!r}")
+        if sum(each is not None for each in (page, context, browser)) > 1:
+            raise ValidationError("give one of page, context and browser")
+        self._sandbox = _SANDBOXES[provider]
+        self._folder = workspace
+        self._network = network if isinstance(network, str) else [*network]
+        self._given = dict(config or {})
+        self._bounds = limits or Limits()
+        self._adopted: Adopted | None = None
+        if page is not None or context is not None or browser is not None:
+            self._adopted = Adopted(page, context, browser)
+        super().__init__()
+
+    def __enter__(self) -> BrowserEnv:
+        self.init()
+        return self
+
+    def init(self) -> None:
+        """Start the browser, unless it runs.
+
+        Raises:
+            EnvironmentUnavailable: This machine has none; the message has the command.
+            EnvironmentStartFailed: It did not start.
+        """
+        background().run(self._ready(), "async_init()")
+
+    async def async_init(self) -> None:
+        """Do the same as `init`, for any event loop."""
+        await background().wait(self._ready())
+
+    def navigate(self, url: str) -> WebObservation:
+        """Open an address, and return what there is to see."""
+        return self.step({"action": "navigate", "url": url})
+
+    async def async_navigate(self, url: str) -> WebObservation:
+        """Do the same as `navigate`, for any event loop."""
+        return await self.async_step({"action": "navigate", "url": url})
+
+    def click(self, selector: str) -> WebObservation:
+        """Click an element, and return what there is to see."""
+        return self.step({"action": "click", "selector": selector})
+
+    async def async_click(self, selector: str) -> WebObservation:
+        """Do the same as `click`, for any event loop."""
+        return await self.async_step({"action": "click", "selector": selector})
+
+    def step(self, action: Mapping[str, Any] | str) -> WebObservation:
+        """Do any action that is data, such as `{"action": "click", "ref": "e3"}`.
+
+        Args:
+            action: The name under `action`, beside it the fields; or a call as agents for
+                BrowserGym write it, such as `click('e3')`, which is read, not run.
+
+        Returns:
+            What there is to see.
+        """
+        return background().run(self._step(action), "async_step()")
+
+    async def async_step(self, action: Mapping[str, Any] | str) -> WebObservation:
+        """Do the same as `step`, for any event loop."""
+        return await background().wait(self._step(action))
+
+    @property
+    def page(self) -> Page:
+        """The live page of the active tab."""
+        return self.resource.page
+
+    async def use(self, tool: str, arguments: Mapping[str, Any]) -> str | Picture:
+        """Call one of the `std.browser_…` tools, for any event loop; the text is for a model."""
+        return await background().wait(self._use(tool, arguments))
+
+    async def _use(self, tool: str, arguments: Mapping[str, Any]) -> str | Picture:
+        return await browser_tools.call(await self._ready(), tool, self._as_seen(arguments))
+
+    async def _step(self, action: Mapping[str, Any] | str) -> WebObservation:
+        resource = await self._ready()
+        step = read_action(action) if isinstance(action, str) else action
+        return await resource.async_step(self._as_seen(step))
+
+    def _as_seen(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of an action with files named as the browser sees them."""
+        step = dict(fields)
+        if isinstance(step.get("url"), str):
+            step["url"] = self._address(step["url"])
+        if isinstance(step.get("paths"), list):
+            step["paths"] = [self._from_workspace(str(each)) for each in step["paths"]]
+        return step
+
+    def _address(self, url: str) -> str:
+        """Return the address of a file of the workspace that is named by its path."""
+        folder = os.path.abspath(os.path.expanduser(self._folder))
+        named = self._from_workspace(url.strip().removeprefix(f"{ROOT}/"))
+        path = os.path.normpath(os.path.join(folder, named))
+        is_there = path.startswith(f"{folder}/") and os.path.lexists(path)
+        return f"file://{quote(path)}" if is_there else url
+
+    def _how_to_open(self) -> str:
+        return "call init()"
+
+    def _workspace(self) -> str:
+        return self._folder
+
+    def _config(self) -> dict[str, Any]:
+        return self._given
+
+    def _policy(self) -> dict[str, Any]:
+        return {"network": self._network}
+
+    def _limits(self) -> Limits:
+        return self._bounds
+
+    def _provider(self) -> BrowserProvider:  # type: ignore[override]
+        return BrowserProvider() if self._adopted is None else _Adopting(self._adopted)
+
+
+class _Adopting(BrowserProvider):
+    """Opens what the caller has opened already."""
+
+    def __init__(self, adopted: Adopted) -> None:
+        self._adopted = adopted
+
+    async def ensure(self, request: Request) -> Browser:
+        make_own(request)
+        browser = AdoptedBrowser(request, self._adopted)
+        await browser.open()
+        return browser
+
+
+def _shown(seen: WebObservation, offset: int = 0) -> Picture:
+    content = seen.content[offset : offset + _SHOWN]
+    end = offset + len(content)
+    said = "\n".join(
+        part for part in (f"Error: {seen.error}" if seen.error else "", content) if part
+    )
+    told: dict[str, Any] = {
+        "content": marked(said, seen.url),
+        "url": seen.url,
+        "screenshot_available": bool(seen.screenshot),
+    }
+    if end < len(seen.content):
+        told |= {"total": len(seen.content), "next_offset": end}
+    return Picture(json.dumps(told, ensure_ascii=False), seen.screenshot or None)
+
+
+@with_env(KEY, _DECLARE)
+def visit_url(url: str, env: BrowserEnv) -> Picture:
+    """Open a page of the web in the browser.
+
+    Args:
+        url: An http or https address.
+        env: The browser.
+
+    Returns:
+        The text of the page, and a screenshot.
+    """
+    return _shown(env.navigate(url))
+
+
+@with_env(KEY, _DECLARE)
+def click(selector: str, env: BrowserEnv) -> Picture:
+    """Click an element of the page.
+
+    Args:
+        selector: A CSS selector, or `text=` and its text.
+        env: The browser.
+
+    Returns:
+        The text of the page afterwards, and a screenshot.
+    """
+    return _shown(env.click(selector))
+
+
+@with_env(KEY, _DECLARE)
+def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> Picture:
+    """Replace the text of a field of the page.
+
+    Args:
+        selector: A CSS selector.
+        text: The new text.
+        env: The browser.
+        submit: Whether to press Enter afterwards.
+
+    Returns:
+        The text of the page afterwards, and a screenshot.
+    """
+    action = {"action": "fill", "selector": selector, "text": text, "submit": submit}
+    return _shown(env.step(action))
+
+
+@with_env(KEY, _DECLARE)
+def read_on(offset: int, env: BrowserEnv) -> Picture:
+    """Read on in the text of the page.
+
+    Args:
+        offset: `next_offset` of the answer before.
+        env: The browser.
+
+    Returns:
+        The next part of the text.
+    """
+    return _shown(env.step({"action": "observe"}), max(0, offset))
+
+
+_BOUNDS = {"minimum": "ge", "maximum": "le"}
+_TYPES: Mapping[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list[str],
+}
+
+
+def _type(schema: Mapping[str, Any]) -> Any:
+    """Return the type hint of a field of a tool."""
+    if "enum" in schema:
+        return Literal[tuple(schema["enum"])]
+    bounds = {at: schema[name] for name, at in _BOUNDS.items() if name in schema}
+    plain = _TYPES[schema["type"]]
+    return Annotated[plain, Field(**bounds)] if bounds else plain
+
+
+def _function(name: str) -> Callable[..., Any]:
+    """Return the tool `std.NAME` as a function that finds its browser in the context variables."""
+    tool: Any = browser_tools.TOOLS[name]
+    fields, required = tool["args"]["properties"], tool["args"]["required"]
+
+    async def call(env: BrowserEnv, **given: Any) -> str | Picture:
+        return await env.use(name, {key: one for key, one in given.items() if one is not None})
+
+    place = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = []
+    for field in sorted(fields, key=lambda field: field not in required):
+        type, default = _type(fields[field]), inspect.Parameter.empty
+        if field not in required:
+            type, default = type | None, cast("Any", None)
+        parameters.append(inspect.Parameter(field, place, default=default, annotation=type))
+    around = inspect.Parameter.KEYWORD_ONLY
+    parameters.append(inspect.Parameter("env", around, annotation=BrowserEnv))
+    about = [f"    {key}: {one['description']}" for key, one in fields.items()
+             if "description" in one]  # fmt: skip
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = "\n".join([tool["description"], *(["", "Args:", *about] if about else [])])
+    call.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": str}
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return with_env(KEY, _DECLARE)(call)
+
+
+TOOLS: tuple[Callable[..., Any], ...] = tuple(map(_function, browser_tools.TOOLS))
+"""The tools `std.browser_…` over a `BrowserEnv`, for agents in Python."""
+
+
+def __getattr__(name: str) -> Any:
+    """Return one of `TOOLS` by its name."""
+    for tool in TOOLS:
+        if tool.__name__ == name:
+            return tool
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

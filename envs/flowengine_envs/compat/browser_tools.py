@@ -1,0 +1,85 @@
+"""Tools for agents over a `RequestsMarkdownBrowser`, which is `context_variables["file_env"]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flowengine.sdk import StepError
+from flowengine.sdk.untrusted import marked_failure
+from flowengine_envs.compat.markdown_browser import RequestsMarkdownBrowser
+from flowengine_envs.compat.python_envs import with_env
+
+KEY = "file_env"
+_DECLARE = f"pass context_variables={{'{KEY}': RequestsMarkdownBrowser()}}"
+
+
+def _told(env: RequestsMarkdownBrowser, verb: str, *args: Any) -> str:
+    try:
+        return env.told(verb, *args)
+    except StepError as error:
+        source = str(args[0]) if verb == "visit_page" else env.address
+        name = error.name or type(error).__name__
+        return f"Error: {name}: {marked_failure(error.message, source)}"
+
+
+@with_env(KEY, _DECLARE)
+def visit_page(path_or_url: str, env: RequestsMarkdownBrowser) -> str:
+    """Open a page of the web, a document or a folder, and show its first page.
+
+    Args:
+        path_or_url: https://... or a path.
+        env: The browser.
+    """
+    return _told(env, "visit_page", path_or_url)
+
+
+@with_env(KEY, _DECLARE)
+def page_down(env: RequestsMarkdownBrowser) -> str:
+    """Show the next page of what is open."""
+    return _told(env, "page_down")
+
+
+@with_env(KEY, _DECLARE)
+def page_up(env: RequestsMarkdownBrowser) -> str:
+    """Show the page before of what is open."""
+    return _told(env, "page_up")
+
+
+@with_env(KEY, _DECLARE)
+def page_to(page: int, env: RequestsMarkdownBrowser) -> str:
+    """Show a page of what is open by its number.
+
+    Args:
+        page: Its number, from 1.
+        env: The browser.
+    """
+    return _told(env, "page_to", page)
+
+
+@with_env(KEY, _DECLARE)
+def find_on_page(text: str, env: RequestsMarkdownBrowser) -> str:
+    """Search in what is open, from the current page on, and show the page that has the text.
+
+    Args:
+        text: What to look for; * is any text.
+        env: The browser.
+    """
+    return _told(env, "find_on_page", text)
+
+
+@with_env(KEY, _DECLARE)
+def find_next(env: RequestsMarkdownBrowser) -> str:
+    """Search for the same text again, and show the page that has it."""
+    return _told(env, "find_next")
+
+
+@with_env(KEY, _DECLARE)
+def back(env: RequestsMarkdownBrowser) -> str:
+    """Return to what was open before."""
+    return _told(env, "back")
+
+
+TOOLS: tuple[Callable[..., str], ...] = (
+    *(visit_page, page_down, page_up, page_to, find_on_page, find_next, back),
+)

@@ -1,0 +1,340 @@
+"""`RequestsMarkdownBrowser`: pages of the web and documents, one viewport at a time.
+
+A thin object over the kind `documents`: it remembers where its reader is. That position is plain
+data (`state`), so it can be kept, and taken up again in another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from flowengine.sdk import Plain, ValidationError
+from flowengine.sdk.environments import Sandbox, background
+from flowengine.sdk.models import Limits
+from flowengine_envs.compat.unmanaged import Unmanaged
+from flowengine_envs.documents.opened import Opened
+from flowengine_envs.documents.page_text import Page
+from flowengine_envs.documents.pages import CHARACTERS as LONGEST_PAGE
+from flowengine_envs.documents.pages import LINES, NoSuchPage, Pages
+from flowengine_envs.documents.provider import DocumentsProvider
+from flowengine_envs.documents.reader import Documents
+from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.namespace import Namespace
+
+_SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": Host}
+_NOWHERE = "no page is open: call visit_page first"
+_CHANGED = "(this document has changed since it was last read)"
+_MOST_REMEMBERED = 100
+"""Addresses to go back to, and addresses that are known to have been visited."""
+_Done = TypeVar("_Done")
+
+
+class _Place(NamedTuple):
+    """Where a reader was."""
+
+    address: str
+    page: int
+
+
+class RequestsMarkdownBrowser(Unmanaged[Documents]):
+    """Reads pages of the web, files and folders as Markdown. Making one opens nothing.
+
+    Args:
+        viewport_size: Lines of a page.
+        downloads_folder: For files that are downloaded. It is made when it is first used; paths are
+            below the folder that it is in.
+        network: What may be fetched, as in `policy`.
+        provider: `namespace` or `host`; the latter needs `network: any`.
+        limits: What one document may take: `time`, `memory`.
+        vision_model: `provider/model` that describes images; without one, they are not described.
+        state: Where another one was: its `state`.
+
+    Raises:
+        ValidationError: An argument is wrong.
+    """
+
+    _provider = DocumentsProvider
+
+    def __init__(
+        self,
+        viewport_size: int = LINES,
+        downloads_folder: str = "./workspace/downloads",
+        *,
+        network: str | Sequence[str] = "public",
+        provider: str = "namespace",
+        limits: Limits | None = None,
+        vision_model: str | None = None,
+        state: Mapping[str, Plain] | None = None,
+    ) -> None:
+        if isinstance(viewport_size, bool) or viewport_size < 1:
+            raise ValidationError(f"viewport_size is at least 1 line, not {viewport_size!r}")
+        if provider not in _SANDBOXES:
+            raise ValidationError(f"provider is 'namespace' or 'host', not {provider!r}")
+        self.viewport_size = viewport_size
+        self.downloads_folder = downloads_folder
+        self._sandbox = _SANDBOXES[provider]
+        self._network = network if isinstance(network, str) else [*network]
+        self._bounds = limits or Limits()
+        self._vision_model = vision_model
+        self._at: Opened | None = None
+        self._address = ""
+        self._history: list[_Place] = []
+        self._visits: dict[str, int] = {}
+        self._left: dict[str, Any] = dict(state or {})
+        self._turn = asyncio.Lock()
+        super().__init__()
+        if self._left:
+            self._recall(self._left)
+
+    def __enter__(self) -> RequestsMarkdownBrowser:
+        return self
+
+    def visit_page(self, path_or_url: str) -> str:
+        """Open an address and return its first page.
+
+        Args:
+            path_or_url: `https://...`, or a path: below the workspace, or from the current folder
+                to a file of the workspace.
+
+        Returns:
+            `[Page 1/3]`, an empty line, and the page.
+
+        Raises:
+            UrlRefused: It may not be reached.
+            Unreadable: It cannot be read.
+            HttpError: There is no answer.
+        """
+        return self._run(lambda: self._visit(path_or_url)).shown
+
+    def page_down(self) -> str:
+        """Go to the next page, if there is one, and return it."""
+        return self._run(self._down).shown
+
+    def page_up(self) -> str:
+        """Go to the page before, if there is one, and return it."""
+        return self._run(self._up).shown
+
+    def page_to(self, number: int) -> str:
+        """Go to a page and return it, or say which there are."""
+        return self._run(lambda: self._to(number)).shown
+
+    def find_on_page(self, text: str) -> str:
+        """Search from the current page on; return the page on which the text is found.
+
+        Args:
+            text: What to look for; `*` is any text.
+        """
+        return self._run(lambda: self._search(text)).shown
+
+    def find_next(self) -> str:
+        """Search for the same again."""
+        return self._run(lambda: self._search("")).shown
+
+    def back(self) -> str:
+        """Return to the address before, and the page that was read of it."""
+        return self._run(self._back).shown
+
+    @property
+    def page_title(self) -> str:
+        """The title of the document that is open."""
+        return self._at.visit.document.title if self._at else ""
+
+    @property
+    def address(self) -> str:
+        """What is open; empty: nothing."""
+        return self._address
+
+    @property
+    def state(self) -> dict[str, Plain]:
+        """Where the reader is, as plain data; it holds no text of documents."""
+        if self._at is None:
+            return dict(self._left)
+        return {
+            "address": self._address,
+            "page": self._at.pages.current,
+            "sha256": self._at.visit.document.sha256,
+            "history": [[*place] for place in self._history],
+            "visits": dict(self._visits),
+        }
+
+    def told(self, verb: str, *args: Any) -> str:
+        """Do something, and return its page for a model: in a marked block, with its address.
+
+        Args:
+            verb: `visit_page`, `page_down`, …
+            args: Its arguments.
+        """
+        verbs: dict[str, Callable[..., Coroutine[Any, Any, Seen]]] = {
+            "visit_page": self._visit,
+            "page_down": self._down,
+            "page_up": self._up,
+            "page_to": self._to,
+            "find_on_page": self._search,
+            "find_next": lambda: self._search(""),
+            "back": self._back,
+        }
+        return self._run(lambda: verbs[verb](*args)).told()
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, _Done]]) -> _Done:
+        async def alone() -> _Done:
+            async with self._turn:
+                return await work()
+
+        return background().run(alone(), "asyncio.to_thread")
+
+    def _workspace(self) -> str:
+        return os.path.dirname(os.path.abspath(os.path.expanduser(self.downloads_folder)))
+
+    def _config(self) -> dict[str, Any]:
+        downloads = os.path.basename(os.path.normpath(self.downloads_folder))
+        return {"downloads": downloads, "vision_model": self._vision_model}
+
+    def _policy(self) -> dict[str, Any]:
+        return {"network": self._network}
+
+    def _limits(self) -> Limits:
+        return self._bounds
+
+    async def _open(self, address: str, page: int = 1) -> Opened:
+        resource = await self._ready()
+        opened = await resource._call(
+            lambda: resource._opened(address, "", "", self.viewport_size, 0)
+        )
+        if self._vision_model:
+            await self._describe(opened)
+        await self._reach(opened, page)
+        opened.pages.current = min(page, len(opened.pages))
+        return opened
+
+    async def _reach(self, opened: Opened, page: int) -> None:
+        resource = await self._ready()
+        await resource._call(lambda: opened.reach(page))
+
+    async def _describe(self, opened: Opened) -> None:
+        from flowengine.agents.models.images import describe_document
+
+        opened.describe = partial(describe_document, self._vision_model or "")
+        document = opened.visit.document
+        if document.pictures:
+            await opened.describe(document)
+            pages = Pages(document.markdown, self.viewport_size, LONGEST_PAGE)
+            pages.more, opened.pages = opened.pages.more, pages
+
+    async def _visit(self, address: str) -> Seen:
+        if not isinstance(address, str):
+            raise ValidationError(f"an address is text, not {address!r:.50}")
+        if "://" not in address:
+            address = self._from_workspace(address)
+        at = await self._open(address)
+        if self._address and self._at:
+            self._history.append(_Place(self._address, self._at.pages.current))
+            del self._history[:-_MOST_REMEMBERED]
+        before = self._visits.pop(at.visit.address, 0)
+        self._visits[at.visit.address] = before + 1
+        while len(self._visits) > _MOST_REMEMBERED:
+            self._visits.pop(next(iter(self._visits)))
+        self._at, self._address, self._left = at, address, {}
+        return _seen(at, remark=f"Visited before: {before} times" if before else "")
+
+    async def _resumed(self) -> tuple[Opened | None, str]:
+        """Return what is open, opened again after a resume, and what is to be said of that."""
+        if self._at is None and self._left:
+            left = self._left
+            self._at = await self._open(self._address, int(left["page"]))
+            self._left = {}
+            if self._at.visit.document.sha256 != left["sha256"]:
+                return self._at, _CHANGED
+        return self._at, ""
+
+    async def _down(self) -> Seen:
+        return await self._moved(lambda pages: pages.current + 1, lambda pages: pages.down())
+
+    async def _up(self) -> Seen:
+        return await self._moved(lambda pages: pages.current, lambda pages: pages.up())
+
+    async def _to(self, number: int) -> Seen:
+        return await self._moved(lambda pages: number, lambda pages: pages.go_to(number))
+
+    async def _moved(self, to: Callable[[Pages], int], move: Callable[[Pages], str]) -> Seen:
+        at, note = await self._resumed()
+        if at is None:
+            return Seen(None, _NOWHERE)
+        try:
+            await self._reach(at, to(at.pages))
+            move(at.pages)
+        except (NoSuchPage, TypeError) as error:
+            known = f"pages are 1 to {len(at.pages)}"
+            told = str(error) if isinstance(error, NoSuchPage) else known
+            return Seen(None, _lines(note, told))
+        return _seen(at, note)
+
+    async def _search(self, text: str) -> Seen:
+        at, note = await self._resumed()
+        if at is None:
+            return Seen(None, _NOWHERE)
+        resource = await self._ready()
+        text = text or at.pages.searched
+        found = await resource._call(lambda: at.find(text)) if text else None
+        if found is None:
+            told = f"{text!r} was not found" if text else "there is nothing more to find"
+            return Seen(None, _lines(note, told))
+        return _seen(at, note, f"Found on page {at.pages.current}")
+
+    async def _back(self) -> Seen:
+        if not self._history:
+            return Seen(None, "there is no page before")
+        place = self._history[-1]
+        at = await self._open(place.address, place.page)
+        self._history.pop()
+        self._at, self._address = at, place.address
+        return _seen(at)
+
+    def _recall(self, state: Mapping[str, Any]) -> None:
+        try:
+            self._address = str(state["address"])
+            self._history = [_Place(str(a), int(p)) for a, p in state.get("history", [])]
+            self._visits = {str(a): int(n) for a, n in state.get("visits", {}).items()}
+            int(state["page"])
+            str(state["sha256"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValidationError(f"this is not the state of a browser: {error!r}") from None
+
+
+def _lines(*parts: str) -> str:
+    return "\n".join(filter(None, parts))
+
+
+class Seen(NamedTuple):
+    """What a reader sees after a move."""
+
+    page: Page | None
+    note: str = ""
+    """Without a page: why nothing has moved."""
+    remark: str = ""
+    """For models."""
+
+    @property
+    def shown(self) -> str:
+        """The page, as `visit_page` returns it."""
+        if self.page is None:
+            return self.note
+        note = f"{self.note}\n" if self.note else ""
+        pages = f"{self.page.pages}{'+' if self.page.more else ''}"
+        return f"{note}[Page {self.page.number}/{pages}]\n\n{self.page.text or '(empty)'}"
+
+    def told(self) -> str:
+        """The page, as a model is shown it."""
+        if self.page is None:
+            return self.note
+        return self.page.told(_lines(self.remark, self.note))
+
+
+def _seen(at: Opened, note: str = "", remark: str = "") -> Seen:
+    pages = at.pages
+    text = pages.content(pages.current)
+    page = Page(at.visit, pages.current, len(pages), text, more=pages.more)
+    return Seen(page, note, remark)

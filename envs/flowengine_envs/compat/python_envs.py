@@ -1,0 +1,350 @@
+"""`DockerEnv`, `LocalEnv`, `with_env`: a Python sandbox as one object that its user opens.
+
+They are thin: the same resource as kind `python`, in the same sandboxes, without a manager. What
+they leave behind when their process is killed is ended as that of every other environment.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+import platform
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from flowengine.sdk import EnvironmentLost, Refused, ValidationError
+from flowengine.sdk.environments import background
+from flowengine.sdk.models import Config, Duration, Limits
+from flowengine_envs.compat.unmanaged import Unmanaged
+from flowengine_envs.kinds.bash import SHELL
+from flowengine_envs.kinds.python import Python, PythonSandbox
+from flowengine_envs.kinds.results import CodeResult
+from flowengine_envs.sandboxes.docker.sandbox import Docker
+from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.mounts import check
+
+if TYPE_CHECKING:
+    pass
+
+_log = logging.getLogger("flowengine.environments")
+
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+_AGAIN = "the sandbox was lost and reopened: earlier names are gone\n"
+_GONE = "earlier names are gone\n"
+
+
+def _mountable(value: str) -> str:
+    try:
+        check(Path(os.path.abspath(os.path.expanduser(value))))
+    except Refused as refused:
+        raise PydanticCustomError("mount", "{told}", {"told": refused.message}) from None
+    return value
+
+
+class LocalConfig(Config):
+    """What a `LocalEnv` can be told."""
+
+    workspace_mount: Annotated[str, AfterValidator(_mountable)] = "./workspace"
+    """Folder on this machine that code reads and writes; it is made if it is not there."""
+    timeout: Duration = 30.0
+    """Seconds of a call: its default and its maximum."""
+    limits: Limits = Field(default_factory=Limits)
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables of the code; nothing of this process's is handed on."""
+
+
+class DockerConfig(LocalConfig):
+    """What a `DockerEnv` can be told."""
+
+    image: Annotated[str, Field(min_length=1)] | None = None
+    """The image, also by digest; default: the project's own, which is built on this machine."""
+    container_name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]+$")] | None = None
+    """Its name; default: one that nobody else has. One that somebody has is an error."""
+    tcp_port: Annotated[int, Field(ge=1, le=65535)] = 12346
+    """Kept for programs that set it. Nothing listens in the container and no port is published: the
+    sandbox is spoken to over the streams of its first program."""
+    platform: Annotated[str, Field(min_length=1)] = "linux/amd64"
+    """Passed on where it is set or an image is named."""
+    pull_policy: Literal["missing", "never", "always"] = "missing"
+    gpus: Annotated[str, Field(min_length=1)] | None = None
+    network: Literal["none", "bridge", "host"] | None = None
+    """Docker's network; default: none."""
+
+
+class Execution(NamedTuple):
+    """What `execute_code` gives."""
+
+    stdout: str
+    stderr: str
+    result: str
+    """`_result` or the last expression as text, `""`, or `Error: ...`."""
+
+
+class _Env(Unmanaged[PythonSandbox]):
+    """A Python sandbox that is opened by `init_container`, or by its first use."""
+
+    _provider = Python
+    config: LocalConfig
+
+    def __enter__(self) -> Any:
+        self.init_container()
+        return self
+
+    def init_container(self) -> None:
+        """Open it, unless it is open.
+
+        Raises:
+            EnvironmentUnavailable: This machine cannot give it.
+            EnvironmentStartFailed: It did not start.
+            EnvironmentClosed: It was closed.
+        """
+        background().run(self._ready(), "async_init_container()")
+
+    async def async_init_container(self) -> None:
+        """Do the same as `init_container`, for any event loop."""
+        await background().wait(self._ready())
+
+    def execute_code(self, code: str, timeout: float | None = None) -> Execution:
+        """Run code; names last from call to call. What goes wrong in it is in the result.
+
+        Args:
+            code: The code.
+            timeout: Seconds; default and maximum: the configuration's.
+
+        Returns:
+            `(stdout, stderr, result)`.
+
+        Raises:
+            EnvironmentLost: The sandbox ended during the call; the next call opens a new one.
+            ValidationError: The code is no text.
+        """
+        return background().run(self._execute(code, timeout), "async_execute_code()")
+
+    async def async_execute_code(self, code: str, timeout: float | None = None) -> Execution:
+        """Do the same as `execute_code`, for any event loop."""
+        return await background().wait(self._execute(code, timeout))
+
+    async def _execute(self, code: str, timeout: float | None) -> Execution:
+        again = self._resource is not None and not self._resource.healthy
+        resource = await self._ready()
+        done = await resource._call(lambda: resource._run(code, timeout=timeout))
+        before, after = _AGAIN if again else "", _GONE if done.namespace_lost else ""
+        return Execution(done.stdout, f"{before}{done.stderr}{after}", _told(done))
+
+    def run_command(
+        self,
+        command: str,
+        stream_callback: Callable[[str], object] | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Run a command line with bash in the same sandbox; what it starts ends with it.
+
+        Args:
+            command: The command line.
+            stream_callback: Called with output as it comes.
+            timeout: Seconds; default and maximum: the configuration's.
+
+        Returns:
+            `{"status": …, "result": …}`: exit code, and output and errors in their order.
+
+        Raises:
+            EnvironmentLost: The sandbox ended during the call; the next call opens a new one.
+            ValidationError: The command is no text.
+        """
+        work = self._command(command, stream_callback, timeout)
+        return background().run(work, "async_run_command()")
+
+    async def async_run_command(
+        self,
+        command: str,
+        stream_callback: Callable[[str], object] | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Do the same as `run_command`, for any event loop."""
+        return await background().wait(self._command(command, stream_callback, timeout))
+
+    async def _command(
+        self, command: str, callback: Callable[[str], object] | None, timeout: float | None
+    ) -> dict[str, Any]:
+        if not isinstance(command, str):
+            raise ValidationError(f"a command is text, not {command!r:.50}")
+
+        def heard(_stream: str, text: str) -> None:
+            if callback is not None:
+                callback(text)
+
+        argv = [*SHELL, f"exec 2>&1\n{command}"]
+        resource = await self._ready()
+        done, _ = await resource._call(
+            lambda: resource._program(argv, None, timeout, None, None, heard)
+        )
+        late = f"{resource.call_limits.too_long(timeout)}\n" if done.timed_out else ""
+        return {"status": done.exit_code, "result": done.stdout + done.stderr + late}
+
+    def _how_to_open(self) -> str:
+        return "call init_container()"
+
+    def _workspace(self) -> str:
+        return self.config.workspace_mount
+
+    def _config(self) -> dict[str, Any]:
+        return {"env": self.config.env}
+
+    def _limits(self) -> Limits:
+        return self.config.limits.model_copy(update={"time": self.config.timeout})
+
+
+class DockerEnv(_Env):
+    """A Python sandbox in a container. Making one contacts nothing.
+
+    Args:
+        config: What it is told; default: `DockerConfig()`.
+    """
+
+    _sandbox = Docker
+
+    def __init__(self, config: DockerConfig | None = None) -> None:
+        self.config: DockerConfig = config or DockerConfig()
+        super().__init__()
+        self._warned = False
+
+    def _config(self) -> dict[str, Any]:
+        config = self.config
+        known = Docker.config_model().model_fields.keys() & DockerConfig.model_fields.keys()
+        asked = {name: getattr(config, name) for name in sorted(known)}
+        asked |= super()._config()
+        if config.image is None and "platform" not in config.model_fields_set:
+            asked["platform"] = None
+        self._warn_of(asked["platform"])
+        return asked
+
+    def _warn_of(self, wanted: str | None) -> None:
+        machine = platform.machine()
+        here = f"linux/{_MACHINES.get(machine, machine)}"
+        if wanted is not None and wanted != here and not self._warned:
+            self._warned = True
+            _log.warning("DockerEnv: the platform asked for is %s, this one is %s", wanted, here)
+
+
+class LocalEnv(_Env):
+    """A Python sandbox of processes of this machine: no isolation, and a warning at each start.
+
+    Code runs in the interpreter of this process, so it imports what this process can import from
+    its virtual environment.
+
+    Args:
+        config: What it is told; default: `LocalConfig()`.
+    """
+
+    _sandbox = Host
+
+    def __init__(self, config: LocalConfig | None = None) -> None:
+        self.config: LocalConfig = config or LocalConfig()
+        super().__init__()
+
+    def _config(self) -> dict[str, Any]:
+        return super()._config() | {"interpreter": sys.executable or None}
+
+
+def _told(done: CodeResult) -> str:
+    return done.text if done.error is None else f"Error: {done.error}"
+
+
+_Tool = TypeVar("_Tool", bound=Callable[..., Any])
+
+
+def with_env(key: str, declare: str = "") -> Callable[[_Tool], _Tool]:
+    """Give a tool its environment, and hide the parameter from whoever calls it.
+
+    The environment is `context_variables[key]`. It goes to the parameter named like the key if
+    there is one, else to `env`. Decorators can be stacked. A tool that has a parameter
+    `context_variables` gets these, too.
+
+    Args:
+        key: Under which the environment is found.
+        declare: What to do where there is none, for the error.
+
+    Returns:
+        A decorator. A call without that environment raises `RuntimeError` naming the key.
+    """
+
+    def decorate(tool: _Tool) -> _Tool:
+        inner = inspect.signature(tool)
+        takes = key if key in inner.parameters else "env"
+        if takes not in inner.parameters:
+            raise ValidationError(f"{tool.__name__} has neither a parameter '{key}' nor 'env'")
+        passes = "context_variables" in inner.parameters or hasattr(tool, "__environments__")
+
+        hidden = {takes, "context_variables"}
+        shown = [each for name, each in inner.parameters.items() if name not in hidden]
+        public = inner.replace(parameters=shown)
+
+        def filled(args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
+            variables: Mapping[str, Any] = given.pop("context_variables", None) or {}
+            env = variables.get(key)
+            if env is None:
+                hint = f": {declare}" if declare else ""
+                raise RuntimeError(
+                    f"{tool.__name__} needs the environment '{key}', which does not exist{hint}"
+                )
+            more = {"context_variables": variables} if passes else {}
+            # A place among the arguments is one of those that the caller sees.
+            public.bind(*args, **given)
+            named = zip((each.name for each in shown), args, strict=False)
+            return {**dict(named), **given, takes: env, **more}
+
+        if inspect.iscoroutinefunction(tool):
+
+            @functools.wraps(tool)
+            async def call_async(*args: Any, **given: Any) -> Any:
+                return await _awaited(tool(**filled(args, given)))
+
+            call: Any = call_async
+        else:
+
+            @functools.wraps(tool)
+            def call_plain(*args: Any, **given: Any) -> Any:
+                return tool(**filled(args, given))
+
+            call = call_plain
+        call.__signature__ = public
+        call.__annotations__ = {k: v for k, v in tool.__annotations__.items() if k not in hidden}
+        call.__environments__ = (key, *getattr(tool, "__environments__", ()))
+        found: _Tool = call
+        return found
+
+    return decorate
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
+
+
+@with_env("code_env")
+def run_python_code(code: str, env: _Env, timeout: float | None = None) -> str:
+    """Run Python code in the sandbox; names last from call to call.
+
+    Args:
+        code: The code.
+        env: The sandbox.
+        timeout: Seconds.
+
+    Returns:
+        What it printed, its result or `Error: ` and why there is none, and after `STDERR:` what it
+        wrote there; each if there is any.
+    """
+    try:
+        done = env.execute_code(code, timeout)
+    except EnvironmentLost as error:
+        return f"Error: {error.message}"
+    told = done.stdout
+    for part in (done.result, f"STDERR:\n{done.stderr}" if done.stderr else ""):
+        told += "\n" * (bool(told and part) and not told.endswith("\n")) + part
+    return told

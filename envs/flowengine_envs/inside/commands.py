@@ -1,0 +1,193 @@
+"""One program run to its end: its input, its output, its time, and the end of all it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from flowengine_envs.inside import keepers
+from flowengine_envs.inside.loop import Outbox, Timer, close_quietly
+from flowengine_envs.inside.output import Capture, Limits
+from flowengine_envs.inside.programs import Ended, Programs
+
+STREAMS = {1: "stdout", 2: "stderr"}
+RESULT = 3
+"""Descriptor on which a program may give a result beside its output."""
+LARGEST_RESULT = 16 * 1024 * 1024
+_AFTER = 1.0
+"""Seconds that output is waited for when all processes are gone."""
+
+Say = Callable[[dict[str, Any], bytes], None]
+
+
+class Task(NamedTuple):
+    """What is to be run."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    limits: Mapping[str, int]
+    timeout: float | None
+    grace: float
+    """Seconds between being told to end and being killed."""
+    result: bool
+    """Whether the program gives a result on descriptor 3."""
+    preload: Sequence[str] | None
+    """If a fork server forks for this: modules that it imports before, see `keepers.Task`."""
+
+
+class Command:
+    """A command that runs.
+
+    Args:
+        programs: Starts it.
+        task: What to run.
+        output: How much output is kept.
+        name: Names its output files.
+        say: Called with what is to be told, the last of which has `done`.
+    """
+
+    def __init__(self, programs: Programs, task: Task, output: Limits, name: str, say: Say) -> None:
+        loop = programs.loop
+        self._loop = loop
+        self._task = task
+        self._say = say
+        self._stopped: str | None = None
+        self._ended: Ended | None = None
+        self._result = bytearray()
+        self._done = False
+        self._timer: Timer | None = None
+        source, feed = os.pipe()
+        os.set_blocking(feed, False)
+        self._input = Outbox(loop, feed, partial(self._close_input, now=True))
+        self._feed: int | None = feed
+        sinks = {0: source}
+        self._captures: dict[str, Capture] = {}
+        for fd, stream in STREAMS.items():
+            reader, sinks[fd] = os.pipe()
+            self._captures[stream] = Capture(
+                loop, reader, output, f"{name}-{stream}", partial(self._said, stream), self._look
+            )
+        self._reader: int | None = None
+        if task.result:
+            self._reader, sinks[RESULT] = os.pipe()
+            os.set_blocking(self._reader, False)
+            loop.reading(self._reader, self._read_result)
+        self._program = programs.start(
+            keepers.Task(task.argv, task.env, task.cwd, task.limits, task.preload),
+            sinks,
+            self._has_ended,
+        )
+        for fd in sinks.values():
+            os.close(fd)
+        if task.timeout is not None:
+            self._timer = loop.after(task.timeout, partial(self.stop, "timeout"))
+
+    def write(self, data: bytes, *, last: bool) -> None:
+        """Give the program input.
+
+        Args:
+            data: What it reads next.
+            last: Whether that is all.
+        """
+        if self._feed is not None:
+            self._input.write(data)
+            if last:
+                self._input.when_empty(self._close_input)
+
+    def signal(self, number: int) -> None:
+        """Send the program, and all that it started, a signal."""
+        self._program.signal_all(number)
+
+    def stop(self, why: str) -> None:
+        """End it: told first, killed when the grace period is over, or when it fills the disk on.
+
+        Args:
+            why: `timeout`, `cancelled`, `disk` or another word that the result is to say.
+        """
+        if self._ended is not None:
+            return
+        if self._stopped is None:
+            self._stopped = why
+            self._program.signal_all(signal.SIGTERM)
+            self._loop.after(self._task.grace, self._program.kill)
+        elif why == "disk":
+            self._program.kill()
+
+    def pause(self) -> None:
+        """Read no output for now."""
+        for capture in self._captures.values():
+            capture.pause()
+
+    def resume(self) -> None:
+        """Read output again."""
+        for capture in self._captures.values():
+            capture.resume()
+
+    def _said(self, stream: str, data: bytes) -> None:
+        self._say({"stream": stream}, data)
+
+    def _has_ended(self, ended: Ended) -> None:
+        self._ended = ended
+        self._close_input(now=True)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.after(_AFTER, self._finish)
+        self._look()
+
+    def _look(self) -> None:
+        """Finish when the program has ended and nothing more can come from it."""
+        waiting = self._reader is not None or any(each.open for each in self._captures.values())
+        if self._ended is not None and not waiting:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._done:
+            return
+        self._done = True
+        self._close_result()
+        streams = {}
+        for name, capture in self._captures.items():
+            streams[name] = capture.finish()
+            if capture.tail:
+                self._say({"stream": name, "tail": True}, capture.tail)
+        ended = self._ended
+        assert ended is not None
+        header = {
+            "done": True,
+            "exit_code": ended.exit_code,
+            "signal": ended.signal,
+            "failed": ended.failed,
+            "stopped": self._stopped,
+            "streams": streams,
+            "result": bool(self._result),
+        }
+        self._say(header, bytes(self._result))
+
+    def _close_input(self, *, now: bool = False) -> None:
+        if self._feed is not None:
+            if now:
+                self._input.close()
+            self._loop.forget(self._feed)
+            close_quietly(self._feed)
+            self._feed = None
+
+    def _read_result(self) -> None:
+        assert self._reader is not None
+        try:
+            data = os.read(self._reader, 1 << 18)
+        except BlockingIOError:
+            return
+        self._result += data[: LARGEST_RESULT + 1 - len(self._result)]
+        if not data:
+            self._close_result()
+            self._look()
+
+    def _close_result(self) -> None:
+        if self._reader is not None:
+            self._loop.forget(self._reader)
+            os.close(self._reader)
+            self._reader = None

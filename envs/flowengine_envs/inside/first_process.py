@@ -1,0 +1,130 @@
+"""The first process of a sandbox for one program: runs the program, and leads its connections out.
+
+It starts as a supervisor does (`bootstrap`) and then reads its options: four bytes of length and a
+JSON object. What follows on standard input belongs to the program, as do the other streams.
+
+It forwards connections, holds the sandbox's folders to their quota, and takes the exit status of
+processes that nobody waits for. It ends when the program ends. SIGTERM it passes on to the program;
+on SIGINT it kills the program with everything that it started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from flowengine_envs.inside import system
+from flowengine_envs.inside.forwarding import Forwarding
+from flowengine_envs.inside.killing import kill_everything
+from flowengine_envs.inside.loop import Loop
+from flowengine_envs.inside.quota import Quota
+from flowengine_envs.workspaces.files import Workspace
+
+_NOT_STARTED = 127
+"""The exit code that shells have for a program that is not there."""
+
+
+def main(number: int) -> None:
+    """Run a program to its end.
+
+    Args:
+        number: Descriptor from which the options come: `argv`, `env`, `cwd`, `limits` of each
+            process, `forwards` of the sandbox, `quota` of `folders`, `mounts`, path → device and
+            number, and `unreadable`, whether the program must not look into this process.
+    """
+    options = json.loads(_exactly(number, int.from_bytes(_exactly(number, 4), "big")))
+    if options["unreadable"]:
+        system.become_unreadable()
+    system.adopt_orphans()
+    _check_mounts(options["mounts"])
+    for name, value in options["limits"].items():
+        limit = getattr(resource, f"RLIMIT_{name}")
+        hard = resource.getrlimit(limit)[1]
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (most, most))
+    loop = Loop()
+    Forwarding(loop, options["forwards"])
+    quota = Quota(loop, lambda: True, _stop_full, tuple)
+    if options["quota"] is not None:
+        quota.hold([Workspace(path) for path in options["folders"]], options["quota"])
+    source, sink = os.pipe()
+    for fd in (source, sink):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, lambda *_: _end())
+    program = _start(options)
+    signal.signal(signal.SIGTERM, lambda *_: _pass_on(program, signal.SIGTERM))
+    with open(os.devnull, "r+b", buffering=0) as null:  # the streams are the program's alone
+        os.dup2(null.fileno(), 0)
+        os.dup2(null.fileno(), 1)
+    quota.begins()
+
+    def reap() -> None:
+        with suppress(BlockingIOError):
+            os.read(source, 4096)
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == program:
+                    sys.stderr.flush()
+                    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+                if not pid:
+                    break
+
+    loop.reading(source, reap)
+    loop.run()
+
+
+def _exactly(number: int, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = os.read(number, count - len(data))
+        if not part:
+            os._exit(1)
+        data += part
+    return data
+
+
+def _check_mounts(mounts: Mapping[str, Any]) -> None:
+    """End before the program starts if a folder is not the one that was to be mounted."""
+    for path, identity in mounts.items():
+        info = os.stat(path)
+        if [info.st_dev, info.st_ino] != identity:
+            sys.exit(f"{path} is not the folder that was opened: it, or one above it, was replaced")
+
+
+def _start(options: Mapping[str, Any]) -> int:
+    """Start the program and return its process."""
+    argv = options["argv"]
+    inherited = {name: value for name, value in os.environ.items() if name != "PWD"}
+    try:
+        env = {**inherited, **options["env"]}
+        return subprocess.Popen(argv, env=env, cwd=options["cwd"]).pid
+    except OSError as error:
+        place = error.filename or argv[0]
+        print(f"{place}: {error.strerror}", file=sys.stderr, flush=True)  # noqa: T201 - its log
+        os._exit(_NOT_STARTED)
+
+
+def _pass_on(program: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(program, number)
+
+
+def _stop_full() -> None:
+    """End everything: the folders are full."""
+    print("it was ended: the disk is full (limits.disk)", file=sys.stderr, flush=True)  # noqa: T201
+    _end()
+
+
+def _end() -> None:
+    kill_everything()
+    os._exit(1)

@@ -1,0 +1,202 @@
+"""Fork servers: programs that stay loaded and fork a process for each run.
+
+Starting an interpreter and importing libraries takes longer than reading most files. A fork server
+does it once; each run is then a process of its own, with its own descriptors, session and memory.
+A server never looks at what a run gets: not at its input, nor at anything else that comes from it.
+So nothing of one run is in the memory of the next, and no run can reach into its server: other
+processes of the user can neither read nor change its memory, nor take its descriptors. What they
+can do is undone or found out before the next run: a signal, another priority, lower limits.
+
+A keeper starts a server, and asks it through a socket: a message is a list of modules as JSON, with
+the descriptors 0, 1, 2 and up of the new process. The answer is its number, an error's, negated, or
+0: the server was changed from outside, and another one has to do it. The process becomes a child of
+the keeper, as the one between it and the server has ended by then.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gc
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from flowengine_envs.inside import system
+from flowengine_envs.inside.loop import close_quietly
+
+CONTROL = 3
+"""Descriptor of a server's socket when it starts."""
+_ANSWER = struct.Struct(">i")
+_LONGEST = 1 << 16
+_MOST_FDS = 8
+_HIGH = 100
+"""Number from which a process here has its own descriptors: programs get the first ones."""
+
+Standing = tuple[Any, ...]
+
+
+class ForkServer:
+    """A keeper's side of a fork server.
+
+    Args:
+        plan: What it was started as; one of another plan cannot stand in for it.
+        pid: Its process.
+        channel: The socket to it.
+    """
+
+    def __init__(self, plan: Any, pid: int, channel: socket.socket) -> None:
+        self.plan = plan
+        self.pid = pid
+        self._channel = channel
+
+    def fork(self, modules: Sequence[str], fds: Mapping[int, int]) -> int:
+        """Have it fork.
+
+        Args:
+            modules: What it imports before, if it has not yet.
+            fds: Descriptor in the process, from 0 without a gap → descriptor here.
+
+        Returns:
+            The process; 0 if another server has to do it; this one if it has ended.
+
+        Raises:
+            OSError: It cannot fork.
+        """
+        data = json.dumps([*modules]).encode()
+        os.kill(self.pid, signal.SIGCONT)  # a process before may have stopped it
+        try:
+            socket.send_fds(self._channel, [data], [fds[at] for at in range(len(fds))])
+            answer = self._channel.recv(_ANSWER.size)
+        except ConnectionError:
+            answer = b""
+        if not answer:
+            return self.pid
+        (found,) = _ANSWER.unpack(answer)
+        if found < 0:
+            raise OSError(-found, os.strerror(-found))
+        return int(found)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._channel.close()
+
+
+def serve(run: Callable[[], None]) -> None:
+    """Fork a process for each request, until the keeper is gone.
+
+    Args:
+        run: What each process does with its descriptors; then it ends, with 1 if that raises.
+    """
+    system.become_unreadable()
+    channel = socket.socket(fileno=high(CONTROL))
+    os.close(CONTROL)
+    with open(os.devnull, "r+b", buffering=0) as null:
+        for fd in (0, 1, 2):
+            os.dup2(null.fileno(), fd)
+    given = standing()
+    while True:
+        data, fds, _flags, _address = socket.recv_fds(
+            channel, _LONGEST, _MOST_FDS, socket.MSG_CMSG_CLOEXEC
+        )
+        if not data:
+            os._exit(0)
+        if standing() != given:
+            channel.sendall(_ANSWER.pack(0))
+            os._exit(1)
+        for module in json.loads(data):
+            with suppress(Exception):  # the process that needs it tells why
+                import_module(module)
+        gc.freeze()  # what is not looked at stays shared with the processes
+        answer = _forked(fds, run)
+        for fd in fds:
+            os.close(fd)
+        channel.sendall(_ANSWER.pack(answer))
+
+
+def _forked(fds: Sequence[int], run: Callable[[], None]) -> int:
+    """Fork a process that is a child of the keeper; return its number, or an error's, negated."""
+    told, tell = os.pipe()
+    try:
+        middle = os.fork()
+    except OSError as error:
+        os.close(told)
+        os.close(tell)
+        return -(error.errno or errno.EAGAIN)
+    if middle == 0:
+        _fork_again(tell, fds, run)
+    os.close(tell)
+    answer = os.read(told, _ANSWER.size)
+    os.close(told)
+    os.waitpid(middle, 0)
+    if len(answer) < _ANSWER.size:
+        return -errno.EAGAIN
+    return int(_ANSWER.unpack(answer)[0])
+
+
+def _fork_again(tell: int, fds: Sequence[int], run: Callable[[], None]) -> None:
+    """Fork the process that runs, and end."""
+    try:
+        pid = os.fork()
+    except OSError as error:
+        pid = -(error.errno or errno.EAGAIN)
+    if pid != 0:
+        os.write(tell, _ANSWER.pack(pid))
+        os._exit(0)
+    status = 1
+    try:
+        os.setsid()
+        fds = [high(fd) for fd in fds]
+        for target, fd in enumerate(fds):
+            os.dup2(fd, target)
+        close_all_but(range(len(fds)))
+        system.become_readable()  # what it has open counts towards the quota
+        run()
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        sys.__excepthook__(*sys.exc_info())  # `traceback` takes each sandbox 3 ms to load
+    finally:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def high(fd: int) -> int:
+    """Return a copy of a descriptor with a number that no program expects, closed when it runs."""
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+
+
+def close_all_but(kept: Sequence[int]) -> None:
+    """Close the descriptors of this process."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            close_quietly(int(name))
+
+
+def standing() -> Standing:
+    """Return what other processes of the user can change of this one: limits, priority, CPUs."""
+    names = (name for name in dir(resource) if name.startswith("RLIMIT_"))
+    return (
+        tuple(resource.getrlimit(getattr(resource, name)) for name in names),
+        os.getpriority(os.PRIO_PROCESS, 0),
+        _scheduler(),
+        frozenset(os.sched_getaffinity(0)),
+    )
+
+
+def _scheduler() -> int | None:
+    try:
+        return os.sched_getscheduler(0)
+    except OSError:  # the C library of Alpine does not have it
+        return None

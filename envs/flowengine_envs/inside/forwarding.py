@@ -1,0 +1,203 @@
+"""Leads connections out of the sandbox: to the places that the engine names, and to no other.
+
+There is no network inside but the loopback device. The names of the places stand for addresses of
+it; there the supervisor listens, and joins each connection to a socket of the engine that stands
+for the place. The engine connects to it from outside, says so with one byte, and then passes on
+what comes. Nothing is read that the other end has not taken.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Optional
+
+from flowengine_envs.inside.loop import Call, Loop
+from flowengine_envs.link.words import MOST, REACHED
+
+_READ = 64 * 1024
+
+
+class Forwarding:
+    """All places.
+
+    Args:
+        places: For each the addresses to listen at (`listen`: host, port) and the engine's socket
+            (`socket`: its path).
+
+    Raises:
+        OSError: It cannot listen at one of the addresses.
+    """
+
+    def __init__(self, loop: Loop, places: Sequence[Mapping[str, Any]]) -> None:
+        self._loop = loop
+        self._accepting: dict[socket.socket, Call] = {}
+        self._open: set[_Connection] = set()
+        for place in places:
+            for host, port in place["listen"]:
+                listening = _listen(host, port)
+                if listening is None:
+                    continue
+                self._accepting[listening] = partial(self._accept, listening, place["socket"])
+        self._accept_more()
+
+    def _accept_more(self) -> None:
+        for listening, accept in self._accepting.items():
+            self._loop.reading(listening.fileno(), accept)
+
+    def _accept(self, listening: socket.socket, path: str) -> None:
+        try:
+            inside, _ = listening.accept()
+        except OSError:  # it went away, or there are no descriptors left
+            return
+        outside = socket.socket(socket.AF_UNIX)
+        for each in (inside, outside):
+            each.setblocking(False)
+        try:
+            outside.connect(path)
+        except OSError:
+            outside.close()
+            _reset(inside)
+            return
+        inside.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._open.add(_Connection(self._loop, inside, outside, self._forget))
+        if len(self._open) >= MOST:
+            for each in self._accepting:
+                self._loop.reading(each.fileno(), None)
+
+    def _forget(self, connection: _Connection) -> None:
+        self._open.discard(connection)
+        if len(self._open) == MOST - 1:
+            self._accept_more()
+
+
+class _Connection:
+    """A program's connection and the engine's socket it is joined to."""
+
+    def __init__(
+        self, loop: Loop, inside: socket.socket, outside: socket.socket, closed: Any
+    ) -> None:
+        self._loop = loop
+        self._inside = inside
+        self._outside = outside
+        self._closed = closed
+        self._reached = False
+        self._ways = 2
+        _Way(loop, inside, outside, partial(self._end_way, outside), self._break)
+        _Way(loop, outside, inside, self._end_inward, self._break, self._first)
+
+    def _first(self, data: bytes) -> bytes:
+        """Take what the engine says first from what it passes on."""
+        self._reached = True
+        return data[len(REACHED) :]
+
+    def _end_inward(self) -> None:
+        if self._reached:
+            self._end_way(self._inside)
+        else:
+            self._break()
+
+    def _end_way(self, sink: socket.socket) -> None:
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+        self._ways -= 1
+        if not self._ways:
+            self._forget()
+            self._inside.close()
+
+    def _break(self) -> None:
+        """Show the program a broken connection, not one that has ended normally."""
+        self._forget()
+        _reset(self._inside)
+
+    def _forget(self) -> None:
+        for each in (self._inside, self._outside):
+            self._loop.forget(each.fileno())
+        self._outside.close()
+        self._closed(self)
+
+
+class _Way:
+    """One direction of a connection.
+
+    Args:
+        source: Where bytes come from.
+        sink: Where they go.
+        ended: Called once when all has been passed on.
+        broken: Called when one of the two is gone.
+        first: Changes the first bytes that come.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        source: socket.socket,
+        sink: socket.socket,
+        ended: Call,
+        broken: Call,
+        first: Any = None,
+    ) -> None:
+        self._loop = loop
+        self._source = source
+        self._sink = sink
+        self._ended = ended
+        self._broken = broken
+        self._first = first
+        self._held = memoryview(b"")
+        loop.reading(source.fileno(), self._read)
+
+    def _read(self) -> None:
+        try:
+            data = self._source.recv(_READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._broken()
+            return
+        if not data:
+            self._loop.reading(self._source.fileno(), None)
+            self._ended()
+            return
+        if self._first is not None:
+            data = self._first(data)
+            self._first = None
+        self._held = memoryview(data)
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            self._held = self._held[self._sink.send(self._held) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._broken()
+            return
+        waits = len(self._held) > 0
+        self._loop.writing(self._sink.fileno(), self._write if waits else None)
+        self._loop.reading(self._source.fileno(), None if waits else self._read)
+
+
+def _listen(host: str, port: int) -> Optional[socket.socket]:  # noqa: UP045
+    """Return a socket that listens, or None where there is no such address."""
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(MOST)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            return None
+        raise OSError(error.errno, f"{host}:{port}: {error.strerror}") from None
+    listening.setblocking(False)
+    return listening
+
+
+def _reset(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()

@@ -1,0 +1,58 @@
+"""Being told of files that are made, opened and closed in a folder."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Callable
+
+from flowengine_envs.inside.loop import Loop
+
+OPENED, CLOSED, MADE = 0x20, 0x08, 0x100
+_EVENT = struct.Struct("iIII")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Folder:
+    """Tells what happens in a folder.
+
+    Args:
+        told: Called with `MADE`, `OPENED` or `CLOSED` (after writing) and the name of a file.
+
+    Raises:
+        OSError: The system cannot tell.
+    """
+
+    def __init__(self, loop: Loop, path: str, told: Callable[[int, str], None]) -> None:
+        self._loop = loop
+        self._told = told
+        self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        if _libc.inotify_add_watch(self._fd, os.fsencode(path), OPENED | CLOSED | MADE) < 0:
+            code = ctypes.get_errno()
+            os.close(self._fd)
+            raise OSError(code, os.strerror(code))
+        loop.reading(self._fd, self._read)
+
+    def close(self) -> None:
+        """Tell nothing more."""
+        self._loop.forget(self._fd)
+        os.close(self._fd)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, 1 << 16)
+        except BlockingIOError:
+            return
+        at = 0
+        while at < len(data):
+            _watch, what, _cookie, length = _EVENT.unpack_from(data, at)
+            at += _EVENT.size
+            name = os.fsdecode(data[at : at + length].rstrip(b"\0"))
+            at += length
+            for each in (OPENED, MADE, CLOSED):
+                if what & each and name:
+                    self._told(each, name)

@@ -1,0 +1,343 @@
+"""Keepers: processes that start programs, and hold all that these have started.
+
+A keeper is a forked copy of the supervisor that does nothing but wait. It adopts whatever loses its
+parent below it - daemons, `setsid`, double forks - so the tree below a keeper is exactly what its
+program has started, whichever tricks it used. When nothing is left below it, it is free to keep the
+next program: to fork a process like this one costs more than to start most programs. A fork server
+that it has started stays below it from run to run, until it is idle for a while or another one is
+needed. When a keeper is killed, what it had adopted becomes the supervisor's, which ends such
+strangers; when the supervisor ends, so does every keeper with its tree.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+
+from flowengine_envs.inside import fork_servers, system
+from flowengine_envs.inside.fork_servers import ForkServer, close_all_but, high, standing
+from flowengine_envs.inside.killing import kill_below
+from flowengine_envs.inside.loop import Loop, Outbox, close_quietly
+
+RECORD = struct.Struct(">cii")
+TAKEN = b"t"
+STARTED = b"s"
+FAILED = b"f"
+"""With the number of the error; the keeper is free."""
+ENDED = b"e"
+"""With the status of the program, and 1 if nothing else is left: the keeper is free."""
+FREE = b"r"
+SERVER = b"v"
+"""Of the fork server: its process, or 0 when it has ended."""
+_LENGTH = struct.Struct(">I")
+_MOST_FDS = 8
+_READ = 1 << 18
+_NICE = 10
+"""How far programs stand back, so that the supervisor gets its turn among hundreds of them."""
+_OWN_DATA = 256 * 1024 * 1024
+"""Below this limit of memory a keeper could not do its own work."""
+_IDLE = 30.0
+"""Seconds after which a fork server that has nothing to do is ended: it holds memory."""
+
+
+class Task(NamedTuple):
+    """What a keeper is to start."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    limits: Mapping[str, int]
+    """Name of a resource limit (`DATA`, `NPROC`, ...) → value."""
+    preload: Sequence[str] | None = None
+    """If `argv` starts a fork server, which forks for this: modules that it imports before."""
+
+
+class Keeper:
+    """The supervisor's side of a keeper.
+
+    Args:
+        entrances: Where it enters the control groups of programs.
+    """
+
+    def __init__(self, loop: Loop, entrances: system.Entrances) -> None:
+        self._loop = loop
+        self._data = b""
+        self._socket, theirs = socket.socketpair()
+        try:
+            self.pid = os.fork()
+        except OSError:
+            self._socket.close()
+            theirs.close()
+            raise
+        if self.pid == 0:
+            _keep(theirs, entrances)
+        theirs.close()
+        self._socket.setblocking(False)
+        self._outbox = Outbox(loop, self._socket.fileno(), lambda: None)
+        self.heard: Callable[[bytes, int, int], None] = lambda *_: None
+        """Called with each record."""
+        self.lost: Callable[[], None] = lambda: None
+        """Called when it has ended."""
+        self.server = 0
+        """The process of its fork server, if it has one."""
+        loop.reading(self._socket.fileno(), self._read)
+
+    def start(self, task: Task, fds: Mapping[int, int]) -> None:
+        """Have it start a program; it must be free.
+
+        Args:
+            fds: Descriptor in the program → descriptor here, for all that it gets.
+        """
+        self.wake()  # a program before may have stopped it
+        body = json.dumps({**task._asdict(), "fds": list(fds)}).encode()
+        data = _LENGTH.pack(len(body)) + body
+        with suppress(OSError):  # that it is gone is heard of soon
+            sent = socket.send_fds(self._socket, [data], list(fds.values()))
+            if sent < len(data):
+                self._outbox.write(data[sent:])
+
+    def wake(self) -> None:
+        """Continue it if somebody has stopped it."""
+        with suppress(OSError):
+            os.kill(self.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """End it; it must be free."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._data += data
+        while len(self._data) >= RECORD.size:
+            record = RECORD.unpack_from(self._data)
+            self._data = self._data[RECORD.size :]
+            if record[0] == SERVER:
+                self.server = record[1]
+            else:
+                self.heard(*record)
+        if not data:
+            self._loop.forget(self._socket.fileno())
+            self._outbox.close()
+            self._socket.close()
+            self.lost()
+
+
+def _keep(channel: socket.socket, entrances: system.Entrances) -> None:
+    """Be a keeper until the supervisor ends."""
+    try:
+        entrances.enter()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _end)
+        # A group of its own: when the supervisor ends, the system wakes it if it was stopped
+        # (SIGHUP and SIGCONT for a group that is orphaned), so that it hears of it.
+        os.setpgid(0, 0)
+        system.die_with_parent(signal.SIGTERM)
+        system.adopt_orphans()
+        system.gain_no_privileges()
+        os.nice(_NICE)
+        channel = socket.socket(fileno=high(channel.fileno()))
+        _hold_nothing_but(channel.fileno())
+        gc.freeze()  # what is not looked at stays the supervisor's memory
+        keeping = _Keeping(channel)
+        while True:
+            keeping.keep_one()
+    finally:
+        os._exit(1)
+
+
+def _end(_number: int, _frame: Any) -> NoReturn:
+    """End with all that is below."""
+    kill_below(os.getpid())
+    os._exit(1)
+
+
+class _Keeping:
+    """What a keeper does.
+
+    Args:
+        channel: The socket to the supervisor.
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._given: fork_servers.Standing | None = None
+        self._server: ForkServer | None = None
+
+    def keep_one(self) -> None:
+        """Start a program, tell how it ends, wait until nothing is left of it."""
+        told, fds = self._received()
+        if self._given not in {None, standing()} or len(fds) != len(told["fds"]):
+            os._exit(1)  # a program has changed it: a new keeper does it
+        self._tell(TAKEN)
+        try:
+            leader = self._start(told, dict(zip(told["fds"], fds)))  # noqa: B905 - Python 3.9
+        except OSError as error:
+            self._tell(FAILED, error.errno or errno.EINVAL)
+        except (ValueError, subprocess.SubprocessError):
+            self._tell(FAILED, errno.EINVAL)
+        else:
+            self._tell(STARTED, leader)
+            self._wait(leader)
+
+    def _tell(self, kind: bytes, value: int = 0, extra: int = 0) -> None:
+        self._channel.sendall(RECORD.pack(kind, value, extra))
+
+    def _received(self) -> tuple[dict[str, Any], list[int]]:
+        """Wait for what is to be started; a fork server that waits too long for it is ended."""
+        if self._server is not None and not select.select([self._channel], [], [], _IDLE)[0]:
+            self._end_server(self._server)
+        flags = socket.MSG_CMSG_CLOEXEC
+        data, got, _flags, _address = socket.recv_fds(self._channel, _READ, _MOST_FDS, flags)
+        fds = [high(fd) for fd in got]
+        for fd in got:
+            os.close(fd)
+        body = bytearray(data)
+        while not body or len(body) < _LENGTH.size + _LENGTH.unpack_from(body)[0]:
+            part = self._channel.recv(_READ) if body else b""
+            if not part:
+                os._exit(0)  # the supervisor is gone
+            body += part
+        return json.loads(body[_LENGTH.size :]), fds
+
+    def _start(self, told: Mapping[str, Any], fds: Mapping[int, int]) -> int:
+        """Start a program, or have one forked; return its process."""
+        try:
+            for_program = _limit_self(told["limits"])
+            self._given = standing()
+            if told["preload"] is None:
+                return _start(told, fds, for_program)
+            return self._fork(told, fds, for_program)
+        finally:
+            for fd in fds.values():
+                close_quietly(fd)
+
+    def _fork(
+        self, told: Mapping[str, Any], fds: Mapping[int, int], limits: Mapping[str, int]
+    ) -> int:
+        """Have a fork server fork, which is started if there is none like it; return the process.
+
+        It is the server itself if that ends although it is new.
+        """
+        plan = [told[name] for name in ("argv", "env", "cwd", "limits")]
+        self._alone()  # the server may have ended meanwhile
+        if self._server is not None and self._server.plan == plan:
+            pid = self._server.fork(told["preload"], fds)
+            if pid not in {0, self._server.pid}:
+                return pid
+        if self._server is not None:
+            self._end_server(self._server)
+        ours, theirs = map(_moved, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        with theirs:
+            own = {0: 0, 1: 1, 2: fds[2], fork_servers.CONTROL: theirs.fileno()}
+            pid = _start(told, own, limits)
+        self._server = ForkServer(plan, pid, ours)
+        self._tell(SERVER, pid)
+        return self._server.fork(told["preload"], fds)
+
+    def _end_server(self, server: ForkServer) -> None:
+        os.kill(server.pid, signal.SIGKILL)
+        os.waitpid(server.pid, 0)
+        self._reaped(server.pid)
+
+    def _reaped(self, pid: int) -> None:
+        if self._server is not None and pid == self._server.pid:
+            self._server.close()
+            self._server = None
+            self._tell(SERVER)
+
+    def _wait(self, leader: int) -> None:
+        """Reap whatever ends below until nothing is left, and tell how the leader ended."""
+        pid = status = 0
+        while pid != leader:
+            pid, status = os.waitpid(-1, 0)
+            self._reaped(pid)
+        alone = self._alone()
+        self._tell(ENDED, status, alone)
+        if not alone:
+            while not self._alone():
+                self._reaped(os.waitpid(-1, 0)[0])
+            self._tell(FREE)
+
+    def _alone(self) -> bool:
+        """Reap what has ended, and return whether nothing is left but the fork server."""
+        try:
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                self._reaped(pid)
+        except ChildProcessError:
+            return True
+        return self._server is not None and system.children() == [self._server.pid]
+
+
+def _start(told: Mapping[str, Any], fds: Mapping[int, int], limits: Mapping[str, int]) -> int:
+    """Start a program in a session of its own, and return its process."""
+    more = [target for target in fds if target > 2]
+    try:
+        for target in more:
+            os.dup2(fds[target], target)
+        program = subprocess.Popen(
+            told["argv"],
+            env=told["env"],
+            cwd=told["cwd"],
+            stdin=fds[0],
+            stdout=fds[1],
+            stderr=fds[2],
+            close_fds=False,  # none can be inherited but those that are meant to
+            start_new_session=True,
+            preexec_fn=partial(_limit, limits) if limits else None,  # noqa: PLW1509 - one thread
+        )
+    finally:
+        for fd in more:
+            close_quietly(fd)
+    program.returncode = 0  # it is waited for here, with all others
+    return program.pid
+
+
+def _moved(one: socket.socket) -> socket.socket:
+    """Return a socket with a number that no program expects."""
+    with one:
+        return socket.socket(fileno=high(one.fileno()))
+
+
+def _hold_nothing_but(kept: int) -> None:
+    """Close what the supervisor has open; the first three read nothing and write nowhere."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd, inheritable=False)
+    close_all_but([0, 1, 2, kept])
+
+
+def _limit_self(limits: Mapping[str, int]) -> dict[str, int]:
+    """Limit this process, which programs inherit; return the limits that it cannot live with."""
+    # A program that sets limits itself has to be started as a copy of this process, which is slow.
+    small = {"DATA"} if limits.get("DATA", _OWN_DATA) < _OWN_DATA else set()
+    _limit({name: value for name, value in limits.items() if name not in small})
+    return {name: limits[name] for name in small}
+
+
+def _limit(limits: Mapping[str, int]) -> None:
+    for name, value in limits.items():
+        which = getattr(resource, f"RLIMIT_{name}")
+        _soft, hard = resource.getrlimit(which)
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (most, most))

@@ -1,0 +1,93 @@
+"""Counts removed files that programs have mapped, in a child process.
+
+The child may have to wait for a program whose memory it looks at, where the supervisor must not.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import time
+from collections.abc import Collection
+from contextlib import suppress
+
+from flowengine_envs.inside import system
+from flowengine_envs.inside.loop import Loop
+from flowengine_envs.workspaces.disk_usage import Look, Usage
+
+_ANSWER = struct.Struct(">qqd")
+_PATIENCE = 10.0
+"""Seconds that a child has, before the next look gets another."""
+
+
+class MappedFiles:
+    """What is known of removed files that are mapped."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._source = -1
+        self._began = 0.0
+        self.child = 0
+        """The process that counts at present; 0: none does."""
+        self.usage = Usage(0, 0)
+        """What they take beside all that the last look counted."""
+        self.cost = 0.0
+        """Seconds of processor time that it took to tell."""
+
+    def count(self, look: Look, pids: Collection[int]) -> None:
+        """Begin to count anew, unless that is under way.
+
+        Args:
+            look: What has been counted in other ways, and is not counted again.
+            pids: The processes.
+        """
+        if not pids:
+            self.usage, self.cost = Usage(0, 0), 0.0
+            return
+        if self.child:
+            if time.monotonic() < self._began + _PATIENCE:
+                return
+            with suppress(ProcessLookupError):
+                os.kill(self.child, signal.SIGKILL)
+            self._forget()
+        self._source, sink = os.pipe()
+        self._began = time.monotonic()
+        try:
+            self.child = os.fork()
+        except OSError:  # as many processes as there may be
+            os.close(self._source)
+        else:
+            if self.child == 0:
+                _count(look, pids, sink)
+            self._loop.reading(self._source, self._read)
+        finally:
+            os.close(sink)
+
+    def _read(self) -> None:
+        answer = os.read(self._source, _ANSWER.size)
+        if len(answer) == _ANSWER.size:
+            size, entries, self.cost = _ANSWER.unpack(answer)
+            self.usage = Usage(size, entries)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._loop.forget(self._source)
+        os.close(self._source)
+        self.child = 0
+
+
+def _count(look: Look, pids: Collection[int], sink: int) -> None:
+    """Count as a child, and tell."""
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        system.die_with_parent(signal.SIGKILL)
+        before = look.usage
+        for pid in pids:
+            look.mapped_by(pid)
+        size, entries = look.usage.size - before.size, look.usage.entries - before.entries
+        os.write(sink, _ANSWER.pack(size, entries, time.process_time()))
+    finally:
+        os._exit(0)

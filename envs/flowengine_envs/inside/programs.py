@@ -1,0 +1,204 @@
+"""Starts programs so that everything they start can be found and ended: each below a keeper."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple, Optional
+
+from flowengine_envs.inside import keepers
+from flowengine_envs.inside.children import end_strangers
+from flowengine_envs.inside.keepers import Keeper, Task
+from flowengine_envs.inside.killing import kill_below, signal_below
+from flowengine_envs.inside.loop import Loop
+from flowengine_envs.inside.system import Entrances, KilledFirst
+
+_SPARE = 2
+"""Keepers that are kept although they have nothing to keep."""
+
+
+class Ended(NamedTuple):
+    """How a program ended."""
+
+    exit_code: Optional[int]  # noqa: UP045
+    """None: by a signal."""
+    signal: Optional[int]  # noqa: UP045
+    failed: Optional[int] = None  # noqa: UP045
+    """Number of the error for which it was not started."""
+
+
+class Programs:
+    """Starts programs.
+
+    Args:
+        killed_first: What programs are where memory is at its limit.
+        entrances: Where they enter their control groups.
+    """
+
+    def __init__(self, loop: Loop, killed_first: KilledFirst, entrances: Entrances) -> None:
+        self.loop = loop
+        self._killed_first = killed_first
+        self._entrances = entrances
+        self.keepers: dict[int, Keeper] = {}
+        """All that there are, by process."""
+        self._free: list[Keeper] = []
+
+    @property
+    def own(self) -> set[int]:
+        """The processes that belong to no program."""
+        servers = {keeper.server for keeper in self.keepers.values() if keeper.server}
+        return {*self.keepers, *servers}
+
+    def start(self, task: Task, fds: Mapping[int, int], ended: Callable[[Ended], None]) -> Program:
+        """Start a program.
+
+        Args:
+            fds: Descriptor in the program → descriptor here, for all that it gets.
+            ended: Called once, when it has ended or could not be started.
+
+        Returns:
+            The program.
+        """
+        return Program(self, task, fds, ended)
+
+    def keeper(self) -> tuple[Keeper, bool]:
+        """Return a keeper that is free, and whether it is a new one."""
+        if self._free:
+            return self._free.pop(), False
+        with self._killed_first.born():
+            keeper = Keeper(self.loop, self._entrances)
+        self.keepers[keeper.pid] = keeper
+        return keeper, True
+
+    def give_back(self, keeper: Keeper) -> None:
+        """Take back a keeper that is free."""
+        keeper.heard = lambda *_: None
+        keeper.lost = lambda: self.forget(keeper)
+        if len(self._free) < _SPARE:
+            self._free.append(keeper)
+        else:
+            keeper.close()
+
+    def forget(self, keeper: Keeper) -> None:
+        """Know no more of a keeper that has ended."""
+        if self.keepers.get(keeper.pid) is keeper:  # a new one may have its pid already
+            del self.keepers[keeper.pid]
+        if keeper in self._free:
+            self._free.remove(keeper)
+
+
+class Program:
+    """A program that runs below a keeper.
+
+    Args:
+        programs: Where it came from.
+        fds: As of `Programs.start`.
+        ended: Called once, when it has ended or could not be started.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        task: Task,
+        fds: Mapping[int, int],
+        ended: Callable[[Ended], None],
+    ) -> None:
+        self._programs = programs
+        self._task = task
+        self._fds = {target: os.dup(fd) for target, fd in fds.items()}
+        self._ended = ended
+        self._keeper: Optional[Keeper] = None  # noqa: UP045
+        self.pid: Optional[int] = None  # noqa: UP045
+        """Of the program itself, once it is known."""
+        self.ended: Optional[Ended] = None  # noqa: UP045
+        self._begin()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program itself, if it runs."""
+        if self.pid is not None and self.ended is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, number)
+
+    def signal_all(self, number: int) -> None:
+        """Send a signal to the program and all that it has started."""
+        if self._keeper is not None:
+            signal_below(self._keeper.pid, number)
+
+    def kill(self) -> None:
+        """End the program and all that it has started, at once."""
+        if self._keeper is not None:
+            kill_below(self._keeper.pid, groups=[] if self.pid is None else [self.pid])
+            self._keeper.wake()
+
+    def kill_started(self, since: int) -> None:
+        """End what the program has started, but not the program itself.
+
+        Args:
+            since: What was started before this time, in `system.ticks`, goes on.
+        """
+        if self._keeper is not None and self.pid is not None:
+            kill_below(self._keeper.pid, since, [self.pid])
+
+    def _begin(self) -> None:
+        try:
+            keeper, new = self._programs.keeper()
+        except OSError as error:
+            self._close_fds()
+            failed = Ended(None, None, error.errno)
+            self._programs.loop.after(0, lambda: self._end(failed))
+            return
+        self._keeper = keeper
+        keeper.heard = self._heard
+        keeper.lost = lambda: self._lost(keeper, again=not new)
+        keeper.start(self._task, self._fds)
+
+    def _heard(self, kind: bytes, value: int, extra: int) -> None:
+        if kind == keepers.TAKEN:
+            self._close_fds()
+        elif kind == keepers.STARTED:
+            self.pid = value
+        elif kind == keepers.FAILED:
+            self._free_keeper()
+            self._end(Ended(None, None, value))
+        elif kind == keepers.ENDED:
+            if extra:
+                self._free_keeper()
+            self._end(_decode(value), alone=bool(extra))
+        elif kind == keepers.FREE:
+            self._free_keeper()
+
+    def _free_keeper(self) -> None:
+        if self._keeper is not None:
+            self._programs.give_back(self._keeper)
+            self._keeper = None
+
+    def _lost(self, keeper: Keeper, *, again: bool) -> None:
+        """The keeper was killed: what it held is nobody's now."""
+        self._programs.forget(keeper)
+        self._keeper = None
+        end_strangers(self._programs.keepers)  # before the end is told: they are part of it
+        if again and self._fds:  # it was killed before: it had no part in this program
+            self._begin()
+        else:
+            self._close_fds()
+            self._end(Ended(None, int(signal.SIGKILL)))
+
+    def _close_fds(self) -> None:
+        """Close what the keeper has by now."""
+        while self._fds:
+            os.close(self._fds.popitem()[1])
+
+    def _end(self, ended: Ended, *, alone: bool = True) -> None:
+        if self.ended is None:
+            self.ended = ended
+            if not alone:
+                self.kill()
+            self._ended(ended)
+
+
+def _decode(status: int) -> Ended:
+    if os.WIFSIGNALED(status):
+        return Ended(None, os.WTERMSIG(status))
+    return Ended(os.WEXITSTATUS(status), None)

@@ -1,0 +1,151 @@
+"""Holds a workspace and its home folder to a quota: looks while something runs, ends what exceeds.
+
+Nothing tells of a folder that grows, and only some file systems can hold one to a size. So it is
+looked at (see `disk_pace`), bit by bit: whatever there is to look at, requests and timeouts do not
+wait for it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Optional
+
+from flowengine_envs.inside import killing, system
+from flowengine_envs.inside.loop import Loop
+from flowengine_envs.inside.mapped_files import MappedFiles
+from flowengine_envs.workspaces import disk_usage
+from flowengine_envs.workspaces.disk_pace import GLANCE, Pace
+from flowengine_envs.workspaces.files import Workspace
+
+_OFTEN = 0.25
+"""Seconds between looks while a call runs."""
+_SELDOM = 1.0
+"""Seconds between looks while only something runs that calls have left."""
+_CHEAP = 0.01
+"""Seconds of a look that may be had each time something begins."""
+_SLICE = 0.05
+"""Seconds of a look in one go."""
+
+
+class Quota:
+    """The quota of a workspace.
+
+    Args:
+        busy: Returns whether a call runs.
+        stop: Ends the calls that run.
+        own: Returns the processes that no call has started.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        busy: Callable[[], bool],
+        stop: Callable[[], None],
+        own: Callable[[], Collection[int]],
+    ) -> None:
+        self._loop = loop
+        self._busy = busy
+        self._stop = stop
+        self._own = own
+        self._mapped = MappedFiles(loop)
+        self._places: Sequence[Workspace] = ()
+        self._quota = 0
+        self._pace: Optional[Pace] = None  # noqa: UP045
+        self._over = 0.0
+        """How much is taken while that is more than the quota, as a part of it."""
+        self._watching = False
+        self._look: Optional[disk_usage.Look] = None  # noqa: UP045
+        """The look that is under way."""
+        self._steps: Iterator[None] = iter(())
+        self._judges = self._stops = False
+        """Whether that look ends what exceeds the quota, and whether that is a call."""
+        self._cost = 0.0
+        """Seconds of processor time that the last look took, or this one has up to now."""
+        self._ended_left = False
+
+    def hold(self, places: Sequence[Workspace], quota: Optional[int]) -> None:  # noqa: UP045
+        """Hold folders together to a number of bytes from now on; None: to nothing."""
+        if quota is not None:
+            self._places, self._quota = places, quota
+            self._pace = Pace(places[0].fd, quota)
+            self._begin_look(judges=False)
+
+    def begins(self) -> None:
+        """Look before something begins: what is full by then is not its doing."""
+        if self._pace is None:
+            return
+        watched, self._watching = self._watching, True
+        if self._over or (watched and (self._cost < _CHEAP or self._pace.is_due(0))):
+            self._begin_look(judges=watched)
+        if not watched:
+            self._loop.after(GLANCE, self._glance)
+
+    def took_left(self) -> bool:
+        """Return whether something that calls had left was ended since this was last asked."""
+        ended, self._ended_left = self._ended_left, False
+        return ended
+
+    def _glance(self) -> None:
+        """Look if it is time; as long as something runs."""
+        assert self._pace is not None
+        busy = self._busy()
+        if self._look is None and self._pace.is_due(_OFTEN if busy else _SELDOM):
+            self._begin_look(judges=True)
+            self._watching = busy or self._left()
+        if self._watching:
+            self._loop.after(GLANCE, self._glance)
+
+    def _begin_look(self, *, judges: bool) -> None:
+        assert self._pace is not None
+        if self._look is not None:
+            self._judges = judges and self._judges
+            return
+        self._judges, self._stops = judges, self._busy()
+        self._pace.begins()
+        self._cost = 0.0
+        pids = [each.pid for each in system.descendants(os.getpid())]
+        self._look = disk_usage.Look([place.fd for place in self._places], self._quota, pids)
+        self._steps = self._look.steps()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Look for a moment, and go on when others have had theirs."""
+        assert self._look is not None
+        began, end = time.process_time(), time.monotonic() + _SLICE
+        ended = all(time.monotonic() < end for _ in self._steps)
+        self._cost += time.process_time() - began
+        if ended:
+            look, self._look = self._look, None
+            self._looked(look)
+        else:
+            self._loop.after(0, self._go_on)
+
+    def _looked(self, look: disk_usage.Look) -> None:
+        assert self._pace is not None
+        usage, before = look.usage.also(self._mapped.usage), self._over
+        taken = usage.part_of(self._quota)
+        self._over = taken if 1 < taken < math.inf else 0.0
+        self._pace.ends(usage, self._cost + self._mapped.cost)
+        own = self._own_processes()
+        pids = [each.pid for each in system.descendants(os.getpid())]
+        self._mapped.count(look, [pid for pid in pids if pid not in own])
+        if not self._judges or taken <= max(1.0, before):
+            return
+        if self._busy():
+            if self._stops:  # not those that began meanwhile
+                self._stop()
+        elif self._left():
+            self._ended_left = True
+            killing.kill_below(os.getpid(), spare=own)
+
+    def _own_processes(self) -> set[int]:
+        """Return the processes that no call has started."""
+        return {*self._own(), self._mapped.child}
+
+    def _left(self) -> bool:
+        """Return whether something runs that calls have left."""
+        own = self._own_processes()
+        return any(each.pid not in own for each in system.descendants(os.getpid()))

@@ -1,0 +1,188 @@
+"""What the processes of a terminal do: whether one waits for input, and which kind of input.
+
+It is told by the system - which group has the terminal, in which call its processes are, how the
+terminal is set - and never by what is written on it or by the names of programs, except that a
+shell at its prompt is told from a shell that reads by its program file.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import termios
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from fcntl import ioctl
+from typing import Any, NamedTuple, Optional
+
+from flowengine_envs.link.terminal_text import masked
+
+_ARM = os.uname().machine in {"aarch64", "arm64"}
+_READ = 63 if _ARM else 0
+_POLLS = {22, 72, 73} if _ARM else {7, 23, 232, 270, 271, 281}
+"""Calls that wait for one of several descriptors."""
+_SHELLS = {"bash", "dash", "sh", "ksh", "mksh", "zsh", "busybox"}
+_WHOLE = 512
+"""Bytes that a shell asks for at its prompt, at least; the builtin `read` asks for fewer."""
+_COMMAND = 200
+_CROWD = 100
+_DISABLED = b"\0"
+_OWN = os.makedev(5, 0)
+"""`/dev/tty`: of each process its terminal."""
+_NEXT = getattr(termios, "VLNEXT", 15)
+
+
+class Process(NamedTuple):
+    """A process of the terminal."""
+
+    pid: int
+    parent: int
+    group: int
+    state: str
+    foreground: int
+    """Group that has its terminal."""
+    name: str
+
+
+class Seen(NamedTuple):
+    """What is going on."""
+
+    shell: int = 0
+    """Process id of the shell at its prompt; 0: none is."""
+    plain: bool = False
+    """Whether that shell is one without `PIPESTATUS`."""
+    waiting: Optional[str] = None  # noqa: UP045
+    """What a program waits for: `line`, `secret`, `keys`; None: for nothing of this terminal."""
+    group: int = 0
+    """Group that has the terminal."""
+
+
+def process(pid: int) -> Optional[Process]:  # noqa: UP045
+    """Return a process, or None if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            head, _, tail = file.read().rpartition(b")")
+    except OSError:
+        return None
+    name = head.partition(b"(")[2].decode(errors="replace")
+    fields = tail.split()
+    state = fields[0].decode()
+    return Process(pid, int(fields[1]), int(fields[2]), state, int(fields[5]), name)
+
+
+def tree(root: int) -> Iterator[Process]:
+    """Yield a process and all below it."""
+    found = process(root)
+    if found is None:
+        return
+    yield found
+    with suppress(OSError), open(f"/proc/{root}/task/{root}/children", encoding="ascii") as file:
+        for child in file.read().split():
+            yield from tree(int(child))
+
+
+def described(found: Sequence[Process], secrets: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Return what a result says of processes; secrets are not in it.
+
+    Of a crowd only the names are told. The kernel makes who asks for the command of a process wait
+    while that changes its memory, and one that forks beside hundreds of others does so for minutes.
+    """
+    if len(found) > _CROWD:
+        return [_told(each, each.name) for each in found[:_CROWD]]
+    return [_told(each, _command(each, secrets)) for each in found]
+
+
+def _told(each: Process, command: str) -> dict[str, Any]:
+    return {"pid": each.pid, "command": command, "state": each.state}
+
+
+def _command(each: Process, secrets: Sequence[bytes]) -> str:
+    command = ""
+    with suppress(OSError), open(f"/proc/{each.pid}/cmdline", "rb") as file:
+        line = masked(file.read(_COMMAND * 4).replace(b"\0", b" "), secrets)
+        command = line.decode(errors="replace").strip()
+    return command[:_COMMAND] or each.name
+
+
+def look(root: int, fd: int) -> Seen:
+    """Look at what has the terminal.
+
+    Args:
+        root: First process of the terminal.
+        fd: The terminal.
+
+    Returns:
+        What is going on.
+    """
+    found = list(tree(root))
+    if not found:
+        return Seen()
+    group = found[0].foreground
+    try:
+        flags = termios.tcgetattr(fd)
+        unread = struct.unpack("i", ioctl(fd, termios.FIONREAD, b"\0" * 4))[0]
+        device = os.fstat(fd).st_rdev
+    except (OSError, termios.error):
+        return Seen(group=group)
+    lines, echo = bool(flags[3] & termios.ICANON), bool(flags[3] & termios.ECHO)
+    waiting = None
+    if not unread:
+        for each in found:
+            if each.group != group or each.state not in "SD":
+                continue
+            count = _asks(each.pid, device)
+            if count is None or (lines and count == 0):
+                continue
+            if _at_prompt(each.pid, count, flags, lines=lines):
+                return Seen(each.pid, plain=program(each.pid) != "bash", group=group)
+            waiting = "keys" if not lines else "line" if echo else "secret"
+            if not lines and program(each.pid) == "bash" and not echo:
+                waiting = "secret"  # `read -s` takes characters, not lines
+    return Seen(waiting=waiting, group=group)
+
+
+def _asks(pid: int, device: int) -> Optional[int]:  # noqa: UP045
+    """Return how many bytes a process is waiting to read from the terminal; 0: it polls."""
+    try:
+        with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
+            fields = file.read().split()
+        number = int(fields[0])
+        if number == _READ:
+            fd, count = int(fields[1], 16), int(fields[3], 16)
+        elif number in _POLLS:
+            fd, count = 0, 0
+        else:
+            return None
+        read = os.stat(f"/proc/{pid}/fd/{fd}").st_rdev
+        return count if read in {device, _OWN} else None
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _at_prompt(pid: int, count: int, flags: Any, *, lines: bool) -> bool:
+    """Return whether a process that reads the terminal is a shell at its prompt."""
+    name = program(pid)
+    if name not in _SHELLS:
+        return False
+    if lines:  # bash asks for as many bytes in `read`; its prompt does not take lines
+        return name != "bash" and count >= _WHOLE
+    if name == "bash":  # as readline sets the terminal; `read -n` and `read -s` do not
+        return bool(flags[6][_NEXT] == _DISABLED)
+    return True
+
+
+def arguments(pid: int) -> bytes:
+    """Return the arguments of a process, its program first; empty: it is gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def program(pid: int) -> str:
+    """Return the name of a process's program file; empty: it is gone."""
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return ""

@@ -1,0 +1,448 @@
+"""A shell on a terminal that lasts: one command after another, each told apart from the next.
+
+Nothing that stands on the screen means anything here. A command is written into a pipe (see
+`handover`). Its last line makes a file whose name says how the command ended, and then waits until
+all output has been read (see `lines`). Where in the output something begins or ends is found by a
+number that is written to the terminal itself, behind everything written before (see `stream`).
+
+A command that was interrupted, or that began another shell, does not come to that line. Then a
+shell at its prompt has the terminal (see `foreground`), and it is asked in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Optional
+
+from flowengine_envs.inside.commands import Say
+from flowengine_envs.inside.inotify import CLOSED, MADE, OPENED
+from flowengine_envs.inside.loop import Call
+from flowengine_envs.inside.programs import Ended, Programs
+from flowengine_envs.inside.terminal import foreground
+from flowengine_envs.inside.terminal.answers import Answers
+from flowengine_envs.inside.terminal.command import (
+    Busy,
+    Gone,
+    NoCommand,
+    Plan,
+    Running,
+    Task,
+)
+from flowengine_envs.inside.terminal.ending import Ending
+from flowengine_envs.inside.terminal.files import TerminalFiles
+from flowengine_envs.inside.terminal.handover import BEGIN, Handover
+from flowengine_envs.inside.terminal.lines import Lines
+from flowengine_envs.inside.terminal.looks import Looks
+from flowengine_envs.inside.terminal.shell import START, TerminalShell, pane
+from flowengine_envs.inside.terminal.stream import TerminalStream
+from flowengine_envs.inside.terminal.tmux import SETTINGS, Tmux
+from flowengine_envs.inside.terminal.waiters import Answer, Waiters
+from flowengine_envs.inside.terminal.watching import Watching
+from flowengine_envs.link.terminal_text import clean, masked
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_CODES = re.compile(r"[0-9]{1,9}\.[0-9.]*|[0-9]{1,9}")
+"""What names of files tell. Programs can make files of any name."""
+_AGAIN = 0.3
+_START = 30.0
+"""Seconds within which a shell that follows another one has to start."""
+
+
+class Terminal:
+    """A shell that lasts.
+
+    Args:
+        programs: Starts it.
+        plan: How to make it.
+        opened: Called once, with None when the shell is there, else with why it is not.
+        full: Returns whether the engine has not yet read what it was told.
+    """
+
+    def __init__(
+        self, programs: Programs, plan: Plan, opened: Any, full: Callable[[], bool]
+    ) -> None:
+        loop = programs.loop
+        self._loop = loop
+        self._full = full
+        self._plan = plan
+        self._opened = opened
+        self._files = TerminalFiles(loop, plan.live, self._happened)
+        self._files.write("start", START.format(folder=plan.live))
+        self._files.write("pane", pane(plan.live, plan.env.get("SHELL")))
+        self._files.write("settings", SETTINGS)
+        self._stream = TerminalStream(loop)
+        self._shell = TerminalShell()
+        self._lines = Lines(self._files, self._shell, plan.secrets)
+        self._answers = Answers(plan, self._shell)
+        self._running: Optional[Running] = None  # noqa: UP045
+        self._last: Optional[Answer] = None  # noqa: UP045
+        self._waiters = Waiters(loop, self._stands)
+        self._commands = 0
+        self._restarted = False
+        self._starts = 0
+        self.alive = True
+        self._closed: list[Call] = []
+        self._tmux = Tmux(
+            programs,
+            plan.live,
+            {**plan.env, "TERM": "screen-256color"},
+            plan.cwd,
+            plan.limits,
+            self._wrote,
+            self._ended,
+        )
+        self._watching = Watching(loop, self._tmux, plan.secrets, full)
+        self._ending = Ending(loop, self._shell)
+        looks = Looks(
+            loop,
+            self._shell,
+            self._stream,
+            self._ending,
+            self._at_prompt,
+            self._waits,
+            self._shell_ended,
+        )
+        self._handover = Handover(
+            loop,
+            self._shell,
+            self._files,
+            self._lines,
+            self._stream,
+            self._tmux,
+            self._ending,
+            looks.begin,
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether a command runs."""
+        return self._running is not None
+
+    # Requests
+
+    def run(self, request: int, task: Task, wait: Optional[float], say: Say) -> None:  # noqa: UP045
+        """Begin a command.
+
+        Args:
+            request: Number of the request.
+            task: The command.
+            wait: Seconds after which there is an answer even if it runs; None: no such bound.
+            say: Called with the answer: pieces of output, then how it stands.
+
+        Raises:
+            Busy: Another one runs; nothing was typed.
+            Gone: The terminal has ended.
+        """
+        if not self.alive:
+            raise Gone
+        if self._running is not None:
+            raise Busy(self._running.id)
+        if not self._mended():
+            raise Gone
+        self._commands += 1
+        running = Running(self._commands, request, task, self._shell.cwd(self._plan.cwd))
+        if task.follow:
+            running.follow = partial(self._follow, request, say)
+        self._running = running
+        self._waiters.add(request, wait, say)
+        self._handover.prepare(running)
+        if self._restarted:  # since the last command, which could not tell
+            self._lose(running)
+        if self._shell.pid and running is self._running:
+            self._stream.barrier(partial(self._type, running, self._shell.pid))
+
+    def _follow(self, request: int, say: Say, data: bytes) -> None:
+        """Tell what a command writes to who began it; what an engine cannot take yet is dropped."""
+        if request in self._waiters and not self._full():
+            say({"part": "followed"}, data)
+
+    def _type(self, running: Running, pid: int) -> None:
+        if pid == self._shell.pid:  # else its end is told
+            self._handover.type(running)
+
+    def _lose(self, running: Running) -> None:
+        """End a command that no shell has begun: the next shell may have to be activated first."""
+        running.stopped = "lost"
+        running.ending = True
+        if self._shell.pid:
+            self._finish(running, None, [])
+
+    @property
+    def own(self) -> set[int]:
+        """The processes of tmux, and the shells up to the one at its prompt."""
+        client = self._tmux.program.pid
+        return {*self._shell.with_parents(), *([] if client is None else [client])}
+
+    def wait(self, request: int, wait: Optional[float], say: Say) -> None:  # noqa: UP045
+        """Answer when the command that runs has ended or waits for input, as `run` does.
+
+        Args:
+            request: Number of the request.
+            wait: Seconds, as of `run`.
+            say: As of `run`.
+
+        Raises:
+            NoCommand: There was none yet.
+        """
+        if self._running is None:
+            if self._last is None:
+                raise NoCommand
+            self._last.tell(say)
+            return
+        self._waiters.add(request, wait, say)
+        if self._running.waiting is not None:
+            self._answer("waiting_for_input")
+
+    def forget(self, request: int) -> bool:
+        """End a command whose request is withdrawn, or stop waiting for one.
+
+        Args:
+            request: Number of the request.
+
+        Returns:
+            Whether there was one.
+        """
+        running = self._running
+        if running is not None and running.request == request and request in self._waiters:
+            self.stop("cancelled")
+            return True
+        return self._waiters.forget(request) or self._watching.forget(request)
+
+    def send(self, data: bytes, done: Call) -> None:
+        """Type bytes."""
+        if data:
+            self._typed(partial(self._tmux.type, data, lambda *_: done()), done)
+        else:
+            done()
+
+    def press(self, keys: Sequence[str], done: Any) -> None:
+        """Press keys; `done` is called with whether all are known."""
+        press = partial(self._tmux.press, keys, lambda well, _words: done(well))
+        self._typed(press, partial(done, True))
+
+    def screen(self, done: Any) -> None:
+        """Call with what the screen shows."""
+
+        def told(_well: bool, text: bytes) -> None:
+            done(masked(text, self._plan.secrets))
+
+        self._tmux.screen(told)
+
+    def resize(self, columns: int, rows: int, done: Call) -> None:
+        """Set the size of the terminal."""
+        self._tmux.resize(columns, rows, lambda *_: done())
+
+    def watch(self, request: int, say: Say) -> None:
+        """Tell what the screen shows each time it changes, until the request is withdrawn."""
+        self._watching.add(request, say)
+
+    def interrupt(self) -> bool:
+        """Interrupt the command that runs, or end one that is to run; returns whether one is."""
+        if self._running is None:
+            return False
+        self._ending.interrupt(self._running)
+        return True
+
+    def stop(self, why: str) -> None:
+        """End the command that runs: interrupted, told to end, killed.
+
+        Args:
+            why: Its status: `timeout`, `cancelled`, `disk`.
+        """
+        if self._running is not None:
+            self._ending.stop(self._running, why)
+
+    def close(self, closed: Call) -> None:
+        """End all of it, and call something when that is done."""
+        if not self.alive:
+            closed()
+            return
+        self._closed.append(closed)
+        self._kill_all()
+
+    def _kill_all(self) -> None:
+        if self.alive:
+            self._tmux.program.kill()
+            self._loop.after(_AGAIN, self._kill_all)  # it may not have begun
+
+    def _typed(self, call: Call, dropped: Call) -> None:
+        """Type, but not while the shell takes a line of ours: Ctrl-C would take that back.
+
+        Args:
+            call: Types it.
+            dropped: Called instead if the command does not come to read it.
+        """
+        running = self._running
+        if running is not None:
+            running.heard()
+        if running is None or (running.handed and not running.asked):
+            call()
+        else:
+            running.held.append((call, dropped))
+
+    # What happens
+
+    def _wrote(self, data: bytes) -> None:
+        self._stream.take(data)
+        self._watching.changed()
+
+    def _happened(self, what: int, name: str) -> None:
+        id, _, rest = name.partition(".")
+        running = self._running
+        if what == MADE and id == "ready" and _NUMBER.fullmatch(rest):
+            self._ready(int(rest))
+        elif what == MADE and id == "exit" and _NUMBER.fullmatch(rest):
+            self._files.remove(name)
+            self._stream.barrier(partial(self._shell_ended, int(rest)))
+        elif what == OPENED and running is not None and name == str(running.id):
+            if not running.begun:
+                self._handover.opened(running)
+        elif what == MADE and _NUMBER.fullmatch(id) and _CODES.fullmatch(rest):
+            self._files.remove(name)
+            self._marked(int(id), rest)
+        elif what == CLOSED and self._files.is_open(name):
+            keep = name == "exit.gate"
+            self._loop.after(0, partial(self._files.close_gate, name, keep=keep))
+
+    def _marked(self, id: int, rest: str) -> None:
+        """A command has ended, or one in which a shell was that has now ended, too."""
+        running = self._running
+        if running is None or running.id != id or running.ending:
+            self._files.open_gate(id)
+            return
+        running.ending = True
+        codes = [int(code) for code in rest.split(".") if code]
+        if running.asked:
+            self._finish(running, codes[0], codes[:1])
+        else:
+            self._stream.barrier(partial(self._finish, running, codes[0], codes[1:] or codes[:1]))
+
+    def _ready(self, pid: int) -> None:
+        """A shell has started, or a program has made up the file that says so."""
+        self._files.remove(f"ready.{pid}")
+        has_terminal = self._stream.open(f"/proc/{pid}/fd/0")
+        if self._shell.pid and not has_terminal:
+            return
+        # The shell before may have been ended before it came to its gate.
+        self._files.close_gate("exit.gate", keep=True)
+        self._shell.started(pid)
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            self._stream.barrier(partial(self._first, opened))
+        running = self._running
+        if running is not None and running.ending:
+            self._finish(running, running.code, [])
+
+    def _first(self, opened: Any) -> None:
+        self._handover.rest(jobs=False)
+        opened(None)
+
+    def _shell_ended(self, code: Optional[int] = None) -> None:  # noqa: UP045
+        """Start a new shell; the command that ended the old one is told of when that is there."""
+        if not self._shell.pid:
+            return
+        self._restarted = True
+        running = self._running
+        self._stream.sink = None
+        self._shell.pid = 0
+        if running is not None and (running.begun or running.stopped is not None):
+            running.ending = True
+            running.code = code
+            self._handover.close_pipe(running)
+        elif running is not None:
+            self._lose(running)
+        self._starts += 1
+        self._loop.after(_START, partial(self._not_started, self._starts))
+        if self._mended():
+            self._files.open_gate("exit")
+            self._tmux.again(self._plan.cwd)
+
+    def _not_started(self, start: int) -> None:
+        if start == self._starts and not self._shell.pid:
+            self._kill_all()
+
+    def _mended(self) -> bool:
+        """Make what programs have removed of the folder; without it the terminal ends."""
+        try:
+            self._files.mend()
+        except OSError:
+            self._kill_all()
+            return False
+        return True
+
+    def _ended(self, ended: Ended, words: str) -> None:
+        """The whole terminal is gone."""
+        self.alive = False
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened(words or _last_words(ended))
+        self._restarted = False
+        if self._running is not None:
+            self._running.stopped = "lost"
+            self._finish(self._running, None, [])
+        self._watching.close()
+        self._stream.close()
+        self._files.close()
+        for closed in self._closed:
+            closed()
+
+    # Seen by looking at processes
+
+    def _at_prompt(self, running: Running, seen: foreground.Seen) -> None:
+        # Who was interrupted while it read does not read the rest.
+        self._handover.close_pipe(running)
+        self._shell.at_prompt(seen)
+        running.asked = True
+        self._stream.barrier(partial(self._ask, running))
+
+    def _waits(self, running: Running) -> None:
+        self._stream.barrier(partial(self._tell_waiting, running))
+
+    def _tell_waiting(self, running: Running) -> None:
+        if running is self._running and running.waiting is not None:
+            text = clean(masked(running.output.bytes(), self._plan.secrets))
+            running.waiting["prompt"] = text.rpartition("\n")[2]
+            self._answer("waiting_for_input")
+
+    def _ask(self, running: Running) -> None:
+        """Have the shell at its prompt tell how the last command ended."""
+        if running is self._running and not running.ending and self._mended():
+            self._stream.sink = None
+            self._tmux.type(self._lines.telling(running).rstrip(b"\n") + b"\r")
+            running.timers.append(self._loop.after(BEGIN, self._shell.kill))
+
+    # Answers
+
+    def _stands(self) -> Optional[Answer]:  # noqa: UP045
+        return None if self._running is None else self._answers.standing(self._running, "running")
+
+    def _answer(self, status: str) -> None:
+        running = self._running
+        if running is not None:
+            self._waiters.answer(self._answers.standing(running, status))
+
+    def _finish(self, running: Running, code: Optional[int], codes: list[int]) -> None:  # noqa: UP045
+        if running is not self._running:
+            return
+        self._running = None
+        running.over = True
+        for timer in running.timers:
+            timer.cancel()
+        self._handover.close_pipe(running)
+        self._shell.fall_back()
+        self._last = self._answers.ended(running, code, codes, restarted=self._restarted)
+        self._restarted = False
+        self._handover.rest(jobs=bool(self._last.header["jobs"]))
+        self._waiters.answer(self._last)
+        for _call, dropped in running.held:
+            dropped()
+        self._files.open_gate(running.id)
+
+
+def _last_words(ended: Ended) -> str:
+    if ended.failed is not None:
+        return f"tmux cannot be started: {os.strerror(ended.failed)}"
+    return f"tmux ended (exit code {ended.exit_code}, signal {ended.signal})"

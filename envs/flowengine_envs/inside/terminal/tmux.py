@@ -1,0 +1,222 @@
+"""A terminal in tmux, led by one client in control mode: lines of text over two pipes.
+
+tmux tells what programs write as it is, byte for byte (`%output`, with some bytes in octal), never
+wrapped and without a limit of its history; a reply to a command stands between `%begin` and `%end`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional
+
+from flowengine_envs.inside.keepers import Task
+from flowengine_envs.inside.loop import Outbox, close_quietly
+from flowengine_envs.inside.programs import Ended, Programs
+
+SOCKET = "socket"
+SESSION = "term"
+COLUMNS, ROWS = 200, 50
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+_PIECE = 500
+"""Bytes of input in one command."""
+_WORDS = 2000
+SETTINGS = """\
+set -g default-shell /bin/sh
+set -g default-terminal screen-256color
+set -g remain-on-exit on
+set -g history-limit 5000
+set -g default-size 200x50
+set -g status off
+set -g bell-action none
+set -g visual-activity off
+set -g allow-rename off
+set -g update-environment ""
+set -s escape-time 0
+set -s exit-empty on
+set -s set-clipboard off
+"""
+
+Reply = Callable[[bool, bytes], None]
+
+
+class Tmux:
+    """A tmux server with one window of one pane, and the client that leads it.
+
+    Args:
+        programs: Starts it.
+        folder: With its `settings` and the script `pane`, which runs on the terminal. The server
+            works there, so that the path of its socket can be short.
+        env: The whole environment.
+        cwd: Where it runs.
+        limits: Resource limits by name.
+        output: Called with what programs write.
+        ended: Called once, when it has ended or could not be started, with its last words.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        folder: str,
+        env: Mapping[str, str],
+        cwd: str,
+        limits: Mapping[str, int],
+        output: Callable[[bytes], None],
+        ended: Callable[[Ended, str], None],
+    ) -> None:
+        loop = programs.loop
+        self._loop = loop
+        self._output = output
+        self._ended = ended
+        self._rest = b""
+        self._block: Optional[list[bytes]] = None  # noqa: UP045
+        self._ours = False
+        self._replies: deque[Optional[Reply]] = deque()  # noqa: UP045
+        self._held: Optional[list[bytes]] = []  # noqa: UP045
+        """Commands, until there is a window: tmux may read them before it makes one."""
+        self._words = b""
+        self.columns = COLUMNS
+        self._command = f"exec /bin/sh {shlex.quote(os.path.join(folder, 'pane'))}"
+        source, self._feed = os.pipe()
+        self._reader, sink = os.pipe()
+        for fd in (self._feed, self._reader):
+            os.set_blocking(fd, False)
+        self._input = Outbox(loop, self._feed, _nothing)
+        argv = ["tmux", "-u", "-S", SOCKET, "-f", "settings", "-C", "new-session", "-s", SESSION]
+        argv += ["-x", str(COLUMNS), "-y", str(ROWS), "-c", cwd, self._command]
+        fds = {0: source, 1: sink, 2: sink}
+        self.program = programs.start(Task(argv, env, folder, limits), fds, self._has_ended)
+        os.close(source)
+        os.close(sink)
+        loop.reading(self._reader, self._read)
+        self._keep_size()
+
+    def do(self, *words: str, reply: Optional[Reply] = None) -> None:  # noqa: UP045
+        """Have tmux do a command.
+
+        Args:
+            words: The command and its arguments; what is not plain is quoted.
+            reply: Called with whether it was done, and what tmux says.
+        """
+        self._replies.append(reply)
+        line = " ".join(map(_quoted, words)).encode() + b"\n"
+        if self._held is None:
+            self._input.write(line)
+        else:
+            self._held.append(line)
+
+    def type(self, data: bytes, reply: Optional[Reply] = None) -> None:  # noqa: UP045
+        """Give bytes to what reads the terminal, as if they were typed."""
+        for start in range(0, len(data), _PIECE):
+            last = start + _PIECE >= len(data)
+            codes = [f"{byte:02x}" for byte in data[start : start + _PIECE]]
+            self.do("send-keys", "-t", SESSION, "-H", *codes, reply=reply if last else None)
+
+    def press(self, keys: Sequence[str], reply: Reply) -> None:
+        """Press keys, named as tmux names them."""
+        self.do("send-keys", "-t", SESSION, "--", *keys, reply=reply)
+
+    def screen(self, reply: Reply) -> None:
+        """Tell what the screen shows."""
+        self.do("capture-pane", "-p", "-J", "-t", SESSION, reply=reply)
+
+    def drawn(self, reply: Reply) -> None:
+        """Tell what the screen shows, with its colours as escape sequences."""
+        self.do("capture-pane", "-p", "-e", "-t", SESSION, reply=reply)
+
+    def cursor(self, reply: Reply) -> None:
+        """Tell where the cursor is: column and row, from 0."""
+        self.do("display-message", "-p", "-t", SESSION, "#{cursor_x} #{cursor_y}", reply=reply)
+
+    def resize(self, columns: int, rows: int, reply: Reply) -> None:
+        """Set the size of the window, and of those that follow."""
+        self.columns = columns
+        self.do("set-option", "-t", SESSION, "default-size", f"{columns}x{rows}")
+        size = ("-x", str(columns), "-y", str(rows))
+        self.do("resize-window", "-t", SESSION, *size, reply=reply)
+
+    def again(self, cwd: str) -> None:
+        """End what runs in the pane and start its command anew, on a terminal of its own.
+
+        In a new window: tmux 3.3 crashes when a pane begins anew while output of it is not yet
+        passed on.
+        """
+        self.do("new-window", "-t", f"{SESSION}:", "-c", cwd, self._command)
+        self.do("kill-window", "-a", "-t", SESSION)
+        self._keep_size()
+
+    def _keep_size(self) -> None:
+        """Do not let clients change it. Of the window only: else tmux 3.3 cannot make another."""
+        self.do("set-option", "-w", "-t", SESSION, "window-size", "manual")
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._reader, 1 << 18)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.forget(self._reader)
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        written: list[bytes] = []
+        for line in lines:
+            if line.startswith(b"%output ") and self._block is None:
+                text = line.split(b" ", 2)[2]
+                written.append(_OCTAL.sub(_byte, text) if b"\\" in text else text)
+            else:
+                self._take(line)
+        if written:
+            self._output(b"".join(written))
+
+    def _take(self, line: bytes) -> None:
+        if self._block is None:
+            if line.startswith(b"%begin "):
+                self._block = []
+                self._ours = line.endswith(b" 1")
+            elif not line.startswith(b"%") or line.startswith(b"%exit "):
+                self._words = (self._words + line + b"\n")[-_WORDS:]
+        elif line.startswith((b"%end ", b"%error ")):
+            block, self._block = self._block, None
+            done = line.startswith(b"%end ")
+            if not done:
+                self._words = (self._words + b"\n".join(block) + b"\n")[-_WORDS:]
+            if self._held is not None:  # it was the reply to the command line
+                held, self._held = self._held, None
+                self._input.write(b"".join(held))
+            elif self._ours and self._replies:
+                reply = self._replies.popleft()
+                if reply is not None:
+                    reply(done, b"\n".join(block))
+        else:
+            self._block.append(line)
+
+    def _has_ended(self, ended: Ended) -> None:
+        self._input.close()
+        self._loop.forget(self._feed)
+        self._read()
+        self._loop.forget(self._reader)
+        for fd in (self._feed, self._reader):
+            close_quietly(fd)
+        replies, self._replies = self._replies, deque()
+        for reply in replies:
+            if reply is not None:
+                reply(False, b"")
+        words = (self._words + self._rest).decode(errors="replace").strip()
+        self._ended(ended, words)
+
+
+def _byte(match: Any) -> bytes:
+    return bytes([int(match[1], 8)])
+
+
+def _quoted(word: str) -> str:
+    if re.fullmatch(r"[\w@/.%:,+=-]+", word):
+        return word
+    return "'" + word.replace("'", "'\\''") + "'"
+
+
+def _nothing() -> None:
+    """Nothing follows from it."""

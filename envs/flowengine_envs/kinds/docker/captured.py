@@ -1,0 +1,99 @@
+"""What a container writes, as it comes: beginning and end, how much is between, all in a file.
+
+A container of any image has no supervisor that could cut its output, so it is cut here. Only as
+much is in memory as the result has; the rest goes to a file of the workspace piece by piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from flowengine_envs.kinds.results import Streams
+from flowengine_envs.workspaces.files import Draft, Refused, Workspace
+
+_READ = 1 << 18
+
+
+class Captured:
+    """One stream.
+
+    Args:
+        name: `stdout` or `stderr`.
+        streams: Take what is kept.
+        workspace: The folder that holds the file of all of it.
+        path: That file.
+        kept: Bytes in the result: half from the beginning, half from the end.
+        most: Bytes that the file may have.
+    """
+
+    def __init__(
+        self, name: str, streams: Streams, workspace: Workspace, path: str, kept: int, most: int
+    ) -> None:
+        self._name = name
+        self._streams = streams
+        self._workspace = workspace
+        self._path = path
+        self._kept = kept
+        self._most = most
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+        self._in_file = 0
+        self._draft: Draft | None = None
+
+    async def read(self, source: asyncio.StreamReader) -> None:
+        """Take all that comes."""
+        while data := await source.read(_READ):
+            self._take(data)
+
+    def finish(self) -> dict[str, Any]:
+        """Return what `Streams.text` is told of this stream; the file is closed."""
+        if self._draft is not None:
+            try:
+                self._draft.finish()
+            except Refused:
+                self._in_file = 0
+                self._draft.drop()
+        self._streams.take({"stream": self._name, "tail": True}, bytes(self._tail))
+        kept = len(self._head) + len(self._tail)
+        if self._total <= kept:
+            return {}
+        missing = self._total - self._in_file
+        return {"left_out": self._total - kept, "file": self._path, "missing": missing}
+
+    def _take(self, data: bytes) -> None:
+        half = self._kept // 2
+        begins = data[: half - len(self._head)]
+        self._head += begins
+        self._total += len(data)
+        if begins:
+            self._streams.take({"stream": self._name}, begins)
+        rest = data[len(begins) :]
+        if not rest:
+            return
+        if self._draft is None and self._total > self._kept:
+            self._begin_file()
+        self._tail += rest
+        if self._draft is not None:
+            self._write(rest)
+        if len(self._tail) > self._kept - half:
+            del self._tail[: len(self._tail) - (self._kept - half)]
+
+    def _begin_file(self) -> None:
+        try:
+            self._draft = self._workspace.write(self._path, 0o644)
+        except Refused:
+            return
+        self._write(bytes(self._head))
+        self._write(bytes(self._tail))
+
+    def _write(self, data: bytes) -> None:
+        part = data[: self._most - self._in_file]
+        if self._draft is None or not part:
+            return
+        try:
+            self._draft.add(part)
+            self._in_file += len(part)
+        except Refused:  # the disk is full: the result says how much is missing
+            self._most = self._in_file

@@ -1,0 +1,265 @@
+"""Commands, each in a container of its own, of whatever image it asks for.
+
+The containers share the workspace and nothing else. Nothing of this project has to be in an image,
+not even Python: what other kinds leave to their supervisor is done from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from flowengine.sdk import ValidationError
+from flowengine.sdk.environments import (
+    Request,
+    awaitable,
+    blocking,
+)
+from flowengine_envs.kinds.docker.captured import Captured
+from flowengine_envs.kinds.results import ContainerResult, LimitMet, OnOutput, Streams, limit_met
+from flowengine_envs.kinds.workspace import InWorkspace
+from flowengine_envs.sandboxes.docker import sandbox
+from flowengine_envs.sandboxes.docker.building import wanted
+from flowengine_envs.sandboxes.docker.gate import Gate
+from flowengine_envs.sandboxes.docker.rights import HOME
+from flowengine_envs.sandboxes.docker.sandbox import Docker, ProgramMissing
+from flowengine_envs.workspaces import files
+from flowengine_envs.workspaces.disk_pace import GLANCE, Pace
+from flowengine_envs.workspaces.disk_usage import measure
+from flowengine_envs.workspaces.outside_files import OutsideFiles
+from flowengine_envs.workspaces.own_folder import OWN
+
+_LOOK = 0.25
+"""Seconds between two looks at how large the workspace is."""
+_KILLED = 137
+_REFUSED = os.strerror(errno.EAGAIN)
+"""How programs tell that no process could be started."""
+
+
+class Containers(InWorkspace):
+    """Runs commands in containers; files of the workspace last, nothing else does.
+
+    Args:
+        image: Digest of the image that runs where a call names none.
+        gate: Whose network its containers share, if they may reach places.
+    """
+
+    def __init__(self, request: Request, image: str, gate: Gate | None = None) -> None:
+        super().__init__(request)
+        self.image = image
+        self.isolation = "container"
+        self._files = files.Workspace(str(request.workspace), self.workdir)
+        self._own = files.Workspace(str(request.home / OWN), self.own)
+        self._outside = OutsideFiles(self.name, [self._files, self._own])
+        self._running: dict[Docker, None] = {}
+        self._gate = gate
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it can be used, as far as is known at once."""
+        return self._gate is None or self._gate.alive()
+
+    @property
+    def workdir(self) -> str:
+        """The workspace as programs see it."""
+        return str(self.request.config.workdir)
+
+    @property
+    def home(self) -> str:
+        """The home folder as programs see it; of the one on the host they see `own` only."""
+        return HOME
+
+    async def _run(
+        self,
+        argv: Sequence[str],
+        image: str | None = None,
+        files: Mapping[str, bytes | Path] | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        stdin: bytes | None = None,
+        on_output: OnOutput | None = None,
+    ) -> ContainerResult:
+        """Run a command to its end, in a new container that is removed afterwards.
+
+        Args:
+            argv: Program and arguments; no shell. The entry point of the image is not used.
+            image: The image; default: what the spec says, else the project's own.
+            files: Written to the workspace before: path → bytes, or a file of the host.
+            env: Variables beside the declared ones.
+            timeout: Seconds; default and maximum: the spec's.
+            stdin: What it reads; None: nothing.
+            on_output: Called with output as it comes.
+
+        Returns:
+            How it ended, what it wrote, and which files it made or changed.
+
+        Raises:
+            ValidationError: It is no command.
+            ImageUnavailable: The image cannot be had.
+            EnvironmentLost: The container or the daemon went away.
+        """
+        if isinstance(argv, str):
+            raise ValidationError(f"{self.name}: a command must be a list of words, not text")
+        self.call_limits.check_words(argv, env or {})
+        seconds = self.call_limits.seconds(timeout)
+        for path, data in (files or {}).items():
+            await self.write_file(path, data, 0o644)
+        proxy = {} if self._gate is None else self._gate.variables
+        variables = {"LANG": "C.UTF-8", **self.declared, **proxy, **(env or {})}
+        box = self._box(argv, variables, image)
+        before = await asyncio.to_thread(self._state)
+        quota = await asyncio.to_thread(self._quota)
+        self._running[box] = None
+        began = time.monotonic()
+        streams = Streams(on_output)
+        captures = [self._captured(name, streams) for name in ("stdout", "stderr")]
+        try:
+            await box.open()
+            code, limit, note = await self._finish(box, captures, stdin or b"", seconds, quota)
+        except ProgramMissing as error:
+            code, limit, note = 127, None, f"{error.message}\n"
+        finally:
+            await asyncio.shield(box.close())
+            del self._running[box]
+            self.call_limits.spend(time.monotonic() - began)
+        told = {"stdout": captures[0].finish(), "stderr": captures[1].finish()}
+        stdout, stderr = (streams.text(name, told[name]) for name in ("stdout", "stderr"))
+        after = await asyncio.to_thread(self._state)
+        return ContainerResult(
+            exit_code=code,
+            stdout=stdout,
+            stderr=stderr + note + self._refusals(stdout + stderr),
+            outputs=sorted(path for path in after if after[path] != before.get(path)),
+            timed_out=limit == "time",
+            truncated=any(told.values()),
+            duration=time.monotonic() - began,
+            image=box.image,
+            stopped={"time": "timeout", "disk": "disk"}.get(limit or ""),
+            limit=limit,
+            stdout_file=told["stdout"].get("file"),
+            stderr_file=told["stderr"].get("file"),
+        )
+
+    run = blocking(_run)
+    async_run = awaitable(_run)
+
+    def _box(self, argv: Sequence[str], env: Mapping[str, str], image: str | None) -> Docker:
+        """Return a container for a command; an image that was built is that of the opening."""
+        network = None if self._gate is None else self._gate.as_network()
+        own = image is None and wanted(self.request.spec) is not None
+        named = self.image if own else image
+        return Docker(self.request, sandbox.Command(list(argv), env, named, own, network))
+
+    def _refusals(self, said: str) -> str:
+        """Return which limit it was, if programs tell of processes that were not started."""
+        # The control group, which counts them, goes with the container.
+        return f"if {self.call_limits.too_many_processes()}\n" if _REFUSED in said else ""
+
+    async def _finish(
+        self,
+        box: Docker,
+        captures: Sequence[Captured],
+        stdin: bytes,
+        seconds: float | None,
+        quota: tuple[Pace, float],
+    ) -> tuple[int, LimitMet | None, str]:
+        """Return the exit code, the limit because of which it failed, and a line about that."""
+        output, source = box.streams
+        reading = asyncio.gather(
+            captures[0].read(output.stdout), captures[1].read(output.stderr), _feed(source, stdin)
+        )
+        full = asyncio.ensure_future(self._until_full(*quota))
+        try:
+            first: set[asyncio.Future[Any]] = {reading, full}
+            await asyncio.wait(first, timeout=seconds, return_when="FIRST_COMPLETED")
+            if reading.done():
+                code, out_of_memory = await box.ended()
+                limit = limit_met(None, out_of_memory=out_of_memory)
+                return code, limit, self._note(limit)
+            stopped = "disk" if full.done() else "timeout"
+            await box.close()
+            await asyncio.wait({reading}, timeout=5)
+            limit = limit_met(stopped, out_of_memory=False)
+            return _KILLED, limit, self._note(limit)
+        finally:
+            full.cancel()
+            reading.cancel()
+            await asyncio.gather(reading, full, return_exceptions=True)
+
+    def _note(self, limit: LimitMet | None) -> str:
+        """Return the line about a limit; that of a time is added where it is known whose it was."""
+        if limit == "memory":
+            return f"{self.call_limits.out_of_memory()}\n"
+        return f"{self.call_limits.disk_full()}\n" if limit == "disk" else ""
+
+    def _quota(self) -> tuple[Pace, float]:
+        """Return when to look, and how full the workspace is: what is full can be cleared."""
+        pace = Pace(self._files.fd, self.call_limits.disk)
+        return pace, self._taken(pace)
+
+    def _taken(self, pace: Pace) -> float:
+        """Return how much of its quota the workspace takes."""
+        pace.begins()
+        began = time.thread_time()
+        usage = measure([self._files.fd, self._own.fd], self.call_limits.disk)
+        pace.ends(usage, time.thread_time() - began)
+        return usage.part_of(self.call_limits.disk)
+
+    async def _until_full(self, pace: Pace, before: float) -> None:
+        """Return when the workspace takes more than it may, and more than before the call."""
+        quota = max(1.0, before if before < math.inf else 0.0)
+        while True:
+            await asyncio.sleep(GLANCE)
+            if pace.is_due(_LOOK) and await asyncio.to_thread(self._taken, pace) > quota:
+                return
+
+    def _captured(self, name: str, streams: Streams) -> Captured:
+        path = f"{self.own}/output/{name}-{os.urandom(4).hex()}.txt"
+        kept, file = self.call_limits.kept, self.call_limits.file
+        return Captured(name, streams, self._own, path, kept, file)
+
+    def _state(self) -> dict[str, tuple[int, float]]:
+        entries = self._files.entries(".", deep=True)
+        return {
+            each["path"]: (each["size"], each["modified"])
+            for each in entries
+            if each["kind"] == "file"
+        }
+
+    async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
+        """Write a file from outside."""
+        await self._outside.write(path, data, mode)
+
+    async def read_file(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
+        """Read a file from outside."""
+        return await self._outside.read(path, take, largest)
+
+    async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
+        """Look from outside."""
+        return await self._outside.entries(path, deep=deep)
+
+    async def remove_entry(self, path: str) -> None:
+        """Remove it from outside."""
+        await self._outside.remove(path)
+
+    async def close(self) -> None:
+        """Remove the containers that still run; on the background loop."""
+        for box in [*self._running]:
+            await box.close()
+        if self._gate is not None:
+            await self._gate.close()
+
+
+async def _feed(source: Any, data: bytes) -> None:
+    """Hand a program what it reads, and the end of it."""
+    with suppress(ConnectionError):
+        source.write(data)
+        await source.drain()
+        source.write_eof()

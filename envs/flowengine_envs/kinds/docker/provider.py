@@ -1,0 +1,122 @@
+"""`docker`: opens runners of containers, and runs steps in them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from flowengine.sdk import (
+    Command,
+    EnvironmentUnavailable,
+    Plain,
+    StepContext,
+    ValidationError,
+)
+from flowengine.sdk.environments import (
+    Capabilities,
+    Provider,
+    Request,
+    Spec,
+)
+from flowengine_envs.kinds.docker.containers import Containers
+from flowengine_envs.kinds.steps import StepFiles, add_outputs
+from flowengine_envs.link.call_limits import DISK, OUTPUT, asked
+from flowengine_envs.network.egress import leads_out
+from flowengine_envs.sandboxes.docker.daemon import connect
+from flowengine_envs.sandboxes.docker.gate import Gate
+from flowengine_envs.sandboxes.docker.sandbox import Docker
+from flowengine_envs.sandboxes.mounts import check_all
+from flowengine_envs.workspaces.own_folder import make_own
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+class DockerProvider(Provider[Containers]):
+    """Opens runners of containers."""
+
+    kind = "docker"
+    runs_programs = True
+    sandbox = "docker"
+    only_in = ("docker",)
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`; the container's own fields come from the sandbox."""
+        from flowengine_envs.kinds.configurations import Programs
+
+        return Programs
+
+    def capabilities(self, sandbox: Capabilities) -> Capabilities:
+        """Return what a container holds, and what is held from outside."""
+        return sandbox.also(
+            {
+                "time": "the container is removed",
+                "total_time": "the container is removed",
+                "output": "truncated as it arrives; all of it is in a file in the workspace",
+            },
+            {"output": OUTPUT, "disk": DISK},
+        )
+
+    async def probe(self, spec: Spec) -> None:
+        """Refuse any other place than containers."""
+        if spec.provider != "docker":
+            raise EnvironmentUnavailable(
+                f"{spec}: the kind 'docker' runs in containers only; kind: bash runs commands in "
+                f"'{spec.provider}'"
+            )
+
+    async def ensure(self, request: Request) -> Containers:
+        """Have the image ready."""
+        check_all(request)
+        make_own(request)
+        name = request.prepared or await Docker.prepare(request.spec)
+        found = await asyncio.to_thread(lambda: str(connect().images.get(name).id))
+        if not leads_out(request.spec):
+            return Containers(request, found)
+        gate = Gate(request)
+        await gate.open()
+        return Containers(request, found, gate)
+
+    async def health_check(self, resource: Containers) -> bool:
+        """Return whether the daemon answers, and places can be reached."""
+        if not resource.healthy:
+            return False
+        with suppress(EnvironmentUnavailable):
+            await asyncio.to_thread(connect)
+            return True
+        return False
+
+    async def release(self, resource: Containers) -> None:
+        """Remove the containers that still run; the workspace stays."""
+        await resource.close()
+
+    async def run(
+        self, resource: Containers, context: StepContext, command: Command
+    ) -> dict[str, Plain]:
+        """Run the command of a step; a script is run by `sh`."""
+        if command.cwd is not None:
+            raise ValidationError("'docker' has no 'cwd': commands start in the workspace")
+        found = StepFiles(resource, context)
+        env = await found.variables(command)
+        if command.script is not None:
+            argv = ["sh", "-c", command.script]
+        else:
+            argv = [await found.argument(word) for word in command.argv or ()]
+        stdin = await found.data(command.stdin)
+        result = await resource.async_run(
+            argv,
+            env=env,
+            stdin=stdin,
+            timeout=asked(command.timeout),
+            on_output=context.printed,
+        )
+        told: dict[str, Plain] = {
+            "exit_code": result.exit_code,
+            "stdout": result.stdout,
+            "stderr": result.stderr + resource.call_limits.stopped(result.stopped, command.timeout),
+            "value": None,
+        }
+        await add_outputs(found, result, told)
+        told["files"] = await found.keep(command, ".", failed=result.exit_code != 0)
+        return told

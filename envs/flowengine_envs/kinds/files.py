@@ -1,0 +1,363 @@
+"""`files`: a folder that steps read and write, and that other environments mount.
+
+By default it is a copy: what is done to it does not touch the original until a step writes it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from flowengine.sdk import (
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    LimitExceeded,
+    Refused,
+    printable,
+)
+from flowengine.sdk.confined_files import Below
+from flowengine.sdk.engine_files import own_names
+from flowengine.sdk.environments import (
+    Capabilities,
+    Provider,
+    Request,
+    Resource,
+    Spec,
+    awaitable,
+    blocking,
+)
+from flowengine.sdk.scratch import remove_tree
+from flowengine_envs.sandboxes.mounts import named_folder
+from flowengine_envs.workspaces.obeyed_files import is_kept_back
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_LARGEST = 256 * 1024 * 1024
+"""Bytes of a file that is read into memory."""
+_DEEPEST = 500
+"""Folders in folders of a copy that are compared with the original."""
+_MOST = 1_000_000
+"""Files of it that are."""
+_PIECE = 1024 * 1024
+
+
+class Changes(NamedTuple):
+    """How a copy differs from its original: relative paths, sorted."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+    left_out: tuple[str, ...] = ()
+    """What was not brought to the original: settings and hooks that name programs."""
+
+
+class Folder(Resource):
+    """A folder.
+
+    Args:
+        path: Where it is.
+        original: What it is a copy of, if it is one.
+        writable: Whether it may be written.
+    """
+
+    def __init__(
+        self, request: Request, path: Path, original: Path | None, *, writable: bool
+    ) -> None:
+        super().__init__(request)
+        self.path = Path(os.path.realpath(path))
+        """Where it is on this machine, without links."""
+        self.original = original
+        """What it is a copy of; None: it is no copy."""
+        self.writable = writable
+        """Whether it may be written."""
+        self._below = Below(path, f"{self.name} is {path}")
+        self._log = request.log
+
+    async def _read(self, path: str) -> bytes:
+        """Return the content of a file.
+
+        Args:
+            path: Relative path.
+
+        Returns:
+            Its bytes.
+
+        Raises:
+            PathEscape: The path leads out of the folder.
+            NotAFile: It names a folder, a device or a pipe.
+            ToolError: There is no such file, or it is larger than 256 MiB.
+        """
+        return await asyncio.to_thread(self._below.read, path, _LARGEST)
+
+    read = blocking(_read)
+    async_read = awaitable(_read)
+
+    async def _write(self, path: str, data: bytes | str) -> None:
+        """Write a file whole or not at all; folders on the way are made.
+
+        Args:
+            path: Relative path.
+            data: Its new content; text is written as UTF-8.
+
+        Raises:
+            PathEscape: The path leads out of the folder.
+            NotAFile: It names a folder, a device or a pipe.
+            Refused: The folder is read-only.
+        """
+        self._check_writable()
+        content = data.encode() if isinstance(data, str) else data
+        await asyncio.to_thread(self._below.write, path, content)
+
+    write = blocking(_write)
+    async_write = awaitable(_write)
+
+    async def _list(self, pattern: str = "**", path: str = ".") -> list[str]:
+        """Return the files that a pattern names.
+
+        Args:
+            pattern: Relative pattern: `*`, `?`, `[...]`, `**` for any number of folders.
+            path: Folder to look in.
+
+        Returns:
+            Relative paths, sorted.
+
+        Raises:
+            PathEscape: The pattern leads out of the folder.
+        """
+        return await asyncio.to_thread(self._below.glob, path, pattern)
+
+    list = blocking(_list)
+    async_list = awaitable(_list)
+
+    async def _changes(self) -> Changes:
+        """Return how the copy differs from its original; nothing for what is no copy.
+
+        Raises:
+            LimitExceeded: It has more than 1,000,000 files, or folders more than 500 deep.
+        """
+        if self.original is None:
+            return Changes([], [], [])
+        return await asyncio.to_thread(_compare, self.original, self.path)
+
+    changes = blocking(_changes)
+    async_changes = awaitable(_changes)
+
+    async def _write_back(self) -> Changes:
+        """Bring what was changed in the copy to the original, file by file.
+
+        Settings that name programs are not brought, such as `.vscode` and `.envrc`: with them,
+        code that changed the copy could run programs on this machine. Of a Git repository its
+        history, branches and index are brought, but not its settings and hooks. Nothing is brought
+        of a folder that has become one under another name than `.git`.
+
+        Returns:
+            What was changed there, and what was left out.
+
+        Raises:
+            Refused: The folder is read-only.
+            LimitExceeded: As of `changes`.
+        """
+        self._check_writable()
+        if self.original is None:
+            return await self._changes()
+        changes = await asyncio.to_thread(
+            _without_obeyed, await self._changes(), self.original, self.path
+        )
+        if changes.left_out:
+            self._log.warning(
+                "settings of Git, editors, shells and agents are not written back, since they name "
+                "programs to run; bring them yourself if they are yours: %s",
+                printable(", ".join(changes.left_out)),
+            )
+        await asyncio.to_thread(_bring, self._below, self.original, changes)
+        return changes
+
+    write_back = blocking(_write_back)
+    async_write_back = awaitable(_write_back)
+
+    def _check_writable(self) -> None:
+        if not self.writable:
+            raise Refused(f"{self.name} is read-only")
+
+
+class Files(Provider[Folder]):
+    """Opens folders."""
+
+    kind = "files"
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`."""
+        from flowengine.sdk.models import Config
+
+        class FilesConfig(Config):
+            """A folder."""
+
+            path: str | None = None
+            """The folder, relative to the working folder; none: an empty one of its own."""
+            mode: Literal["copy", "ro", "rw"] = "copy"
+            """Work on a copy; on the folder itself, reading only; or reading and writing."""
+
+        return FilesConfig
+
+    def capabilities(self, sandbox: Capabilities) -> Capabilities:
+        """Return what holds for a folder."""
+        return Capabilities(
+            "none",
+            {"filesystem": "paths are walked below the folder", "disk": "counted while copying"},
+        )
+
+    async def probe(self, spec: Spec) -> None:
+        """Find out whether the folder is there."""
+        from flowengine.sdk.models import has_reference
+
+        writable = spec.policy.writable
+        if writable not in (None, [], ["."]):
+            raise EnvironmentUnavailable(
+                f"{spec}: a folder is writable as a whole (policy.writable: ['.']) or not at all "
+                f"([]), not in parts"
+            )
+        path = spec.config.path
+        if path is not None and not has_reference(path):  # else it is known when it is opened
+            await asyncio.to_thread(named_folder, spec, path)
+
+    async def ensure(self, request: Request) -> Folder:
+        """Open the folder; a copy is made once and is there again after a wait."""
+        config = request.config
+        writable = config.mode != "ro" and request.policy.writable != []
+        if config.path is None:
+            return Folder(request, request.workspace, None, writable=writable)
+        original = await asyncio.to_thread(named_folder, request.spec, config.path)
+        if config.mode != "copy":
+            return Folder(request, original, None, writable=writable)
+        await asyncio.to_thread(_copy, original, request)
+        return Folder(request, request.workspace, original, writable=writable)
+
+    def health_check(self, resource: Folder) -> bool:
+        """Return whether the folder is still there."""
+        return not resource.given_back and resource.path.is_dir()
+
+    async def release(self, resource: Folder) -> None:
+        """Do nothing: a copy is part of the workspace, which goes with its scope."""
+
+
+def _copy(original: Path, request: Request) -> None:
+    """Copy a folder into the workspace, all of it or nothing, unless that was done before."""
+    target = request.workspace
+    if any(target.iterdir()):
+        return
+    part = target.with_name(f"{target.name}.part")
+    remove_tree(part)
+    counted = _Counted(request)
+    try:
+        shutil.copytree(original, part, symlinks=True, ignore=own_names, copy_function=counted.copy)
+        os.replace(part, target)
+    except RecursionError:
+        raise EnvironmentStartFailed(
+            f"{request.spec}: copying {original}: folders in it are too deep"
+        ) from None
+    except (OSError, shutil.Error) as error:
+        raise EnvironmentStartFailed(f"{request.spec}: copying {original}: {error}") from error
+    finally:
+        remove_tree(part)
+
+
+class _Counted:
+    """Copies regular files as long as they fit into the limit."""
+
+    def __init__(self, request: Request) -> None:
+        self._limit = request.limits.disk
+        self._spec = request.spec
+        self._size = 0
+
+    def copy(self, source: str, target: str) -> Any:
+        info = os.stat(source, follow_symlinks=False)
+        if not stat.S_ISREG(info.st_mode):
+            return target  # a device or a pipe is nothing that can be copied
+        self._size += info.st_size
+        if self._limit is not None and self._size > self._limit:
+            raise LimitExceeded(
+                f"{self._spec}: the folder has more than {self._limit} bytes (limits.disk)",
+                data={"limit": "disk", "value": self._limit},
+            )
+        return shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _files(root: Path) -> set[str]:
+    """Return the regular files below a folder as relative paths; links are not followed.
+
+    The engine's own files are not among them: they are not copied, and so not missing either.
+    """
+    found: set[str] = set()
+    pending = [("", 0)]
+    while pending:
+        folder, depth = pending.pop()
+        here = os.path.join(root, folder)
+        with suppress(FileNotFoundError, NotADirectoryError):  # removed meanwhile
+            with os.scandir(here) as entries:
+                kinds = {each.name: each.stat(follow_symlinks=False).st_mode for each in entries}
+            for name in kinds.keys() - own_names(here, kinds):
+                path = os.path.join(folder, name)
+                if stat.S_ISREG(kinds[name]):
+                    found.add(path)
+                elif stat.S_ISDIR(kinds[name]):
+                    pending.append((path, depth + 1))
+        if depth > _DEEPEST or len(found) + len(pending) > _MOST:
+            raise LimitExceeded(
+                f"{root} is not compared: it has folders more than {_DEEPEST} deep, or more than "
+                f"{_MOST} files"
+            )
+    return found
+
+
+def _compare(original: Path, copy: Path) -> Changes:
+    old, new = _files(original), _files(copy)
+    return Changes(
+        sorted(new - old),
+        sorted(path for path in new & old if not _are_equal(original / path, copy / path)),
+        sorted(old - new),
+    )
+
+
+def _are_equal(original: Path, copy: Path) -> bool:
+    """Return whether two regular files have the same content; what is none any more has not."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with (
+            open(os.open(original, flags), "rb") as one,
+            open(os.open(copy, flags), "rb") as other,
+        ):
+            found = os.fstat(one.fileno()), os.fstat(other.fileno())
+            if found[0].st_size != found[1].st_size or not all(
+                stat.S_ISREG(each.st_mode) for each in found
+            ):
+                return False
+            while (piece := one.read(_PIECE)) == other.read(_PIECE):
+                if not piece:
+                    return True
+    except OSError:
+        pass
+    return False
+
+
+def _without_obeyed(changes: Changes, original: Path, copy: Path) -> Changes:
+    """Move what programs of this machine would obey from all changes to `left_out`."""
+    added, changed, removed = (
+        [path for path in each if not is_kept_back(path, original, copy)]
+        for each in (changes.added, changes.changed, changes.removed)
+    )
+    left_out = {*changes.added, *changes.changed, *changes.removed} - {*added, *changed, *removed}
+    return Changes(added, changed, removed, tuple(sorted(left_out)))
+
+
+def _bring(copy: Below, original: Path, changes: Changes) -> None:
+    target = Below(original, f"the original is {original}")
+    for path in (*changes.added, *changes.changed):
+        target.write(path, copy.read(path, _LARGEST))
+    for path in changes.removed:
+        target.remove(path)

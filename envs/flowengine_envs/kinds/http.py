@@ -1,0 +1,183 @@
+"""`http`: requests of agents and steps to the places that a policy names, and to no others.
+
+A request is sent by the engine, over connections that are judged before they are made: each
+redirect anew, and the address itself, not only the name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from flowengine.sdk import (
+    LimitExceeded,
+    Timeout,
+    ValidationError,
+)
+from flowengine.sdk.environments import (
+    Capabilities,
+    Provider,
+    Request,
+    Resource,
+    Spec,
+    awaitable,
+    blocking,
+)
+from flowengine_envs.network import redirects
+from flowengine_envs.network.connections import Network, UrlRefused
+from flowengine_envs.network.http import BadAnswer, Client, TooLarge
+from flowengine_envs.network.rules import Rules
+from flowengine_envs.network.urls import Url, read_url
+
+SECONDS = 60.0
+"""Of a request with its redirects, where the spec sets no `time`."""
+LARGEST = 8 * 1024 * 1024
+"""Bytes of an answer, packed and unpacked, where the spec sets no `output`."""
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_OURS = frozenset(
+    {"host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade"}
+)
+"""Headers that say how a request is sent, not what."""
+_SENT = {"User-Agent": "flowengine", "Accept": "*/*"}
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e]*")
+
+
+class Answer(NamedTuple):
+    """What a server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By name in lower case."""
+    url: str
+    """Where it was found at last, without credentials."""
+    body: bytes
+    """Unpacked."""
+
+
+class WebClient(Resource):
+    """Sends requests to the places that its policy names.
+
+    Args:
+        request: What was asked for.
+        rules: What may be reached.
+    """
+
+    def __init__(self, request: Request, rules: Rules) -> None:
+        super().__init__(request)
+        self._rules = rules
+        self._client = Client(Network(rules))
+        self._seconds = request.limits.time or SECONDS
+        self._largest = int(request.limits.output or LARGEST)
+
+    async def _send(
+        self,
+        url: str,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> Answer:
+        """Send a request; an answer of any status is one.
+
+        Redirects of GET and HEAD are followed, without `headers` to another server. Any other
+        redirect is the answer.
+
+        Args:
+            url: `https://…` or `http://…`.
+            method: One of `METHODS`.
+            headers: What is sent beside the usual ones.
+            body: Of the request.
+
+        Raises:
+            UrlRefused: The address, or one that it redirects to, may not be reached.
+            HttpError: There is no answer.
+            Timeout: There is none in time.
+            LimitExceeded: The answer is too large.
+            ValidationError: This is no request.
+        """
+        if method not in METHODS:
+            raise ValidationError(f"the method is one of {', '.join(METHODS)}, not {method!r:.50}")
+        sent = _checked(headers or {})
+        chain = [read_url(url)]
+        if not self._rules.allows_anything:
+            raise UrlRefused(
+                f"{chain[0]}: {self.name} may reach nothing: declare it with policy: "
+                "{network: public} or the hosts that it may reach"
+            )
+        try:
+            async with asyncio.timeout(self._seconds):
+                while not isinstance(found := await self._asked(chain, method, sent, body), Answer):
+                    redirects.follow(chain, found)
+                return found
+        except UrlRefused as error:
+            raise redirects.refused(chain, error) from None
+        except TooLarge as error:
+            data = {"limit": "output", "value": error.limit}
+            told = f"{chain[-1]}: the answer has more than {error.limit:,} bytes (limits.output)"
+            raise LimitExceeded(told, data=data, retryable=False) from None
+        except TimeoutError as error:
+            waited = str(error) or f"no answer in {self._seconds:g} s"
+            raise Timeout(f"{chain[-1]}: {waited}") from None
+        except (OSError, BadAnswer) as error:
+            raise redirects.failed(chain, error) from None
+
+    send = blocking(_send)
+    async_send = awaitable(_send)
+
+    async def _asked(
+        self, chain: list[Url], method: str, headers: Mapping[str, str], body: bytes
+    ) -> Answer | Url:
+        """Send one request; return the answer, or where it redirects to."""
+        asked = redirects.asked(
+            self._client, chain, _SENT, headers, self._largest, method=method, body=body
+        )
+        async with asked as (head, found):
+            if isinstance(found, Url):
+                return found
+            data = b"" if method == "HEAD" else b"".join([piece async for piece in found])
+            return Answer(head.status, head.headers, str(chain[-1]), data)
+
+
+def _checked(headers: Mapping[str, Any]) -> Mapping[str, str]:
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name) or not isinstance(value, str) or not _VALUE.fullmatch(value):
+            raise ValidationError(f"{name!r:.100} is not a header that can be sent")
+        if name.lower() in _OURS or name.lower().startswith("proxy-"):
+            raise ValidationError(f"the header {name} cannot be set: it says how a request is sent")
+    return headers
+
+
+class Http(Provider[WebClient]):
+    """Opens clients: nothing is started, and nothing is left over."""
+
+    kind = "http"
+    leaves_traces = False
+
+    def capabilities(self, sandbox: Capabilities) -> Capabilities:
+        """Return what the client enforces."""
+        return Capabilities(
+            "none",
+            {
+                "network": "each connection is judged before it is made",
+                "time": "a request is given up",
+                "output": "a larger answer is not taken in",
+            },
+            {"time": SECONDS, "output": LARGEST},
+        )
+
+    async def probe(self, spec: Spec) -> None:
+        """Do nothing: what it needs comes with the engine."""
+
+    async def ensure(self, request: Request) -> WebClient:
+        """Return a client of its own."""
+        policy = request.policy
+        return WebClient(request, Rules.of(policy.network, policy.deny_network))
+
+    def health_check(self, resource: WebClient) -> bool:
+        """Return whether it is open: it has nothing that could die."""
+        return not resource.given_back
+
+    async def release(self, resource: WebClient) -> None:
+        """Do nothing: each request has a connection of its own."""

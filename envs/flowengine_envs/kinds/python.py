@@ -1,0 +1,298 @@
+"""`python`: code in a process whose names last from call to call."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext
+from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
+from flowengine_envs.kinds.results import (
+    CodeError,
+    CodeResult,
+    OnOutput,
+    Streams,
+    last_line,
+    limit_met,
+)
+from flowengine_envs.kinds.steps import StepFiles, code_of, step_result
+from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
+from flowengine_envs.link import plain
+from flowengine_envs.link.call_limits import GRACE, asked
+from flowengine_envs.link.channel import Channel
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+LARGEST_VALUE = 1024 * 1024
+"""Bytes of a value that comes back as data; a larger one comes as the beginning of its text."""
+_LATE_CALLS = 64
+_OLDEST = (3, 9)
+_VERSION = "import sys; sys.stdout.write('%d %d' % sys.version_info[:2])"
+
+
+class Late(NamedTuple):
+    """What a call printed after its end, by a thread or process that it left."""
+
+    stdout: str = ""
+    stderr: str = ""
+
+
+class PythonSandbox(Supervised):
+    """Runs Python code; names, imports and files last until it is given back.
+
+    Args:
+        sandbox: The open sandbox.
+    """
+
+    def __init__(self, request: Request, sandbox: Sandbox, channel: Channel) -> None:
+        super().__init__(request, sandbox, channel)
+        self._late: OrderedDict[int, Late] = OrderedDict()
+        self._planned = False
+
+    async def _run(
+        self,
+        code: str,
+        inputs: Mapping[str, Plain] | None = None,
+        timeout: float | None = None,
+        on_output: OnOutput | None = None,
+    ) -> CodeResult:
+        """Run code. What goes wrong in it is in the result, not raised.
+
+        The value is that of the name `_result`, if the code sets it, else of the last expression.
+        `await` may stand outside of functions.
+
+        Args:
+            code: The code.
+            inputs: Plain data; the code finds it under the name `inputs`.
+            timeout: Seconds; default: the spec's, or 30; the spec's is the most, `inf` asks for it.
+            on_output: Called with output as it comes.
+
+        Returns:
+            Output, value, error.
+
+        Raises:
+            ValidationError: The code is no text or too long, or the inputs are no plain data.
+            EnvironmentBusy: Another call runs, and `on_busy` is `refuse`.
+            EnvironmentLost: The sandbox has ended.
+        """
+        given = self.call_limits.encoded_inputs(code, inputs)
+        seconds = self.call_limits.seconds(timeout)
+        await self.cancelled_calls_ended()
+        await self._plan()
+        streams = Streams(on_output)
+        kills = self.sandbox.memory_kills()
+        refused = self.sandbox.refused_processes()
+        began = time.monotonic()
+        answer = await self._channel.request(
+            "python",
+            about="code",
+            said=streams.take,
+            code=code,
+            inputs=given,
+            timeout=seconds,
+            grace=GRACE,
+            largest=LARGEST_VALUE,
+            busy=self._on_busy,
+            kept=self.call_limits.kept,
+            file=self.call_limits.file,
+        )
+        duration = time.monotonic() - began
+        self.call_limits.spend(duration)
+        killed = self.sandbox.memory_kills() > kills
+        error = self._error(answer, timeout, killed=killed)
+        no_memory = killed or (answer.get("error") or {}).get("type") == "MemoryError"
+        limit = limit_met(answer["stopped"], out_of_memory=error is not None and no_memory)
+        result = _result(answer, streams, error, duration)._replace(limit=limit)
+        met = self._notes(answer, killed and not result.namespace_lost, refused)
+        return result._replace(stderr=result.stderr + met)
+
+    def _notes(self, answer: Mapping[str, Any], killed: bool, refused: int) -> str:
+        """Return what the error does not tell of, such as limits that were met, each in a line."""
+        limits, met = self.call_limits, []
+        if answer.get("gone") is not None:
+            met.append(f"since the last call {_crash(answer['gone'])}; earlier names are gone")
+        if killed:
+            met.append(limits.out_of_memory())
+        if self.sandbox.refused_processes() > refused:
+            met.append(limits.too_many_processes())
+        if answer.get("left_full"):
+            met.append(limits.left_disk_full())
+        return "".join(f"{each}\n" for each in met)
+
+    run = blocking(_run)
+    async_run = awaitable(_run)
+
+    async def _restart(self) -> None:
+        """Drop all names: the next call begins anew."""
+        if self._planned:
+            await self._channel.request("restart")
+
+    restart = blocking(_restart)
+    async_restart = awaitable(_restart)
+
+    @property
+    def late(self) -> Mapping[int, Late]:
+        """What calls printed after their end, by the number of the call; the last 64 of them."""
+        return dict(self._late)
+
+    def heard_late(self, header: Mapping[str, Any], payload: bytes) -> None:
+        """Keep output that comes after the end of its call."""
+        call = int(header["late"])
+        text = payload.decode(errors="replace")
+        old = self._late.pop(call, Late())
+        stream = str(header["stream"])
+        self._late[call] = old._replace(**{stream: getattr(old, stream) + text})
+        while len(self._late) > _LATE_CALLS:
+            self._late.popitem(last=False)
+
+    @property
+    def _on_busy(self) -> str:
+        return str(getattr(self.request.config, "on_busy", "wait"))
+
+    async def _plan(self) -> None:
+        """Say once how the process is started in which code runs."""
+        if self._planned:
+            return
+        self._planned = True
+        await self._channel.request(
+            "worker",
+            argv=[self.interpreter or getattr(self.request.config, "python", "python3")],
+            env=self._variables,
+            cwd=self.sandbox.workdir,
+            limits=dict(self.sandbox.resource_limits()),
+        )
+
+    def _error(
+        self, answer: Mapping[str, Any], timeout: float | None, *, killed: bool
+    ) -> CodeError | None:
+        """Return why the code did not come to its end, the outermost reason first."""
+        stopped = answer["stopped"]
+        if stopped == "timeout":
+            return CodeError("Timeout", self.call_limits.too_long(timeout))
+        if stopped == "disk":
+            return CodeError("LimitExceeded", self.call_limits.disk_full())
+        if stopped is not None:
+            return CodeError("Cancelled", "it was cancelled")
+        lost = answer.get("lost")
+        if lost is not None and lost["broken"] is not None:
+            return CodeError(
+                "ProtocolError",
+                f"unexpected answer of the interpreter: {lost['broken']}. It was ended",
+            )
+        if lost is not None:
+            return CodeError(
+                "Crashed", self.call_limits.out_of_memory() if killed else _crash(lost)
+            )
+        error = answer.get("error")
+        if error is None:
+            return None
+        message = error["message"]
+        limit = ""
+        if error["type"] == "MemoryError":
+            limit = self.call_limits.out_of_memory()
+        elif error["type"] == "OSError" and os.strerror(errno.EFBIG) in message:
+            limit = self.call_limits.file_too_large()
+        message = ": ".join(part for part in (message, limit) if part)
+        return CodeError(error["type"], message, error["line"], error["traceback"])
+
+
+class Python(SupervisedProvider[PythonSandbox]):
+    """Opens Python sandboxes."""
+
+    kind = "python"
+    live = True
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`."""
+        from flowengine_envs.kinds.configurations import PythonConfig
+
+        return PythonConfig
+
+    async def ensure(self, request: Request) -> PythonSandbox:
+        """Open a sandbox; the process for code starts with the first call."""
+        made: list[PythonSandbox] = []
+
+        def late(header: dict[str, Any], payload: bytes) -> None:
+            for resource in made:
+                resource.heard_late(header, payload)
+
+        made.append(await self.open(request, PythonSandbox, late))
+        try:
+            await _check_version(made[0], request)
+        except BaseException:
+            await made[0].close()
+            raise
+        return made[0]
+
+    async def run(
+        self, resource: PythonSandbox, context: StepContext, command: Command
+    ) -> dict[str, Plain]:
+        """Run the code of a step; `env` is what it finds as `inputs`."""
+        files = StepFiles(resource, context)
+        code = code_of(command, "python")
+        inputs = {name: await files.place(value) for name, value in command.env.items()}
+        result = await resource.async_run(
+            code, inputs, asked(command.timeout), on_output=context.printed
+        )
+        return await step_result(files, command, result)
+
+
+async def _check_version(python: PythonSandbox, request: Request) -> None:
+    """Find out whether the user's own interpreter, if one is named, runs in the sandbox."""
+    program = python.interpreter
+    if program is None:
+        return
+    told = await python.program([program, "-I", "-c", _VERSION], timeout=20)
+    found = [int(part) for part in told.stdout.split()[:2] if part.isdigit()]
+    if told.exit_code != 0 or len(found) != 2:
+        raise EnvironmentUnavailable(
+            f"{request.spec}: {program} is not a Python that runs in the sandbox: {last_line(told)}"
+        )
+    if tuple(found) < _OLDEST:
+        raise EnvironmentUnavailable(
+            f"{request.spec}: {program} is Python {found[0]}.{found[1]}; "
+            f"{_OLDEST[0]}.{_OLDEST[1]} or newer is needed"
+        )
+
+
+def _result(
+    answer: dict[str, Any], streams: Streams, error: CodeError | None, duration: float
+) -> CodeResult:
+    told = answer.get("streams") or {"stdout": {}, "stderr": {}}
+    lost = answer.get("lost") is not None
+    return CodeResult(
+        stdout=streams.text("stdout", told["stdout"]),
+        stderr=streams.text("stderr", told["stderr"]),
+        value=plain.decode(answer["value"]) if "value" in answer else None,
+        text=answer.get("text", ""),
+        error=error,
+        exit_code=0 if error is None else 1,
+        duration=duration,
+        truncated=any("left_out" in stream for stream in told.values()),
+        stdout_file=told["stdout"].get("file"),
+        stderr_file=told["stderr"].get("file"),
+        files=answer.get("files", ()),
+        left=answer.get("left", ()),
+        call=answer.get("call", 0),
+        namespace=answer["namespace"],
+        namespace_lost=lost,
+    )
+
+
+def _crash(lost: Mapping[str, Any]) -> str:
+    """Say how the process ended."""
+    import signal
+
+    if lost.get("failed") is not None:
+        return f"the interpreter cannot be started: {os.strerror(lost['failed'])}"
+    words = f"; it said: {lost['words'].strip()}" if lost["words"].strip() else ""
+    if lost["signal"] is not None:
+        number = lost["signal"]
+        name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
+        return f"the process crashed: it was ended by {name}{words}"
+    return f"the process crashed: it ended with exit code {lost['exit_code']}{words}"

@@ -1,0 +1,42 @@
+"""Lines of a command of a shell, as it writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flowengine_envs.kinds.results import OnOutput
+from flowengine_envs.link.terminal_text import clean
+
+LONGEST = 64 * 1024
+"""Bytes of a line that is handed on without its end."""
+
+
+class Lines:
+    """Makes lines of text of what comes in pieces.
+
+    Args:
+        mask: Takes secrets out.
+        told: Called with `stdout` and whole lines; the last one may have no end.
+    """
+
+    def __init__(self, mask: Callable[[bytes], bytes], told: OnOutput) -> None:
+        self._mask = mask
+        self._told = told
+        self._rest = b""
+
+    def take(self, data: bytes) -> None:
+        """Take the next piece."""
+        lines, found, self._rest = (self._rest + data).rpartition(b"\n")
+        if len(self._rest) > LONGEST:
+            lines, found, self._rest = lines + found, self._rest, b""
+        self._tell(lines + found)
+
+    def close(self) -> None:
+        """Hand on a line that was not ended."""
+        rest, self._rest = self._rest, b""
+        self._tell(rest)
+
+    def _tell(self, data: bytes) -> None:
+        text = clean(self._mask(data))
+        if text:
+            self._told("stdout", text)

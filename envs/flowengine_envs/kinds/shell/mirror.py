@@ -1,0 +1,170 @@
+"""Shows a sandbox's terminal on this machine, without speaking to anything inside of it.
+
+The terminal's server runs in the sandbox and belongs to whoever runs code there: a client of this
+machine that speaks to it would do what it says. So the supervisor tells what the screen shows, over
+its own connection; what could control a terminal is taken out here; and a viewer (`viewer.py`)
+reads the rest from a socket of this process, which nothing inside can reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from flowengine.sdk.errors import EnvironmentLost, StepError
+from flowengine.sdk.scratch import make_scratch, remove_scratch
+from flowengine_envs.link.channel import Said
+
+SOCKET = "screen"
+_VIEWERS = 16
+_LONGEST = 1000
+"""Characters of a line, and lines of a screen, that are shown."""
+_COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
+
+
+class Mirror:
+    """One terminal, for any number of viewers.
+
+    Args:
+        watch: Tells what the screen shows, each time it changes, until it is cancelled.
+        loop: The loop that it runs on.
+
+    Raises:
+        EnvironmentLost: No socket can be made.
+    """
+
+    def __init__(
+        self, watch: Callable[[Said], Awaitable[Any]], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._watch = watch
+        self._loop = loop
+        self._folder = make_scratch()
+        self.path = self._folder / SOCKET
+        self._viewers: dict[asyncio.Task[Any], asyncio.Event] = {}
+        self._screen = b""
+        self._watcher: asyncio.Task[Any] | None = None
+        self._closed = False
+        try:
+            self._listening = _listening(self.path)
+        except OSError as error:
+            remove_scratch(self._folder)
+            raise EnvironmentLost(f"nobody can watch: {self.path}: {error.strerror}") from error
+        loop.call_soon_threadsafe(self._serve)
+
+    def close(self) -> None:
+        """Send all viewers away; on its loop."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        self._send_away()
+        remove_scratch(self._folder)
+
+    def _serve(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):  # it has left already
+            return
+        connection.setblocking(False)
+        if len(self._viewers) >= _VIEWERS:
+            connection.close()
+            return
+        changed = asyncio.Event()
+        task = self._loop.create_task(self._show(connection, changed))
+        self._viewers[task] = changed
+        task.add_done_callback(partial(self._left, connection))
+        if self._watcher is None:
+            self._watcher = self._loop.create_task(self._follow())
+        elif self._screen:
+            changed.set()
+
+    def _send_away(self) -> None:
+        """End all viewers."""
+        for task in self._viewers:
+            if not task.cancelling():  # it lets go of its socket; a second time would disturb that
+                task.cancel()
+
+    async def _follow(self) -> None:
+        """Take screens as long as somebody watches."""
+        with suppress(StepError):
+            await self._watch(self._take)
+        self._watcher = None
+        self._screen = b""
+        self._send_away()  # the terminal has ended
+
+    def _take(self, header: dict[str, Any], data: bytes) -> None:
+        lines = data.decode("utf-8", "replace").split("\n")[:_LONGEST]
+        shown = {"lines": [shown_line(line) for line in lines], "cursor": header["cursor"]}
+        text = json.dumps(shown).encode()
+        self._screen = struct.pack(">I", len(text)) + text
+        for changed in self._viewers.values():
+            changed.set()
+
+    async def _show(self, connection: socket.socket, changed: asyncio.Event) -> None:
+        """Send one viewer the newest screen; who is slow misses those in between."""
+        sending = asyncio.ensure_future(self._send(connection, changed))
+        leaving = asyncio.ensure_future(self._loop.sock_recv(connection, 1))
+        both = (sending, leaving)
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in both:
+                each.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+
+    async def _send(self, connection: socket.socket, changed: asyncio.Event) -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            await self._loop.sock_sendall(connection, self._screen)
+
+    def _left(self, connection: socket.socket, task: asyncio.Task[Any]) -> None:
+        connection.close()  # here, since a task that ends before it begins runs nothing of its own
+        self._viewers.pop(task, None)
+        if not self._viewers and self._watcher is not None:
+            self._watcher.cancel()
+            self._watcher = None
+            self._screen = b""
+
+
+def shown_line(line: str) -> str:
+    """Return a line of a screen with nothing but characters that can be seen, and colours."""
+    parts = _COLOUR.split(line[: 4 * _LONGEST])
+    for at in range(0, len(parts), 2):
+        if not parts[at].isprintable():
+            parts[at] = "".join(
+                each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in parts[at]
+            )
+    return "".join(parts)
+
+
+def _listening(path: os.PathLike[str]) -> socket.socket:
+    """Return a socket that listens; its path may be longer than that of sockets can be."""
+    folder, name = os.path.split(path)
+    below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        made.bind(f"/proc/self/fd/{below}/{name}")
+        made.listen(_VIEWERS)
+        made.setblocking(False)
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        os.close(below)
+    return made

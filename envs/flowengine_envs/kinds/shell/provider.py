@@ -1,0 +1,93 @@
+"""The kind `shell`: a shell on a terminal, in which the commands of steps run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext, ValidationError
+from flowengine.sdk.environments import Request, Spec
+from flowengine_envs.kinds.shell.result import ShellResult, step_code
+from flowengine_envs.kinds.shell.session import Shell
+from flowengine_envs.kinds.steps import StepFiles, place_for_value, step_value
+from flowengine_envs.kinds.supervised import SupervisedProvider
+from flowengine_envs.link.call_limits import asked
+from flowengine_envs.sandboxes.processes import has
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+class ShellProvider(SupervisedProvider[Shell]):
+    """Opens shells."""
+
+    kind = "shell"
+    runs_programs = True
+    live = True
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`."""
+        from flowengine_envs.kinds.configurations import ShellConfig
+
+        return ShellConfig
+
+    async def probe(self, spec: Spec) -> None:
+        """Look for tmux, where programs of this machine are run.
+
+        Raises:
+            EnvironmentUnavailable: It is not there.
+        """
+        if spec.provider in {"namespace", "host"}:
+            for name in ("tmux", "bash"):
+                if not has(name):
+                    raise EnvironmentUnavailable(
+                        f"{spec}: this machine has no {name}: apt-get install {name}"
+                    )
+
+    async def ensure(self, request: Request) -> Shell:
+        """Open a sandbox and start a shell in it."""
+        resource = await self.open(request, Shell)
+        try:
+            await resource.start(request.deadline)
+        except BaseException:
+            await resource.close()
+            raise
+        return resource
+
+    async def run(
+        self, resource: Shell, context: StepContext, command: Command
+    ) -> dict[str, Plain]:
+        """Run the command of a step; its `env` is exported, what it changes lasts."""
+        files = StepFiles(resource, context)
+        if command.stdin is not None:
+            raise ValidationError("'shell' has no 'stdin'; pass values with 'env' or a file")
+        place, env = await place_for_value(files, command)
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+        if command.cwd is not None:
+            lines.append(f"cd {shlex.quote(resource._directory(command.cwd))} || \\return")
+        if command.script is not None:
+            lines.append(command.script)
+        else:
+            lines.append(shlex.join([await files.argument(word) for word in command.argv or ()]))
+        result = await resource.async_run_in_turn(
+            "\n".join(lines), context.printed, asked(command.timeout)
+        )
+        failed = result.status != "done" or result.exit_code != 0
+        told: dict[str, Plain] = {
+            "exit_code": step_code(result),
+            "stdout": result.output,
+            "stderr": "".join(f"{note}\n" for note in _notes(result)),
+            "value": await step_value(resource, place, failed=failed),
+        }
+        if result.limit is not None:
+            told["limit"] = result.limit
+        told["files"] = await files.keep(command, ".", failed=failed)
+        return told
+
+
+def _notes(result: ShellResult) -> Iterator[str]:
+    """Yield what is to be said of an end, and of limits that were met on the way."""
+    if result.status != "done":
+        yield f"the command ended as {result.status}"
+    yield from result.notes

@@ -1,0 +1,531 @@
+"""One shell on a terminal, whose directory, variables and jobs last from call to call."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+import threading
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowengine.sdk import (
+    EnvironmentClosed,
+    EnvironmentLost,
+    EnvironmentStartFailed,
+    StepError,
+    ValidationError,
+)
+from flowengine.sdk.environments import (
+    Request,
+    Sandbox,
+    awaitable,
+    background,
+    blocking,
+)
+from flowengine_envs.kinds.results import OnOutput, limit_met
+from flowengine_envs.kinds.shell.input import (
+    CHECK,
+    check_key,
+    check_size,
+    check_wait,
+    checked_command,
+    is_plain,
+)
+from flowengine_envs.kinds.shell.lines import Lines
+from flowengine_envs.kinds.shell.mirror import Mirror
+from flowengine_envs.kinds.shell.result import ShellResult, shell_result
+from flowengine_envs.kinds.supervised import Supervised
+from flowengine_envs.link.call_limits import GRACE, TIMEOUT, UNBOUNDED
+from flowengine_envs.link.channel import Channel, Said
+from flowengine_envs.link.terminal_text import masked
+
+if TYPE_CHECKING:
+    pass
+
+OUTPUT = 8 * 1024 * 1024
+"""Bytes of output that a result has, where the spec says nothing."""
+LIVE = ".flowengine-terminal"
+"""Begin of the name of the folder, outside the workspace, through which a terminal is led."""
+STARTING = 60.0
+"""Seconds for another shell to be there, `activate` not counted."""
+_SHELLS = 3
+"""How many more shells are tried for a command that ends before it is read."""
+_VIEWER = str(Path(__file__).with_name("viewer.py"))
+_MIRRORS = threading.Lock()
+"""Held by whoever makes a mirror: each shell has one."""
+
+
+class Shell(Supervised):
+    """Runs commands in one shell, one after another.
+
+    Args:
+        request: What was asked for.
+        sandbox: The open sandbox.
+        channel: The connection to its supervisor.
+        first: The shell that the sandbox was opened for; None: this is it.
+    """
+
+    def __init__(
+        self, request: Request, sandbox: Sandbox, channel: Channel, first: Shell | None = None
+    ) -> None:
+        super().__init__(request, sandbox, channel)
+        self._first = first
+        self._others: list[Shell] = []
+        self._numbers = count(2)
+        self._number = 1
+        self._folder = f"{self.own}/terminal"
+        if first is not None:
+            self._number = next(first._numbers)
+            self._folder += f"/{self._number}"
+            self.name = f"{first.name}, shell {self._number}"
+            self.call_limits = first.call_limits
+        self._config = request.config
+        self._secrets = _secrets(request)
+        self._home = 0
+        """The shell that `activate` has left at its prompt."""
+        self._shells: list[int] = []
+        self._left = True
+        self._gone = False
+        self._ended = False
+        self._mirror: Mirror | None = None
+        self._began: tuple[float | None, int, int] = (None, 0, 0)
+        """Of the command that runs: its timeout; kills and refused processes before it."""
+        self._turn = asyncio.Lock()
+        """Had by the step whose command runs."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it can be used, as far as is known at once."""
+        return super().healthy and not self._gone
+
+    def check_open(self) -> None:
+        """Refuse use after the end; as of all resources.
+
+        Raises:
+            EnvironmentClosed: It was ended, or given back.
+            EnvironmentLost: It was cut off although it was still held.
+        """
+        if self._ended:
+            raise EnvironmentClosed(f"{self.name} was ended; start another one")
+        super().check_open()
+
+    @property
+    def records(self) -> str:
+        """Folder of the home folder with `raw.log` and `clean.log`: an entry for each command."""
+        return f"{self._folder}/records"
+
+    async def _run(
+        self,
+        command: str,
+        timeout: float | None = None,
+        wait: float | None = None,
+        on_output: OnOutput | None = None,
+    ) -> ShellResult:
+        """Run a command until it ends, waits for input, or `wait` is over.
+
+        Args:
+            command: Text that the shell reads; any number of lines.
+            timeout: Seconds after which it is ended; default and maximum: the spec's, if it has
+                one.
+            wait: Seconds after which the call returns, while the command goes on; default: 30
+                where no timeout is given, else none.
+            on_output: Called with `stdout` and lines that it writes, until the call returns; what
+                comes faster than it can be taken is left out.
+
+        Returns:
+            How it ended, or how it stands.
+
+        Raises:
+            ValidationError: It is no text, too long, or has a null character.
+            EnvironmentBusy: Another command runs; nothing was typed.
+            EnvironmentLost: The terminal has ended.
+            EnvironmentStartFailed: The shell had ended, and `activate` fails in the new one.
+        """
+        text = checked_command(self.name, command)
+        hard = None
+        if wait is None and timeout is None:
+            wait = TIMEOUT
+        if timeout is not None or self.limits.time is not None or self.limits.total_time:
+            hard = self.call_limits.seconds(timeout)
+        check_wait(self.name, wait)
+        await self.cancelled_calls_ended()
+        await self._enter()
+        wrong = await self._wrong(text)
+        if wrong is not None:
+            return wrong
+        kills, refused = self.sandbox.memory_kills(), self.sandbox.refused_processes()
+        self._began = (timeout, kills, refused)
+        lines = None if on_output is None else Lines(self._masked, on_output)
+        try:
+            return await self._begin_in_any(text, hard, wait, lines)
+        finally:
+            if lines is not None:
+                lines.close()
+
+    run = blocking(_run)
+    async_run = awaitable(_run)
+
+    async def _begin_in_any(
+        self, text: bytes, hard: float | None, wait: float | None, lines: Lines | None
+    ) -> ShellResult:
+        """Begin a command; if the shell ends before it reads the command, use the next shell."""
+        result = await self._begin(text, hard, wait, lines)
+        for _ in range(_SHELLS):
+            if result.id or result.status != "lost" or not result.shell_restarted:
+                break
+            await self._enter()
+            result = await self._begin(text, hard, wait, lines)
+            result = result._replace(shell_restarted=True)
+        return result
+
+    async def _run_in_turn(
+        self, command: str, on_output: OnOutput | None = None, timeout: float = UNBOUNDED
+    ) -> ShellResult:
+        """Run a command to its end when those of other steps have ended.
+
+        Args:
+            command: Text that the shell reads.
+            on_output: As of `run`.
+            timeout: As of `run`; default: only the spec's.
+
+        Returns:
+            How it ended; one that waited for input was interrupted.
+        """
+        async with self._turn:
+            result = await self._run(command, timeout=timeout, on_output=on_output)
+            if result.status == "waiting_for_input":
+                await self._interrupt()
+                result = (await self._wait(GRACE))._replace(status="waiting_for_input")
+            return result
+
+    async_run_in_turn = awaitable(_run_in_turn)
+
+    async def _wait(self, wait: float | None = None) -> ShellResult:
+        """Wait until the command that runs has ended or waits for input.
+
+        Args:
+            wait: Seconds after which the call returns in any case; None: no such bound.
+
+        Returns:
+            How it stands, with all its output; of no command that runs, how the last one ended.
+
+        Raises:
+            ValidationError: No command was run yet.
+            EnvironmentLost: The terminal has ended.
+        """
+        check_wait(self.name, wait)
+        return await self._answer("await", wait=wait)
+
+    wait = blocking(_wait)
+    async_wait = awaitable(_wait)
+
+    async def _send(self, text: str) -> None:
+        """Type text: a program that waits for a line reads it when it ends with a line feed.
+
+        Args:
+            text: What is typed.
+
+        Raises:
+            EnvironmentLost: The terminal has ended.
+        """
+        data = text.replace("\n", "\r").encode()
+        await self._ask("send", data)
+
+    send = blocking(_send)
+    async_send = awaitable(_send)
+
+    async def _keys(self, *names: str) -> None:
+        """Press keys.
+
+        Args:
+            names: `Up`, `Enter`, `C-c`, `M-x`, `F1`, or single characters.
+
+        Raises:
+            ValidationError: There is no such key.
+            EnvironmentLost: The terminal has ended.
+        """
+        for name in names:
+            check_key(self.name, name)
+        if names:
+            await self._ask("press", keys=list(names))
+
+    keys = blocking(_keys)
+    async_keys = awaitable(_keys)
+
+    async def _interrupt(self) -> bool:
+        """Interrupt the command that runs, as Ctrl-C does.
+
+        Returns:
+            Whether one runs; how it ends is told by `wait`.
+
+        Raises:
+            EnvironmentLost: The terminal has ended.
+        """
+        return bool((await self._ask("interrupt"))["found"])
+
+    interrupt = blocking(_interrupt)
+    async_interrupt = awaitable(_interrupt)
+
+    async def _screen(self) -> str:
+        """Return what the terminal shows now; for programs that use the whole screen.
+
+        Returns:
+            Its lines.
+
+        Raises:
+            EnvironmentLost: The terminal has ended.
+        """
+        answer = await self._ask("screen")
+        return bytes(answer["payload"]).decode(errors="replace")
+
+    screen = blocking(_screen)
+    async_screen = awaitable(_screen)
+
+    async def _resize(self, columns: int, rows: int) -> None:
+        """Set the size of the terminal, 200 by 50 at first; programs in it get SIGWINCH.
+
+        Args:
+            columns: Characters of a line.
+            rows: Lines.
+
+        Raises:
+            ValidationError: A terminal cannot have this size.
+            EnvironmentLost: The terminal has ended.
+        """
+        check_size(self.name, columns, rows)
+        await self._ask("resize", columns=columns, rows=rows)
+
+    resize = blocking(_resize)
+    async_resize = awaitable(_resize)
+
+    def attach_command(self) -> str:
+        """Return the command that shows the terminal in another one; keys typed there do nothing.
+
+        It shows what this process knows of the screen. It speaks to nothing in the sandbox.
+
+        Returns:
+            Text for a shell of this machine, of the same user.
+
+        Raises:
+            EnvironmentClosed: It was given back, or has ended.
+            EnvironmentLost: No socket can be made for those who watch.
+        """
+        self.check_open()
+        with _MIRRORS:
+            if self._mirror is None:
+                self._mirror = Mirror(lambda said: self._ask("watch", said=said), background().loop)
+        return shlex.join([sys.executable or "python3", "-I", _VIEWER, str(self._mirror.path)])
+
+    async def _another(self) -> Shell:
+        """Start another shell in the same sandbox, on a terminal of its own.
+
+        It has the same workspace, variables, limits and `activate`; directory, jobs, records and
+        the command that runs are its own. It lasts until its `end`, or as long as the first.
+
+        Returns:
+            The shell.
+
+        Raises:
+            EnvironmentStartFailed: It does not start, or `activate` fails or hangs.
+            EnvironmentLost: The sandbox is gone.
+        """
+        first = self._first or self
+        first.check_open()
+        other = Shell(self.request, self.sandbox, self._channel, first)
+        first._others.append(other)
+        bound = STARTING + (self._config.activate_timeout if self._config.activate else 0)
+        try:
+            await other.start(asyncio.get_running_loop().time() + bound)
+        except BaseException:
+            await asyncio.shield(other._hang_up())
+            raise
+        return other
+
+    another = blocking(_another)
+    async_another = awaitable(_another)
+
+    async def _end(self) -> None:
+        """End another shell and all that runs in it; the sandbox and its other shells go on.
+
+        Raises:
+            ValidationError: It is the first one, which ends with the environment.
+        """
+        if self._first is None:
+            raise ValidationError(
+                f"{self.name}: the first shell ends with its environment: release that"
+            )
+        await self._hang_up()
+
+    end = blocking(_end)
+    async_end = awaitable(_end)
+
+    async def _hang_up(self) -> None:
+        self._ended = self._gone = True
+        if self._first is not None and self in self._first._others:
+            self._first._others.remove(self)
+        self._close_mirror()
+        with suppress(EnvironmentLost):
+            await self._ask("hang_up")
+
+    async def finish(self, bound: float, *, lost: bool = False) -> None:
+        """Refuse new calls of this and of the others that were started beside it."""
+        self._closed = True
+        self._close_mirror()
+        ends = [each.finish(bound, lost=lost) for each in self._others]
+        await asyncio.gather(super().finish(bound, lost=lost), *ends)
+
+    async def close(self) -> None:
+        """End everything inside and take the sandbox away; on the background loop."""
+        for each in (self, *self._others):
+            each._close_mirror()
+        await super().close()
+
+    def _close_mirror(self) -> None:
+        with _MIRRORS:
+            if self._mirror is not None:
+                self._mirror.close()
+
+    async def start(self, deadline: float) -> None:
+        """Start the terminal, and activate what is to be active; on the background loop.
+
+        Args:
+            deadline: When the shell must be there, by the clock of the loop.
+
+        Raises:
+            EnvironmentStartFailed: It does not start, or `activate` fails or hangs.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._ask(
+                    "terminal",
+                    env=self._variables,
+                    cwd=self.sandbox.workdir,
+                    limits=dict(self.sandbox.resource_limits()),
+                    folder=self._folder,
+                    live=f"{self.sandbox.scratch}/{LIVE}-{self._number}",
+                    secrets=self._secrets,
+                )
+        except TimeoutError:
+            raise EnvironmentStartFailed(f"{self.name}: no shell started in time") from None
+        except StepError as error:
+            mend = "apt-get install tmux bash"
+            if self.image:
+                mend = "install them in the image, or use the default image"
+            raise EnvironmentStartFailed(
+                f"{error.message}; a shell needs tmux and bash: {mend}"
+            ) from None
+        await self._enter()
+
+    async def _enter(self) -> None:
+        """Activate, in a shell that is new, what the spec says."""
+        if not self._left:
+            return
+        command = self._config.activate
+        if command is not None:
+            bound = self._config.activate_timeout
+            result = await self._begin(
+                checked_command(self.name, command), bound, bound + 2 * GRACE
+            )
+            if result.status != "done" or result.exit_code != 0:
+                await self._ask("interrupt")
+                how = result.status if result.status != "done" else f"exit code {result.exit_code}"
+                raise EnvironmentStartFailed(
+                    f"{self.name}: activate ({command}) failed: {how}; it wrote:\n"
+                    f"{result.output[-2000:]}"
+                )
+            self._home = self._shells[0] if self._shells else 0
+        self._left = False
+
+    async def _wrong(self, text: bytes) -> ShellResult | None:
+        """Return the result of a command whose syntax is wrong or unfinished."""
+        if is_plain(text.decode()):
+            return None
+        result = await self.program(CHECK, stdin=text + b"\n")
+        unfinished = "here-document at line" in result.stderr
+        if result.exit_code == 0 and not unfinished:
+            return None
+        cwd = self.sandbox.workdir
+        raw = self._masked(result.stderr.encode())
+        return ShellResult(0, "syntax_error", 2, raw.decode(), raw, result.duration, cwd)
+
+    def _masked(self, data: bytes) -> bytes:
+        return masked(data, [each.encode() for each in self._secrets])
+
+    async def _ask(
+        self,
+        request: str,
+        payload: bytes = b"",
+        about: str = "",
+        said: Said | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Send a request for its terminal; as of the channel."""
+        fields["terminal"] = self._number
+        return await self._channel.request(request, payload, about, said, **fields)
+
+    async def _begin(
+        self, text: bytes, hard: float | None, wait: float | None, lines: Lines | None = None
+    ) -> ShellResult:
+        fields = {"timeout": hard, "grace": GRACE, "kept": self.limits.output or OUTPUT}
+        return await self._answer(
+            "type", text, lines, wait=wait, follow=lines is not None, **fields
+        )
+
+    async def _answer(
+        self, request: str, payload: bytes = b"", lines: Lines | None = None, **fields: Any
+    ) -> ShellResult:
+        parts = {"raw": bytearray(), "background": bytearray()}
+
+        def said(header: dict[str, Any], data: bytes) -> None:
+            if header["part"] == "followed" and lines is not None:
+                lines.take(data)
+            else:
+                parts[header["part"]] += data
+
+        try:
+            answer = await self._ask(request, payload, "command", said, **fields)
+        except EnvironmentLost:
+            self._gone = True
+            raise
+        result = shell_result(answer, bytes(parts["raw"]), bytes(parts["background"]))
+        if not result.busy:
+            result = self._with_limits(result)
+        self._gone = self._gone or (result.status == "lost" and not result.shell_restarted)
+        if result.busy or self._left:  # it goes on, or activates
+            self._shells = answer["shells"]
+            return result
+        if not result.shell_restarted and (not self._home or self._home in answer["shells"]):
+            return result
+        self._left = True
+        return result._replace(shell_restarted=True)
+
+    def _with_limits(self, result: ShellResult) -> ShellResult:
+        """Add the limits that a command met."""
+        timeout, kills, refused = self._began
+        limits, notes = self.call_limits, []
+        killed = self.sandbox.memory_kills() > kills
+        if result.status == "timeout":
+            notes.append(limits.too_long(timeout))
+        if result.status == "disk":
+            notes.append(limits.disk_full())
+        if killed:
+            notes.append(limits.out_of_memory())
+        if self.sandbox.refused_processes() > refused:
+            notes.append(limits.too_many_processes())
+        failed = result.status != "done" or result.exit_code != 0
+        stopped = result.status if result.status in {"timeout", "disk"} else None
+        limit = limit_met(stopped, out_of_memory=killed and failed)
+        return result._replace(limit=limit, notes=notes)
+
+
+def _secrets(request: Request) -> list[str]:
+    # Once they are resolved all values look alike; the spec says which of them are secrets.
+    declared = getattr(request.spec.config, "env", None) or {}
+    resolved = request.config.env if declared else {}
+    found = [
+        str(resolved[name].reveal()) for name, value in declared.items() if hasattr(value, "reveal")
+    ]
+    return [text for text in found if text]

@@ -1,0 +1,389 @@
+"""What all kinds that run programs have in common: a sandbox, a supervisor in it, and its files.
+
+A kind adds what a call is. Where the sandbox is does not matter to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flowengine.sdk import (
+    EnvironmentLost,
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    LimitExceeded,
+)
+from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox, Spec
+from flowengine_envs.kinds.results import CommandResult, OnOutput, Streams, limit_met
+from flowengine_envs.kinds.workspace import InWorkspace
+from flowengine_envs.link.call_limits import DISK, GRACE, OUTPUT
+from flowengine_envs.link.channel import COMMAND, Channel
+from flowengine_envs.sandboxes.installations import installation
+from flowengine_envs.sandboxes.mounts import check_mounted, identities
+from flowengine_envs.workspaces.own_folder import OWN, make_own
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_PIP = """\
+[global]
+disable-pip-version-check = true
+[install]
+user = true
+break-system-packages = true
+"""
+"""Packages go below the home folder, and so last as long as the workspace."""
+_TOO_LARGE = signal.SIGXFSZ
+_TOO_LARGE_TEXT = os.strerror(errno.EFBIG)
+"""How programs end, or what they tell, that wrote a file of more bytes than one may have."""
+_NOT_STARTED = {2: 127, 20: 127, 13: 126, 8: 126}
+"""Number of an error → the exit code that shells have for it."""
+
+
+class Supervised(InWorkspace):
+    """An open sandbox with a supervisor in it.
+
+    Args:
+        request: What was asked for.
+        sandbox: The open sandbox.
+        channel: The connection to its supervisor.
+    """
+
+    def __init__(self, request: Request, sandbox: Sandbox, channel: Channel) -> None:
+        super().__init__(request)
+        self.sandbox = sandbox
+        self._channel = channel
+        channel.cause = self._cause
+        found = installation(request.spec)
+        self.interpreter = None if found is None else found.program
+        """The user's own, in place of what the sandbox has."""
+        own = "" if found is None else f"{os.path.dirname(found.program)}:"
+        self._variables = {
+            "PATH": f"{own}{SEARCH}",
+            "HOME": sandbox.home,
+            "LANG": "C.UTF-8",
+            **self.declared,
+            **sandbox.variables,
+        }
+
+    def _cause(self) -> str:
+        """Return the limit that everything inside may have ended for."""
+        return self.call_limits.out_of_memory() if self.sandbox.memory_kills() else ""
+
+    @property
+    def workdir(self) -> str:
+        """The workspace as programs see it."""
+        return self.sandbox.workdir
+
+    @property
+    def home(self) -> str:
+        """The home folder as programs see it."""
+        return self.sandbox.home
+
+    @property
+    def isolation(self) -> str:
+        """How far programs are kept from the machine: `container`, `namespace`, `none`."""
+        return self.sandbox.capabilities().isolation
+
+    @property
+    def image(self) -> str:
+        """Digest of the image that runs; empty where none does."""
+        return self.sandbox.image
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it can be used, as far as is known at once."""
+        return self._channel.alive and self.sandbox.alive()
+
+    async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
+        """Send a file through the supervisor."""
+        exchange = self._channel.begin("put", about=repr(path), path=path, mode=mode)
+        await self._channel.feed(exchange, data)
+        await self._channel.end(exchange)
+
+    async def read_file(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
+        """Have the supervisor send a file, and count what it sends: it runs in the sandbox."""
+        mode, size = 0o644, 0
+
+        def said(header: dict[str, Any], payload: bytes) -> None:
+            nonlocal mode, size
+            mode = header.get("mode", mode)
+            size += len(payload)
+            if size > largest:
+                raise LimitExceeded(f"{self.name}: {path!r}: it has more than {largest} bytes")
+            take(payload)
+
+        request = self._channel.request
+        await request("get", about=repr(path), said=said, path=path, largest=largest)
+        return mode
+
+    async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
+        """Ask the supervisor."""
+        answer = await self._channel.request("list", about=repr(path), path=path, deep=deep)
+        return list(answer["entries"])
+
+    async def remove_entry(self, path: str) -> None:
+        """Have the supervisor remove it."""
+        await self._channel.request("remove", about=repr(path), path=path)
+
+    async def ping(self) -> bool:
+        """Return whether the supervisor answers; on the background loop."""
+        return await self._channel.ping()
+
+    async def program(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        on_output: OnOutput | None = None,
+    ) -> CommandResult:
+        """Run a program to its end; on the background loop.
+
+        Args:
+            argv: Program and arguments; no shell.
+            cwd: Working directory inside; default: the workspace.
+            timeout: Seconds; default and maximum: the spec's.
+            env: Variables beside the declared ones.
+            stdin: What it reads; None: nothing.
+            on_output: Called with output as it comes.
+
+        Returns:
+            How it ended and what it wrote.
+
+        Raises:
+            LimitExceeded: The time of all calls together is used up.
+        """
+        result, _ = await self._program(argv, cwd, timeout, env, stdin, on_output)
+        return result
+
+    async def _program(
+        self,
+        argv: Sequence[str],
+        cwd: str | None,
+        timeout: float | None,
+        env: Mapping[str, str] | None,
+        stdin: bytes | None,
+        on_output: OnOutput | None,
+        *,
+        result: bool = False,
+        file: bytes | Path = b"",
+        preload: Sequence[str] | None = None,
+    ) -> tuple[CommandResult, bytes]:
+        """Run a program; return its result and what it wrote to descriptor 3.
+
+        Args:
+            argv: Program and arguments.
+            cwd: Working directory inside.
+            timeout: Seconds.
+            env: Variables beside the declared ones.
+            stdin: What it reads.
+            on_output: Called with output as it comes.
+            result: Whether it writes to descriptor 3.
+            file: What it reads behind that.
+            preload: If the program is a fork server: modules that it imports before it forks.
+        """
+        self.call_limits.check_words(argv, env or {})
+        streams = Streams(on_output)
+        seconds = self.call_limits.seconds(timeout)
+        kills = self.sandbox.memory_kills()
+        refused = self.sandbox.refused_processes()
+        began = time.monotonic()
+        exchange = self._channel.begin(
+            "run",
+            about=argv[0],
+            said=streams.take,
+            argv=[*argv],
+            env={**self._variables, **(env or {})},
+            cwd=self._directory(cwd),
+            limits=dict(self.sandbox.resource_limits()),
+            timeout=seconds,
+            grace=GRACE,
+            result=result,
+            preload=None if preload is None else [*preload],
+            kept=self.call_limits.kept,
+            file=self.call_limits.file,
+        )
+        await self._channel.feed(exchange, stdin or b"", file)
+        answer = await self._channel.end(exchange)
+        duration = time.monotonic() - began
+        self.call_limits.spend(duration)
+        told = _command_result(answer, streams, duration)
+        killed = told.exit_code != 0 and self.sandbox.memory_kills() > kills
+        told = told._replace(
+            stderr=told.stderr + self._met(answer, told, kills, refused, timeout),
+            limit=limit_met(
+                "disk" if told.signal == _TOO_LARGE else told.stopped, out_of_memory=killed
+            ),
+        )
+        return told, answer["payload"]
+
+    def _met(
+        self,
+        answer: Mapping[str, Any],
+        told: CommandResult,
+        kills: int,
+        refused: int,
+        timeout: float | None,
+    ) -> str:
+        """Return which limits were met, each in a line; nothing if none was."""
+        limits, met = self.call_limits, []
+        if self.sandbox.memory_kills() > kills:
+            met.append(limits.out_of_memory())
+        if self.sandbox.refused_processes() > refused:
+            met.append(limits.too_many_processes())
+        if told.stopped == "disk":
+            met.append(limits.disk_full())
+        if told.signal == _TOO_LARGE or _TOO_LARGE_TEXT in told.stderr:
+            met.append(limits.file_too_large())
+        if answer["left_full"]:
+            met.append(limits.left_disk_full())
+        if told.timed_out and limits.is_own(timeout):
+            met.append(limits.too_long(timeout))
+        return "".join(f"{each}\n" for each in met)
+
+    def _directory(self, cwd: str | None) -> str:
+        if cwd is None:
+            return self.sandbox.workdir
+        return cwd if cwd.startswith("/") else f"{self.sandbox.workdir}/{cwd}"
+
+    async def close(self) -> None:
+        """End everything inside and take the sandbox away; on the background loop."""
+        try:
+            await self._channel.close()
+        finally:
+            await self.sandbox.close()
+
+
+_Kind = TypeVar("_Kind", bound=Supervised)
+
+
+class SupervisedProvider(Provider[_Kind]):
+    """Base of providers whose resource is `Supervised`."""
+
+    sandbox = "namespace"
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`; default: the variables of all programs."""
+        from flowengine_envs.kinds.configurations import Programs
+
+        return Programs
+
+    def capabilities(self, sandbox: Capabilities) -> Capabilities:
+        """Return what the sandbox holds, and what a supervisor holds in each."""
+        return sandbox.also(
+            {
+                "time": "the supervisor stops a call, and kills what does not stop",
+                "total_time": "the supervisor",
+                "output": "cut in the sandbox; all of it is in a file beside the workspace",
+            },
+            {"output": OUTPUT, "disk": DISK},
+        )
+
+    async def probe(self, spec: Spec) -> None:
+        """Look for the user's own interpreter, if one is named."""
+        installation(spec)
+
+    async def open(self, request: Request, make: Callable[..., _Kind], late: Any = None) -> _Kind:
+        """Open the sandbox and start a supervisor in it.
+
+        Args:
+            request: What was asked for.
+            make: Makes the resource from request, sandbox and channel.
+            late: Called with output that comes after the end of its call.
+
+        Returns:
+            The resource.
+
+        Raises:
+            EnvironmentUnavailable: No sandbox was chosen.
+            EnvironmentStartFailed: It ended, or did not answer in time.
+        """
+        if request.sandbox is None:
+            raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
+        sandbox = request.sandbox(request)
+        make_own(request)
+        folders = await asyncio.to_thread(identities, request) if sandbox.same_files else {}
+        await sandbox.open()
+        try:
+            environment = {"LANG": "C.UTF-8"}
+            program = await sandbox.start_supervisor(COMMAND, env=environment)
+            channel = Channel(program, f"{request.spec}", late)
+            try:
+                hello = await channel.hello(request.deadline, **_facts(request, sandbox, folders))
+                check_mounted(request, folders, hello["mounts"])
+                return make(request, sandbox, channel)
+            except BaseException:
+                await asyncio.shield(channel.close(0))
+                raise
+        except (EnvironmentLost, EnvironmentStartFailed) as error:
+            said = await asyncio.shield(_last_words(sandbox))
+            told = error.message if said in error.message else f"{error.message}; it said: {said}"
+            raise EnvironmentStartFailed(told) from None
+        except BaseException:
+            await asyncio.shield(sandbox.close())
+            raise
+
+    def health_check(self, resource: _Kind) -> bool:
+        """Return whether its supervisor is there."""
+        return resource.healthy
+
+    async def release(self, resource: _Kind) -> None:
+        """End everything inside; the workspace stays."""
+        await resource.close()
+
+
+async def _last_words(sandbox: Sandbox) -> str:
+    """Take a sandbox away in which nothing starts; return what it said."""
+    try:
+        return await sandbox.last_words()
+    finally:
+        await sandbox.close()
+
+
+def _facts(request: Request, sandbox: Sandbox, folders: Iterable[str]) -> dict[str, Any]:
+    """Return what a supervisor has to know."""
+    return {
+        "workspace": sandbox.workdir,
+        "home": sandbox.home,
+        "output": f"{sandbox.home}/{OWN}/output",
+        "own_processes": sandbox.own_processes,
+        "quota": request.limits.disk or DISK,
+        "forwards": [*sandbox.forwards],
+        "mounts": [*folders],
+        "files": {f"{sandbox.home}/.config/pip/pip.conf": _PIP},
+    }
+
+
+def _command_result(answer: dict[str, Any], streams: Streams, duration: float) -> CommandResult:
+    told = answer["streams"]
+    stderr = streams.text("stderr", told["stderr"])
+    exit_code = answer["exit_code"]
+    if answer["failed"] is not None:
+        exit_code = _NOT_STARTED.get(answer["failed"], 126)
+        stderr += f"it cannot be started: {os.strerror(answer['failed'])}\n"
+    elif exit_code is None:
+        exit_code = 128 + answer["signal"]
+    return CommandResult(
+        exit_code=exit_code,
+        stdout=streams.text("stdout", told["stdout"]),
+        stderr=stderr,
+        timed_out=answer["stopped"] == "timeout",
+        truncated=any("left_out" in stream for stream in told.values()),
+        duration=duration,
+        signal=answer["signal"],
+        stopped=answer["stopped"],
+        stdout_file=told["stdout"].get("file"),
+        stderr_file=told["stderr"].get("file"),
+    )

@@ -1,0 +1,191 @@
+"""How a supervisor, and each worker, gets its own program: from the descriptor it then talks over.
+
+`python3 -I -c SCRIPT NUMBER` reads two parts from descriptor NUMBER, each after four bytes of
+length: a JSON object `{"main": module, "magic": version of bytecode, "sources": {module: text}}`,
+and the modules as bytecode. It makes the modules importable and calls `main(NUMBER)`. So nothing
+has to be copied into a sandbox, and nothing there can be changed by the code that runs in it.
+
+Compiling these modules takes longer than anything else when a sandbox starts, and the engine has
+them compiled. A Python whose bytecode is of another version compiles the sources.
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+import struct
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from importlib.util import MAGIC_NUMBER, find_spec
+from types import CodeType
+from typing import Any
+
+SCRIPT = """\
+import sys
+
+if sys.version_info < (3, 9):
+    sys.exit("python3 is version %d.%d here, and a sandbox needs 3.9 or later: use an image with a "
+             "newer one, or install a newer one where there is no image" % sys.version_info[:2])
+
+import gc
+gc.disable()  # until all is loaded there is no garbage
+import json, marshal, os
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import MAGIC_NUMBER
+
+def read():
+    return exactly(int.from_bytes(exactly(4), "big"))
+
+def exactly(count):
+    data = b""
+    while len(data) < count:
+        part = os.read(number, count - len(data))
+        if not part:
+            os._exit(1)
+        data += part
+    return data
+
+class Sent:
+    def find_spec(self, name, path=None, target=None):
+        if name in sources:
+            return ModuleSpec(name, self, is_package=self.is_package(name))
+    def is_package(self, name):
+        return any(other.startswith(name + ".") for other in sources)
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        exec(self.get_code(module.__name__), module.__dict__)
+    def get_code(self, name):
+        if compiled:
+            return marshal.loads(compiled[name])
+        return compile(sources[name], name, "exec", dont_inherit=True)
+    def get_source(self, name):
+        return sources[name]
+
+number = int(sys.argv[1])
+sent, bytecode = json.loads(read()), read()
+sources = sent["sources"]
+compiled = marshal.loads(bytecode) if sent["magic"] == MAGIC_NUMBER.hex() else None
+sys.meta_path.insert(0, Sent())
+main = import_module(sent["main"]).main
+gc.enable()
+main(number)
+"""
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+@lru_cache
+def program(main: str, *others: str) -> bytes:
+    """Return what is to be written first to a supervisor or worker.
+
+    Args:
+        main: Module that has `main`, by its name in `flowengine_envs`.
+        others: Names of the modules that it imports. The packages they are in are sent empty.
+
+    Returns:
+        The sources and the bytecode, as `SCRIPT` reads them.
+    """
+    sources, compiled = {}, {}
+    for name in _with_packages([main, *others]):
+        sources[name], code = _module(name)
+        compiled[name] = marshal.dumps(code)
+    head = {"main": f"{_PACKAGE}.{main}", "magic": MAGIC_NUMBER.hex(), "sources": sources}
+    parts = json.dumps(head).encode(), marshal.dumps(compiled)
+    return b"".join(struct.pack(">I", len(part)) + part for part in parts)
+
+
+def supervisor() -> bytes:
+    """Return the program of a supervisor."""
+    return program(
+        "inside.server",
+        "inside.children",
+        "inside.commands",
+        "inside.file_requests",
+        "inside.fork_servers",
+        "inside.forwarding",
+        "inside.inotify",
+        "inside.keepers",
+        "inside.killing",
+        "inside.loop",
+        "inside.mapped_files",
+        "inside.output",
+        "inside.preallocation",
+        "inside.programs",
+        "inside.python_worker",
+        "inside.quota",
+        "inside.system",
+        "inside.terminal.answers",
+        "inside.terminal.command",
+        "inside.terminal.ending",
+        "inside.terminal.files",
+        "inside.terminal.foreground",
+        "inside.terminal.handover",
+        "inside.terminal.lines",
+        "inside.terminal.looks",
+        "inside.terminal.requests",
+        "inside.terminal.shell",
+        "inside.terminal.stream",
+        "inside.terminal.terminal",
+        "inside.terminal.tmux",
+        "inside.terminal.transcript",
+        "inside.terminal.waiters",
+        "inside.terminal.watching",
+        "inside.worker",
+        "link.bootstrap",
+        "link.code_answers",
+        "link.frames",
+        "link.plain",
+        "link.terminal_text",
+        "link.words",
+        "workspaces.disk_pace",
+        "workspaces.disk_usage",
+        "workspaces.files",
+    )
+
+
+def first_process() -> bytes:
+    """Return the program of the first process of a sandbox for one program."""
+    return program(
+        "inside.first_process",
+        "inside.forwarding",
+        "inside.killing",
+        "inside.loop",
+        "inside.mapped_files",
+        "inside.quota",
+        "inside.system",
+        "link.words",
+        "workspaces.disk_pace",
+        "workspaces.disk_usage",
+        "workspaces.files",
+    )
+
+
+def _with_packages(modules: Iterable[str]) -> Iterator[str]:
+    """Yield the full names of modules of this package, and of the packages they are in."""
+    for module in modules:
+        parts = f"{_PACKAGE}.{module}".split(".")
+        for count in range(1, len(parts) + 1):
+            yield ".".join(parts[:count])
+
+
+def _module(name: str) -> tuple[str, CodeType]:
+    """Return the text and the code of a module; of a package, nothing.
+
+    It may be called inside a sandbox, where modules come from what was sent.
+    """
+    spec = find_spec(name)
+    assert spec is not None
+    if spec.submodule_search_locations is not None:
+        return "", compile("", name, "exec")
+    loader: Any = spec.loader
+    return loader.get_source(name), _renamed(loader.get_code(name), name)
+
+
+def _renamed(code: CodeType, file: str) -> CodeType:
+    """Return code that says it is of another file: a path of this machine is nobody's business."""
+    constants = tuple(
+        _renamed(each, file) if isinstance(each, CodeType) else each for each in code.co_consts
+    )
+    return code.replace(co_filename=file, co_consts=constants)

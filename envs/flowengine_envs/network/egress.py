@@ -1,0 +1,274 @@
+"""Ways out of a sandbox that has no network: each leads to one place, `host:port`, and no further.
+
+The supervisor listens inside where programs look for the place (`inside/forwarding.py`) and
+joins each connection to a unix socket that is mounted into the sandbox, one a place. Here somebody
+answers at that socket and connects to the place. So names are resolved outside, what a sandbox
+reaches does not depend on what it says, and TLS passes as it is.
+
+Hosts that are not known beforehand (`network: public`, `*.example.org`) are reached through a proxy
+(`network/proxy.py`), which is one more such socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import partial
+from ipaddress import ip_address
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flowengine.sdk import EnvironmentUnavailable, Refused
+from flowengine.sdk.environments import Request, Spec
+from flowengine.sdk.scratch import remove_tree
+from flowengine_envs.link.words import MOST, REACHED
+from flowengine_envs.network.accepted import Accepted
+from flowengine_envs.network.connections import Network, why
+from flowengine_envs.network.proxy import Judge, Proxy, Refusal, join
+from flowengine_envs.network.rules import Rules, needs_proxy
+
+INSIDE = "/run/flowengine"
+"""Where the sockets are inside."""
+_READ = 64 * 1024
+_PROXY_PORT = 3128
+"""Where the proxy listens inside, if no place has this port."""
+_KEPT = 1_000
+"""Refused connections that are remembered."""
+_TOLD = 50
+"""Hosts of refused connections that the log names."""
+
+
+class Place(NamedTuple):
+    """What may be reached."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def places(spec: Spec) -> list[Place]:
+    """Return the places that a spec may reach, if its policy names places.
+
+    Args:
+        spec: What is asked for.
+
+    Returns:
+        Each once; none where all is open or nothing is.
+
+    Raises:
+        EnvironmentUnavailable: One of them is an address that cannot be had inside.
+    """
+    named = spec.policy.network
+    if not isinstance(named, list):
+        return []
+    found = dict.fromkeys(_place(each) for each in named if _is_place(each))
+    for each in [*found]:
+        if not _is_name(each.host) and not ip_address(each.host).is_loopback:
+            if has_proxy(spec):
+                del found[each]
+                continue
+            raise EnvironmentUnavailable(
+                f"{spec}: policy.network: {each}: a sandbox has no address but its own, so a place "
+                "needs a name; give it one in /etc/hosts of this machine"
+            )
+    return [*found]
+
+
+def has_proxy(spec: Spec) -> bool:
+    """Return whether programs get a proxy: their policy or their kind needs one."""
+    network = getattr(spec.policy, "network", None)
+    wanted = isinstance(network, list) and bool(getattr(spec.config, "proxied", False))
+    return wanted or needs_proxy(spec.policy)
+
+
+def leads_out(spec: Spec) -> bool:
+    """Return whether there is any way out."""
+    return has_proxy(spec) or bool(places(spec))
+
+
+def _is_place(text: str) -> bool:
+    """Return whether a destination is one host at one port, to which a way can lead."""
+    return not text.startswith(("*.", "[")) and ":" in text
+
+
+def _place(text: str) -> Place:
+    host, _, port = text.rpartition(":")
+    return Place(host.lower(), int(port))
+
+
+def _is_name(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return True
+    return False
+
+
+class Egress:
+    """The ways out of one sandbox. All of it runs on the background loop.
+
+    Args:
+        request: What is opened.
+        owner: User and group of the programs inside, if they are others than this process's.
+    """
+
+    def __init__(self, request: Request, owner: tuple[int, int] = (-1, -1)) -> None:
+        self.places = places(request.spec)
+        self._request = request
+        self._owner = owner
+        self._network = Network(_rules(request))
+        self._servers: list[asyncio.Server] = []
+        self._accepted = Accepted()
+        self.folder: Path | None = None
+        """Of the sockets, to be mounted at `INSIDE`, while it is open and there are any."""
+        wanted = getattr(request.config, "proxies", 1) if has_proxy(request.spec) else 0
+        self._ports = self._free_ports(wanted)
+        """Of the proxies, at 127.0.0.1."""
+        self._refusals: list[deque[tuple[int, str]]] = [deque(maxlen=_KEPT) for _ in range(wanted)]
+        self._proxies = [
+            Proxy(self._network, partial(self._refuse, refusals), REACHED)
+            for refusals in self._refusals
+        ]
+        self._count = 0
+        self._told: set[str] = set()
+
+    def _free_ports(self, number: int) -> list[int]:
+        used = {place.port for place in self.places}
+        free = (port for port in range(_PROXY_PORT, 1 << 16) if port not in used)
+        return [*islice(free, number)]
+
+    @property
+    def proxies(self) -> list[str]:
+        """Where programs find the proxies; what is refused is remembered for each."""
+        return [f"http://127.0.0.1:{port}" for port in self._ports]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What tells programs that there is a proxy."""
+        if not self._ports:
+            return {}
+        proxy = self.proxies[0]
+        near = ",".join(dict.fromkeys(["localhost", "127.0.0.1", "::1", *self.hosts]))
+        named = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": near}
+        return {**named, **{name.upper(): value for name, value in named.items()}}
+
+    def refused(self, after: int, proxy: int = 0) -> Sequence[tuple[int, str]]:
+        """Return the latest connections that a proxy has refused."""
+        if proxy >= len(self._refusals):
+            return []
+        return [each for each in [*self._refusals[proxy]] if each[0] > after]
+
+    def judge(self, proxy: int, judge: Judge | None) -> None:
+        """Have a proxy ask about each connection, or no longer."""
+        self._proxies[proxy].judge = judge
+
+    def _refuse(self, refusals: deque[tuple[int, str]], refusal: Refusal) -> None:
+        self._count += 1
+        refusals.append((self._count, str(refusal)))
+        if refusal.host not in self._told and len(self._told) < _TOLD:
+            self._told.add(refusal.host)
+            self._request.log.warning("policy.network: %s", refusal.reason)
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """What `/etc/hosts` has to say inside: name → address."""
+        names = dict.fromkeys(place.host for place in self.places if _is_name(place.host))
+        names.pop("localhost", None)
+        itself = {place.host for place in self.places}
+        free = (f"127.1.{at >> 8}.{at & 255}" for at in range(1, 1 << 16))
+        return dict(zip(names, (each for each in free if each not in itself), strict=False))
+
+    @property
+    def forwards(self) -> list[dict[str, Any]]:
+        """What the supervisor has to know: where it listens, and which socket it is joined to."""
+        named = {name: [address] for name, address in self.hosts.items()}
+        named["localhost"] = ["127.0.0.1", "::1"]
+        listening: dict[tuple[str, int], None] = {}
+        told: list[dict[str, Any]] = []
+        for number, place in enumerate(self.places):
+            hosts = named.get(place.host, [place.host])
+            # `localhost` and `127.0.0.1` are one place inside.
+            new = [(host, place.port) for host in hosts if (host, place.port) not in listening]
+            listening.update(dict.fromkeys(new))
+            told.append({"listen": [*map(list, new)], "socket": f"{INSIDE}/{number}"})
+        for number, port in enumerate(self._ports, len(self.places)):
+            here = [[host, port] for host in ("127.0.0.1", "::1")]
+            told.append({"listen": here, "socket": f"{INSIDE}/{number}"})
+        return told
+
+    async def open(self) -> None:
+        """Answer at the sockets."""
+        if not self.forwards:
+            return
+        folder = Path(tempfile.gettempdir(), f"flowengine-egress-{self._request.id}")
+        self._request.trace(folders=[str(folder)])
+        self.folder = folder
+        sockets = self._sockets(folder)
+        for place in self.places:
+            answer = partial(self._answer, place)
+            self._servers.append(
+                await asyncio.start_unix_server(
+                    answer, sock=next(sockets), limit=_READ, backlog=MOST
+                )
+            )
+        for proxy in self._proxies:
+            await proxy.open(next(sockets))
+
+    def _sockets(self, folder: Path) -> Iterator[socket.socket]:
+        """Make a socket a way out; its path may be longer than that of sockets can be."""
+        folder.mkdir(mode=0o700)
+        below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fchown(below, *self._owner)
+            for number, _ in enumerate(self.forwards):
+                made = socket.socket(socket.AF_UNIX)
+                made.bind(f"/proc/self/fd/{below}/{number}")
+                os.chown(str(number), *self._owner, dir_fd=below)
+                yield made
+        finally:
+            os.close(below)
+
+    async def close(self) -> None:
+        """End all connections and answer no more."""
+        for server in self._servers:
+            server.close()
+        await self._accepted.close()
+        for proxy in self._proxies:
+            await proxy.close()
+        if self.folder is not None:
+            await asyncio.to_thread(remove_tree, self.folder)
+            self.folder = None
+
+    async def _answer(
+        self, place: Place, inward: asyncio.StreamReader, inside: asyncio.StreamWriter
+    ) -> None:
+        writers = [inside]
+        with self._accepted.one():
+            try:
+                # What runs inside can connect to the sockets without the supervisor, which counts.
+                if len(self._accepted) > 2 * MOST:
+                    return
+                outward, outside = await self._network.connect(place.host, place.port)
+                writers.append(outside)
+                inside.write(REACHED)
+                await join((inward, inside), (outward, outside))
+            except (OSError, TimeoutError, Refused) as error:
+                if len(writers) == 1:
+                    self._request.log.warning(
+                        "policy.network: %s cannot be reached: %s", place, why(error)
+                    )
+            finally:
+                for writer in writers:
+                    writer.transport.abort()
+
+
+def _rules(request: Request) -> Rules:
+    policy: Any = request.policy
+    return Rules.of(policy.network, getattr(policy, "deny_network", None))

@@ -1,0 +1,228 @@
+"""Images built from a Dockerfile of the user: `config: {image: {build: .}}`.
+
+The tag is a digest of all that goes into the build, so an image that is there is the right one, and
+a changed file makes another. The daemon builds; what it says is kept for the error. The build ends
+with the connection: who stops waiting for it stops it, and its containers are removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import stat
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from flowengine.sdk import (
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    ImageUnavailable,
+    Refused,
+)
+from flowengine.sdk.environments import Spec
+from flowengine_envs.sandboxes.docker import image
+from flowengine_envs.sandboxes.docker.build_lock import PAUSE, BuildLock
+from flowengine_envs.sandboxes.docker.daemon import connect, connection
+from flowengine_envs.sandboxes.mounts import check, named_folder
+
+if TYPE_CHECKING:
+    from flowengine_envs.sandboxes.docker.configuration import Build
+
+REPOSITORY = "flowengine-built"
+LARGEST = 1 << 30
+"""Bytes of a context."""
+_PIECE = 1 << 20
+_KEPT = 4000
+"""Characters of what a build said last that its error shows."""
+
+
+def wanted(spec: Spec) -> Build | None:
+    """Return what a spec says of an image that is to be built; None: it says nothing."""
+    found: Any = getattr(spec.config, "image", None)
+    return None if found is None or isinstance(found, str) else found
+
+
+async def built(spec: Spec) -> str | None:
+    """Return the tag of the image that a spec wants built, which is there then.
+
+    Args:
+        spec: What is asked for.
+
+    Returns:
+        The tag; None: the spec wants none built.
+
+    Raises:
+        ImageUnavailable: It is not there, and `pull_policy` is `never`.
+        EnvironmentUnavailable: There is no such folder or Dockerfile, or it is too large.
+        Refused: The folder must not be seen by a container.
+        EnvironmentStartFailed: The build failed; the message has what it said last.
+    """
+    build = wanted(spec)
+    if build is None:
+        return None
+    client = await asyncio.to_thread(connect)
+    policy = getattr(spec.config, "pull_policy", "missing")
+
+    def is_there(tag: str) -> bool:
+        return policy != "always" and image.is_there(client, tag)
+
+    with tempfile.TemporaryFile() as tar:  # it has no name, so that nothing is left of it
+        tag = await asyncio.to_thread(_context, spec, build, tar)
+        if await asyncio.to_thread(is_there, tag):
+            return tag
+        if policy == "never":
+            raise ImageUnavailable(
+                f"{spec}: no image is built from {build.build} as it is now, and pull_policy is "
+                "never"
+            )
+        async with _alone(tag):
+            if not await asyncio.to_thread(is_there, tag):
+                await _build(spec, build, tag, tar, fresh=policy == "always")
+    return tag
+
+
+def _context(spec: Spec, build: Build, tar: IO[bytes]) -> str:
+    """Pack a folder, the same bytes for the same contents; return the tag of its image."""
+    folder = named_folder(spec, os.path.expanduser(build.build))
+    try:
+        root = check(folder)
+    except Refused as refused:
+        raise Refused(f"{spec}: no image is built from {folder}: {refused.message}") from None
+    file = root / build.dockerfile
+    if not Path(os.path.realpath(file)).is_relative_to(root) or not file.is_file():
+        raise EnvironmentUnavailable(f"{spec}: there is no {build.dockerfile} in {folder}")
+    digest = _pack(spec, root, build.dockerfile, tar)
+    digest.update(json.dumps(_options(build), sort_keys=True).encode())
+    return f"{REPOSITORY}:{digest.hexdigest()[:24]}"
+
+
+def _pack(spec: Spec, root: Path, dockerfile: str, target: IO[bytes]) -> Any:
+    """Pack what `.dockerignore` does not leave out; return a digest of it."""
+    from docker.utils.build import exclude_paths
+
+    ignored: list[str] = []
+    with suppress(FileNotFoundError):
+        text = (root / ".dockerignore").read_text(errors="replace")
+        lines = (line.strip() for line in text.splitlines())
+        ignored = [line for line in lines if line and not line.startswith("#")]
+    size = 0
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(exclude_paths(str(root), ignored, dockerfile)):
+            size += _add(tar, root, path)
+            if size > LARGEST:
+                raise EnvironmentUnavailable(
+                    f"{spec}: {root} has more than {LARGEST >> 20} MiB to build an image from; "
+                    "leave out what is not needed by a .dockerignore"
+                )
+        end = tar.offset + 2 * tarfile.BLOCKSIZE
+    # The daemon does not read the padding behind the end, and notices that a client has gone only
+    # when it has read all that was sent.
+    target.truncate(end)
+    digest = hashlib.sha256()
+    target.seek(0)
+    while data := target.read(_PIECE):
+        digest.update(data)
+    return digest
+
+
+def _add(tar: tarfile.TarFile, root: Path, path: str) -> int:
+    """Add a file, a folder or a link as it is; return its size."""
+    full = root / path
+    info = tar.gettarinfo(str(full), arcname=path)
+    if info is None or not (info.isreg() or info.isdir() or info.issym()):  # type: ignore[redundant-expr] # None: a socket
+        return 0
+    info.uid = info.gid = 0
+    info.uname = info.gname = ""
+    info.mtime = 0
+    if not info.isreg():
+        tar.addfile(info)
+        return 0
+    fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as source:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return 0
+        info.size = found.st_size
+        if info.size <= LARGEST:
+            tar.addfile(info, source)
+    return info.size
+
+
+def _options(build: Build) -> dict[str, str]:
+    """Return what the daemon is told, beside the context."""
+    told = {
+        "dockerfile": build.dockerfile,
+        "buildargs": json.dumps(build.args, sort_keys=True),
+        "networkmode": "none" if build.network == "none" else "default",
+        "labels": json.dumps({"flowengine": "built"}),
+        "rm": "1",
+        "forcerm": "1",
+    }
+    return told if build.target is None else {**told, "target": build.target}
+
+
+async def _build(spec: Spec, build: Build, tag: str, tar: IO[bytes], *, fresh: bool) -> None:
+    """Have the daemon build it."""
+    options = {**_options(build), "t": tag}
+    options |= {"pull": "1", "nocache": "1"} if fresh else {}
+    said, error = "", ""
+    async for told in _ask(f"/build?{urlencode(options)}", tar):
+        said = (said + str(told.get("stream", "")))[-_KEPT:]
+        error = str(told.get("error") or told.get("message") or error)
+    if error:
+        hint = ""
+        if build.network == "none":
+            hint = "\nA build has no network, unless 'network: any' is set next to 'build'."
+        raise EnvironmentStartFailed(
+            f"{spec}: the image of {build.build} could not be built: {error}\n{said.strip()}{hint}"
+        )
+    client = await asyncio.to_thread(connect)
+    if not await asyncio.to_thread(image.is_there, client, tag):
+        raise EnvironmentStartFailed(
+            f"{spec}: the daemon ended the build of {build.build} without an image\n{said.strip()}"
+        )
+
+
+async def _ask(path: str, body: IO[bytes]) -> AsyncIterator[dict[str, Any]]:
+    """Send a file to the daemon, and yield each object of its answer."""
+    reader, writer = await connection()
+    try:
+        size = body.seek(0, os.SEEK_END)
+        body.seek(0)
+        # What is answered in version 1.0 ends with the connection.
+        head = f"POST {path} HTTP/1.0\r\nContent-Type: application/x-tar\r\n"
+        writer.write(f"{head}Content-Length: {size}\r\n\r\n".encode())
+        with suppress(ConnectionError):  # it may refuse before it has read all: it says why
+            while data := await asyncio.to_thread(body.read, _PIECE):
+                writer.write(data)
+                await writer.drain()
+        # It also ends the connection when it has not read the padding of the archive.
+        with suppress(ConnectionError):
+            while (await reader.readline()).strip():
+                pass
+            while line := await reader.readline():
+                with suppress(ValueError):
+                    told = json.loads(line)
+                    if isinstance(told, dict):
+                        yield told
+    finally:
+        writer.transport.abort()
+
+
+@asynccontextmanager
+async def _alone(tag: str) -> AsyncIterator[None]:
+    """Build an image while no other process of this user does."""
+    lock = BuildLock(tag)
+    while not lock.take():  # noqa: ASYNC110 - no event tells that a file has been unlocked
+        await asyncio.sleep(PAUSE)
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,293 @@
+"""The Docker daemon: is there one, may we use it, and streams of its attached programs.
+
+Containers and images are managed through the `docker` package. The byte streams of a program are
+not: they are opened here, so that they live on an event loop like those of any other process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import threading
+import urllib.parse
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
+from flowengine_envs.sandboxes.docker_host import host
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+_TIMEOUT = 60
+"""Seconds for an answer of the daemon."""
+_BLOCK = 1 << 20
+_importing = threading.Lock()
+
+
+def connect() -> DockerClient:
+    """Return a client of the daemon, which has answered.
+
+    Raises:
+        EnvironmentUnavailable: There is no daemon, it may not be used, or the `docker` package is
+            missing; the message says which, and what mends it.
+    """
+    try:
+        load()
+    except ModuleNotFoundError as error:
+        raise EnvironmentUnavailable(
+            'the docker sandbox needs the package docker: pip install "flowengine[docker]"'
+        ) from error
+    import docker
+
+    where = host()
+    if not where.startswith(("unix://", "tcp://")):
+        raise EnvironmentUnavailable(
+            f"DOCKER_HOST={where}: only unix:// and tcp:// are supported; for a remote daemon, "
+            "forward its socket: ssh -L /tmp/docker.sock:/var/run/docker.sock HOST"
+        )
+    try:
+        _knock(where)
+        client = _client(where, os.getpid())
+        client.ping()
+    except (docker.errors.DockerException, OSError) as error:
+        raise EnvironmentUnavailable(_why(error, where)) from error
+    return client
+
+
+def load() -> None:
+    """Import the `docker` package, which takes a while, on one thread at a time.
+
+    Its modules import one another in a circle: threads that begin with different ones find them
+    half made. An import that breaks off, as by too many open files, leaves modules whose package
+    is gone; they are taken away, or else nobody could import `docker` in this process again.
+    """
+    with _importing:
+        before = set(sys.modules)
+        try:
+            import docker.types  # noqa: F401 - with all that it leads to
+        except BaseException:
+            for name in sys.modules.keys() - before:
+                if name.partition(".")[0] not in sys.modules:
+                    del sys.modules[name]
+            raise
+
+
+@cache
+def _client(where: str, pid: int) -> DockerClient:
+    """One client a daemon and process: its connections must not cross a fork."""
+    import docker
+
+    return docker.DockerClient(base_url=where, timeout=_TIMEOUT, max_pool_size=32)
+
+
+def _knock(where: str) -> None:
+    """Find out whether somebody listens; the library leaves its socket open where nobody does."""
+    if where.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as trial:
+            trial.settimeout(_TIMEOUT)
+            trial.connect(where.removeprefix("unix://"))
+
+
+def _why(error: BaseException, where: str) -> str:
+    """Say what keeps us from the daemon."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, PermissionError):
+            return (
+                f"the Docker daemon at {where} cannot be used by this user: "
+                "sudo usermod -aG docker $USER, then log in again"
+            )
+        if isinstance(cause, FileNotFoundError):
+            return (
+                f"no Docker daemon at {where}: install it (Debian: sudo apt-get install docker.io) "
+                "or start it (sudo systemctl start docker)"
+            )
+        if isinstance(cause, ConnectionRefusedError):
+            return (
+                f"nothing answers at {where}: start the Docker daemon (sudo systemctl start docker)"
+            )
+        cause = _inner(cause)
+    return f"the Docker daemon at {where} does not answer like one: {error}"
+
+
+def _inner(error: BaseException) -> BaseException | None:
+    """Return what an error wraps; the HTTP library keeps it among the arguments."""
+    for argument in error.args:
+        if isinstance(argument, BaseException):
+            return argument
+    return error.__cause__ or error.__context__
+
+
+async def attached(path: str, body: bytes = b"") -> tuple[Attached, asyncio.StreamWriter]:
+    """Ask the daemon for a two-way stream of a program.
+
+    Args:
+        path: Path and query of the request: `/exec/ID/start`.
+        body: JSON.
+
+    Returns:
+        What comes out of the program, and what goes in.
+
+    Raises:
+        EnvironmentLost: The daemon refused it or is gone.
+    """
+    where = urllib.parse.urlsplit(host())
+    loop = asyncio.get_running_loop()
+    streams = Attached(loop)
+    try:
+        if where.scheme == "unix":
+            transport, _ = await loop.create_unix_connection(lambda: streams, where.path)
+        else:
+            transport, _ = await loop.create_connection(
+                lambda: streams, where.hostname or "localhost", where.port or 2375
+            )
+    except OSError as error:
+        raise EnvironmentLost(f"the Docker daemon at {host()} is gone: {error}") from error
+    transport.write(
+        f"POST {path} HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+    await streams.upgraded
+    return streams, asyncio.StreamWriter(transport, streams, None, loop)
+
+
+async def connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection to the daemon, for a request that ends with it.
+
+    Raises:
+        EnvironmentLost: The daemon is gone.
+    """
+    where = urllib.parse.urlsplit(host())
+    try:
+        if where.scheme == "unix":
+            return await asyncio.open_unix_connection(where.path, limit=_BLOCK)
+        return await asyncio.open_connection(
+            where.hostname or "localhost", where.port or 2375, limit=_BLOCK
+        )
+    except OSError as error:
+        raise EnvironmentLost(f"the Docker daemon at {host()} is gone: {error}") from error
+
+
+class Attached(asyncio.streams.FlowControlMixin):
+    """The answer to an upgrade, then frames that carry a program's output and errors.
+
+    A frame is a byte that says which stream, three that are zero, four with a length, then data:
+    https://docs.docker.com/reference/api/engine/ (Attach to a container).
+
+    Args:
+        loop: The loop it lives on.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.stdout = asyncio.StreamReader(_BLOCK, loop)
+        self.stderr = asyncio.StreamReader(_BLOCK, loop)
+        self.upgraded: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._head = bytearray()
+        self._frame = bytearray()
+        self._left = 0
+        self._to = self.stdout
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Make readers slow the daemon down when nobody reads."""
+        assert isinstance(transport, asyncio.Transport)
+        shared = _Paused(transport)
+        for reader in (self.stdout, self.stderr):
+            reader.set_transport(_Pausing(shared, reader))
+
+    def data_received(self, data: bytes) -> None:
+        """Take the next bytes of the connection."""
+        if not self.upgraded.done():
+            self._head += data
+            head, found, data = bytes(self._head).partition(b"\r\n\r\n")
+            if not found:
+                return
+            self._head.clear()
+            status = head.split(b"\r\n", 1)[0]
+            if b" 101 " not in status and b" 200 " not in status:
+                self.upgraded.set_exception(
+                    EnvironmentLost(f"the Docker daemon refused a stream: {_text(head, data)}")
+                )
+                return
+            self.upgraded.set_result(None)
+        self._demultiplex(data)
+
+    def _demultiplex(self, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            if self._left:
+                piece = data[at : at + self._left]
+                self._to.feed_data(piece)
+                self._left -= len(piece)
+                at += len(piece)
+                continue
+            missing = 8 - len(self._frame)
+            self._frame += data[at : at + missing]
+            at += missing
+            if len(self._frame) == 8:
+                self._to = self.stderr if self._frame[0] == 2 else self.stdout
+                self._left = int.from_bytes(self._frame[4:], "big")
+                self._frame.clear()
+
+    def eof_received(self) -> bool:
+        """Tell the readers; the connection is closed by whoever holds it."""
+        self._end()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everybody who waits."""
+        super().connection_lost(exc)
+        if not self.upgraded.done():
+            self.upgraded.set_exception(EnvironmentLost("the Docker daemon closed the connection"))
+        self._end()
+
+    def _end(self) -> None:
+        self.stdout.feed_eof()
+        self.stderr.feed_eof()
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _get_close_waiter(self, stream: Any) -> asyncio.Future[None]:
+        return self.ended
+
+
+class _Paused:
+    """A connection that several readers may pause; it goes on when none of them does."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._by: set[int] = set()
+
+    def pause(self, reader: int) -> None:
+        self._by.add(reader)
+        if len(self._by) == 1:
+            self._transport.pause_reading()
+
+    def resume(self, reader: int) -> None:
+        self._by.discard(reader)
+        if not self._by:
+            self._transport.resume_reading()
+
+
+class _Pausing(asyncio.ReadTransport):
+    """What one reader sees of the connection."""
+
+    def __init__(self, shared: _Paused, reader: asyncio.StreamReader) -> None:
+        super().__init__()
+        self._shared = shared
+        self._reader = id(reader)
+
+    def pause_reading(self) -> None:
+        self._shared.pause(self._reader)
+
+    def resume_reading(self) -> None:
+        self._shared.resume(self._reader)
+
+
+def _text(head: bytes, body: bytes) -> str:
+    return (body or head)[:500].decode("utf-8", "replace").strip()

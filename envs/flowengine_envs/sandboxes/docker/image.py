@@ -1,0 +1,175 @@
+"""The image that a container starts from when its spec names none, and one with numpy and pandas.
+
+It is described by `image.toml` beside this module and built on this machine: `mmdebstrap` makes a
+root file system of Debian's packages, and the daemon takes it in as an image. No registry is asked.
+The tag is a digest of the description, so that an image that is there is the right one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
+from flowengine_envs.sandboxes.docker.build_lock import PAUSE, BuildLock
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+REPOSITORY = "flowengine-sandbox"
+DATA = f"{REPOSITORY}:data"
+"""What a spec says for the image with numpy and pandas; the image's own tag is a digest."""
+_BUILD_TIMEOUT = 900
+"""Seconds; a slow mirror takes minutes."""
+
+_CONFIGURATION = [
+    "ENV LANG=C.UTF-8",
+    "ENV PATH=/usr/local/bin:/usr/bin:/bin",
+    # The root file system is read-only: what a step installs goes to its home.
+    "ENV PIP_BREAK_SYSTEM_PACKAGES=1",
+    "WORKDIR /workspace",
+]
+
+
+class Description(NamedTuple):
+    """What is in the image."""
+
+    suite: str
+    """Debian's name of the release."""
+    packages: tuple[str, ...]
+    """`name=version`; a `*` in the version stands for any text."""
+    leave_out: tuple[str, ...]
+    """Patterns of files that packages bring and the image does without."""
+    tag: str
+    """`flowengine-sandbox:DIGEST`."""
+
+
+def description(*, data: bool = False) -> Description:
+    """Return the description of the default image.
+
+    Args:
+        data: Whether it is to have numpy and pandas.
+    """
+    names = ["image.toml", *(["image_data.toml"] if data else [])]
+    texts = [(resources.files(__package__) / name).read_bytes() for name in names]
+    told, *more = (tomllib.loads(text.decode()) for text in texts)
+    whole = b"".join(texts) + "\n".join(_CONFIGURATION).encode()
+    digest = hashlib.sha256(whole).hexdigest()[:12]
+    return Description(
+        told["suite"],
+        (*told["packages"], *(name for each in more for name in each["packages"])),
+        tuple(told["leave_out"]),
+        f"{REPOSITORY}:{digest}",
+    )
+
+
+def is_there(client: DockerClient, tag: str) -> bool:
+    """Return whether the daemon has an image."""
+    from docker.errors import ImageNotFound
+
+    try:
+        client.images.get(tag)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def build(client: DockerClient, *, data: bool = False) -> str:
+    """Build the default image unless it is there, and return its tag.
+
+    It takes half a minute. Two processes that begin at once build it once.
+
+    Args:
+        client: A client of the daemon that is to have it.
+        data: Whether it is to have numpy and pandas.
+
+    Returns:
+        The tag.
+
+    Raises:
+        EnvironmentUnavailable: This machine cannot build it: `mmdebstrap` is missing.
+        EnvironmentStartFailed: The build failed; the message has its last lines.
+    """
+    wanted = description(data=data)
+    if is_there(client, wanted.tag):
+        return wanted.tag
+    if shutil.which("mmdebstrap") is None:
+        raise EnvironmentUnavailable(
+            f"the sandbox image {wanted.tag} is not built yet, and building it needs mmdebstrap, "
+            "which is not installed: sudo apt-get install mmdebstrap, or name an image of your own "
+            "in the environment's config"
+        )
+    with _alone(wanted.tag):
+        if not is_there(client, wanted.tag):
+            _build(client, wanted)
+    return wanted.tag
+
+
+def _build(client: DockerClient, wanted: Description) -> None:
+    with tempfile.TemporaryDirectory(prefix="flowengine-image-") as folder:
+        root = Path(folder) / "root.tar"
+        _make_root(wanted, root)
+        repository, _, tag = wanted.tag.partition(":")
+        client.api.import_image(
+            src=str(root), repository=repository, tag=tag, changes=_CONFIGURATION
+        )
+
+
+def _make_root(wanted: Description, target: Path) -> None:
+    """Make the root file system as a tar file."""
+    command = [
+        "mmdebstrap",
+        "--quiet",
+        "--variant=minbase",
+        f"--include={','.join(wanted.packages)}",
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in wanted.leave_out),
+        '--aptopt=Acquire::Languages "none"',
+        wanted.suite,
+        str(target),
+    ]
+    try:
+        made = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_BUILD_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentStartFailed(
+            f"building the sandbox image took longer than {_BUILD_TIMEOUT} s and was stopped"
+        ) from error
+    if made.returncode != 0:
+        said = "\n".join(made.stderr.strip().splitlines()[-10:])
+        raise EnvironmentStartFailed(f"the sandbox image could not be built; mmdebstrap:\n{said}")
+
+
+@contextmanager
+def _alone(tag: str) -> Iterator[None]:
+    """Build an image while no other process of this user does."""
+    lock = BuildLock(tag)
+    while not lock.take():
+        time.sleep(PAUSE)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+if __name__ == "__main__":
+    import sys
+
+    from flowengine_envs.sandboxes.docker.daemon import connect
+
+    build(connect(), data="data" in sys.argv[1:])

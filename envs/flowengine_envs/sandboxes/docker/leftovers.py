@@ -1,0 +1,77 @@
+"""Removing containers, and finding those that a dead process left by their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flowengine.sdk import EnvironmentLost
+from flowengine.sdk.environments import Leftover, Owner
+from flowengine_envs.sandboxes.docker.daemon import connect
+from flowengine_envs.sandboxes.docker.ownership import take_back_left
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+
+def sweep(is_dead: Callable[[Owner], bool]) -> None:
+    """Remove containers whose labels name a dead owner on this machine."""
+    client = connect()
+    for found in client.api.containers(all=True, filters={"label": ["flowengine=1"]}):
+        owner = _owner(found["Labels"])
+        if owner is not None and is_dead(owner):
+            remove(client, found["Id"])
+
+
+def _owner(labels: Mapping[str, str]) -> Owner | None:
+    """Return who made a container, or None if its labels do not say it."""
+    try:
+        return Owner(
+            int(labels["flowengine.pid"]),
+            int(labels["flowengine.started"]),
+            labels["flowengine.boot"],
+            labels["flowengine.host"],
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def remove(client: DockerClient, container: str) -> None:
+    """Remove a container and wait until it is gone; one that is gone is no error.
+
+    Args:
+        client: A client of the daemon.
+        container: Its id.
+
+    Raises:
+        EnvironmentLost: The daemon is gone.
+        APIError: The daemon cannot do it.
+    """
+    from docker.errors import APIError, NotFound
+
+    try:
+        client.api.remove_container(container, force=True, v=True)
+    except NotFound:
+        return
+    except APIError as error:
+        if error.status_code != 409:  # it is being removed already
+            raise
+    except OSError as error:
+        raise EnvironmentLost(
+            f"the Docker daemon is gone, and the container {container[:12]} could not be removed; "
+            "it is when the daemon is back and the next engine starts"
+        ) from error
+    try:
+        client.api.wait(container, condition="removed", timeout=30)
+    except (NotFound, OSError):
+        return
+
+
+def reap(leftover: Leftover) -> None:
+    """Remove the containers of a dead owner, and give its folders back."""
+    client = connect()
+    label = f"flowengine.environment={leftover.id}"
+    for found in client.api.containers(all=True, quiet=True, filters={"label": [label]}):
+        remove(client, found["Id"])
+    take_back_left(Path(str(folder)) for folder in leftover.facts.get("lent") or [])

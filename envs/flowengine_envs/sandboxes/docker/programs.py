@@ -1,0 +1,68 @@
+"""Programs that are started in a running container."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from flowengine_envs.sandboxes.docker.daemon import Attached
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+
+_KILLED = 137
+
+
+class Running:
+    """A program in a container.
+
+    Args:
+        client: A client of the daemon.
+        exec_id: The daemon's name of the program.
+        streams: What comes out of it.
+        stdin: What goes in.
+    """
+
+    def __init__(
+        self, client: DockerClient, exec_id: str, streams: Attached, stdin: asyncio.StreamWriter
+    ) -> None:
+        self._client = client
+        self._exec = exec_id
+        self._streams = streams
+        self._input = stdin
+        self.stdin: asyncio.StreamWriter | None = stdin
+        self.stdout: asyncio.StreamReader | None = streams.stdout
+        self.stderr: asyncio.StreamReader | None = streams.stderr
+        self.returncode: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its number on the machine of the daemon."""
+        return int(self._client.api.exec_inspect(self._exec)["Pid"])
+
+    async def wait(self) -> int:
+        """Return how it ended, once it has."""
+        await asyncio.shield(self._streams.ended)
+        while self.returncode is None:
+            told = await asyncio.to_thread(self._inspect)
+            if told is None:
+                await asyncio.sleep(0.01)  # its streams have ended, the process is about to
+            if self.returncode is None:
+                self.returncode = told
+        return self.returncode
+
+    def _inspect(self) -> int | None:
+        from docker.errors import APIError
+
+        try:
+            told = self._client.api.exec_inspect(self._exec)
+        except (APIError, OSError):
+            return _KILLED  # the container is gone, and with it every process
+        code = told["ExitCode"]
+        return None if told["Running"] or code is None else int(code)
+
+    def kill(self) -> None:
+        """Release it; what does not end by that ends with the container."""
+        self.returncode = _KILLED
+        self._input.transport.abort()

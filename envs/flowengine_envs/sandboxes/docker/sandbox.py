@@ -1,0 +1,501 @@
+"""`docker`: a container that holds the workspace, and nothing else of the machine.
+
+The first process of a container keeps it alive as long as this process is connected to its standard
+input. When this process dies, however it dies, that input ends, the container stops, and the daemon
+removes it: nothing is left even after a `kill -9`. What a daemon that was down meanwhile kept is
+found by its labels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from flowengine.sdk import (
+    EnvironmentLost,
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+)
+from flowengine.sdk.environments import (
+    VARIABLE,
+    Capabilities,
+    Leftover,
+    Owner,
+    Program,
+    Request,
+    Sandbox,
+    Spec,
+)
+from flowengine_envs.link.call_limits import MEMORY, PROCESSES
+from flowengine_envs.network.egress import INSIDE, Egress
+from flowengine_envs.sandboxes.cgroups import group_of, memory_kills, refused_processes
+from flowengine_envs.sandboxes.docker.accounts import Lists
+from flowengine_envs.sandboxes.docker.building import built, wanted
+from flowengine_envs.sandboxes.docker.daemon import Attached, attached, connect
+from flowengine_envs.sandboxes.docker.fetching import find_image
+from flowengine_envs.sandboxes.docker.leftovers import reap, remove, sweep
+from flowengine_envs.sandboxes.docker.ownership import group, lend, take_back, user, writable_inside
+from flowengine_envs.sandboxes.docker.programs import Running
+from flowengine_envs.sandboxes.docker.rights import (
+    HOME,
+    network,
+    rights,
+    workdir,
+)
+from flowengine_envs.sandboxes.mounts import Mount, check_all, mounts, warn_of_new
+from flowengine_envs.sandboxes.processes import cpus
+from flowengine_envs.workspaces.own_folder import OWN
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+    from pydantic import BaseModel
+
+_KEEPER = (
+    "import ctypes, signal, sys; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); "
+    "signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); sys.stdin.buffer.read()"
+)
+"""What the first process does: it takes in orphans, and ends with its input. It is made undumpable
+(PR_SET_DUMPABLE), so that no program inside can open its input and keep it from ending. Signals
+from inside do not reach the first process of a container unless it has a handler, as Python has for
+SIGINT."""
+
+
+_LOG = 4096
+"""Bytes kept of what the first process says."""
+_LAST_WORDS = 1.0
+"""Seconds in which what it said last has to come."""
+
+
+class ProgramMissing(EnvironmentStartFailed):
+    """The image has no such program."""
+
+
+class Command(NamedTuple):
+    """What the first process of a container does."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str] = {}
+    image: str | None = None
+    """Default: what the environment's config says."""
+    is_there: bool = False
+    """Whether the image is known to be there."""
+    network: str | None = None
+    """Docker's name of its network; default: what the environment's policy says."""
+
+
+class Docker(Sandbox):
+    """A container of its own for every environment.
+
+    Args:
+        request: What is to be opened.
+        command: What the first process does; None: it waits, and programs are started beside it.
+    """
+
+    name: ClassVar[str] = "docker"
+    own_processes: ClassVar[bool] = True
+
+    def __init__(self, request: Request, command: Command | None = None) -> None:
+        super().__init__(request)
+        self._command = command
+        self._given = False
+        self._container: str | None = None
+        self._keeper: Attached | None = None
+        self._input: asyncio.StreamWriter | None = None
+        self._groups: dict[str, Path] = {}
+        self._shown: list[Mount] = []
+        self._lists = Lists()
+        self._egress = Egress(request, (user(), group()))
+        self._log = bytearray()
+        self._reading: asyncio.Future[Any] | None = None
+
+    @property
+    def workdir(self) -> str:
+        """The workspace as programs inside see it."""
+        return workdir(self.request)
+
+    @property
+    def home(self) -> str:
+        """The home folder as programs inside see it."""
+        return HOME
+
+    @property
+    def forwards(self) -> Sequence[Mapping[str, Any]]:
+        """What the supervisor leads out."""
+        return self._egress.forwards
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Where programs find their proxy, if they have one."""
+        return self._egress.variables
+
+    @property
+    def proxies(self) -> Sequence[str]:
+        """Where its proxies are inside."""
+        return self._egress.proxies
+
+    def refused_connections(self, after: int = 0, proxy: int = 0) -> Sequence[tuple[int, str]]:
+        """Return what a proxy has refused."""
+        return self._egress.refused(after, proxy)
+
+    def judge_connections(self, judge: Callable[[str, int], str] | None, proxy: int = 0) -> None:
+        """Have a proxy ask about each connection."""
+        self._egress.judge(proxy, judge)
+
+    @classmethod
+    def config_model(cls) -> type[BaseModel]:
+        """Return the model of what `config:` may say of a container."""
+        from flowengine_envs.sandboxes.docker.configuration import Container
+
+        return Container
+
+    @classmethod
+    def capabilities(cls) -> Capabilities:
+        """Return what a container holds."""
+        return Capabilities(
+            "container",
+            {
+                "filesystem": "read-only image; only the workspace and mounts of the spec",
+                "network": "own network with no route out; AF_VSOCK as the daemon's filter allows",
+                "user": "no root, no capabilities, no new privileges",
+                "syscalls": "the daemon's system call filter (seccomp)",
+                "variables": "only declared ones",
+                "cpus": "cgroup of the container",
+                "memory": "cgroup of the container",
+                "processes": "cgroup of the container",
+                "disk": "size of /tmp and of the home folder; the workspace is watched",
+            },
+            {"memory": MEMORY, "processes": PROCESSES, "cpus": cpus()},
+        )
+
+    @classmethod
+    def capabilities_of(cls, spec: Spec) -> Capabilities:
+        """Return the same, but no network where a way out is asked for."""
+        held = cls.capabilities()
+        return held if network(spec) == "none" else held.without("network")
+
+    @classmethod
+    async def probe(cls, spec: Spec) -> None:
+        """Ask the daemon, and look for the image if it must not be fetched."""
+        network(spec)
+        await asyncio.to_thread(_probe, spec)
+
+    @classmethod
+    async def prepare(cls, spec: Spec) -> str:
+        """Build or fetch the image, and return its name."""
+        if (found := await built(spec)) is not None:
+            return found
+        return await asyncio.to_thread(lambda: find_image(connect(), spec))
+
+    @cached_property
+    def _client(self) -> DockerClient:
+        return connect()
+
+    async def open(self) -> None:
+        """Make and start the container."""
+        self.request.trace(container=self._name, lent=[str(path) for path in self._lent])
+        check_all(self.request)
+        await asyncio.to_thread(self._check_owners)
+        self._shown = await asyncio.to_thread(mounts, self.request)
+        try:
+            await asyncio.to_thread(lend, self._lent)
+            self._given = True
+            if self._command is None:
+                await self._egress.open()
+            reference = await self._image()
+            await self._make(reference)
+            path = f"/containers/{self._container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
+            self._keeper, self._input = await attached(path)
+            await asyncio.to_thread(self._start)
+            if self._command is None:
+                self._reading = asyncio.ensure_future(self._read_log(self._keeper))
+                self._groups = await asyncio.to_thread(self._find_groups)
+        except BaseException:
+            await asyncio.shield(self.close())
+            raise
+
+    @property
+    def _name(self) -> str:
+        named = getattr(self.request.config, "container_name", None)
+        return str(named or f"flowengine-{self.request.id}{self._suffix}")
+
+    @cached_property
+    def _suffix(self) -> str:
+        """Tells the containers of one environment apart."""
+        return "" if self._command is None else f"-{os.urandom(4).hex()}"
+
+    @property
+    def _own(self) -> dict[str, Path]:
+        """Return what belongs to the environment: path inside → folder."""
+        home = self.request.home
+        if self._command is None:
+            return {self.workdir: self.workspace, self.home: home}
+        # Each command has a new home folder, in which the folder of the environment's is shown.
+        return {self.workdir: self.workspace, f"{self.home}/{OWN}": home / OWN}
+
+    @property
+    def _mounts(self) -> list[tuple[str, Path, bool]]:
+        """Return what is mounted: path inside, folder, and whether it may be written."""
+        own = [(inside, path, True) for inside, path in self._own.items()]
+        return own + [(each.inside, each.path, each.writable) for each in self._shown]
+
+    @property
+    def _lent(self) -> list[Path]:
+        """Return the writable folders of the engine: those of its users keep their owners."""
+        request = self.request
+        mounted = [path for each, path in request.mounts.items() if request.may_write(each)]
+        return [*self._own.values(), *(path for path in mounted if self._is_engines(path))]
+
+    def _is_engines(self, folder: Path) -> bool:
+        """Return whether a folder is a workspace, such as the copy of a folder."""
+        return folder.is_relative_to(os.path.realpath(self.workspace.parent))
+
+    def _check_owners(self) -> None:
+        """Refuse a folder of the user's that programs are to write and could not."""
+        for inside, path in self.request.mounts.items():
+            if not self.request.may_write(inside) or self._is_engines(path):
+                continue
+            if not writable_inside(path):
+                raise EnvironmentUnavailable(
+                    f"{self.request.spec}: containers that root starts run as user {user()}, who "
+                    f"may not write {path}; give the folder to that user, use mode: copy, or "
+                    "provider: namespace"
+                )
+
+    async def _make(self, reference: str) -> None:
+        """Make the container; one that was begun is known, even to who no longer wants it."""
+        making = asyncio.ensure_future(asyncio.to_thread(self._create, reference))
+        try:
+            self._container = await asyncio.shield(making)
+        except asyncio.CancelledError:
+            self._container = await making
+            raise
+
+    def _create(self, reference: str) -> str:
+        from docker.errors import APIError
+
+        self.image = str(self._client.images.get(reference).id)
+        lists = self._lists.mounts(self._client, reference, self.image, self.request.labels)
+        try:
+            try:
+                return self._created(reference, lists)
+            except APIError as error:
+                if not self._lists.are_unseen(str(error.explanation)):
+                    raise
+                return self._created(reference, [])
+        except APIError as error:
+            raise EnvironmentStartFailed(self._told(error)) from error
+
+    def _created(self, reference: str, lists: list[Any]) -> str:
+        config, api = self.request.config, self._client.api
+        command = self._command or Command(["python3", "-I", "-S", "-c", _KEEPER])
+        rights = self._rights()
+        rights["mounts"] += lists
+        made = api.create_container(
+            reference,
+            list(command.argv),
+            entrypoint=[],
+            name=self._name,
+            platform=getattr(config, "platform", None),
+            stdin_open=True,
+            stop_signal="SIGKILL",  # a daemon that ends need not wait for it
+            user=f"{user()}:{group()}",
+            working_dir=self.workdir,
+            labels=self.request.labels,
+            environment={"HOME": HOME, **command.env, VARIABLE: self.request.mark},
+            host_config=api.create_host_config(**rights),
+        )
+        return str(made["Id"])
+
+    async def _image(self) -> str:
+        """Return the image to start from, which is there."""
+        named, spec = None if self._command is None else self._command.image, self.request.spec
+        if self._command is not None and self._command.is_there:
+            return str(named)
+        if named is None:
+            return str(self.request.prepared or await self.prepare(spec))
+        return await asyncio.to_thread(lambda: find_image(self._client, spec, named))
+
+    def _rights(self) -> dict[str, Any]:
+        """Return what the container may do."""
+        shared = self._command and self._command.network
+        mounts = self._mounts
+        if self._egress.folder is not None:
+            mounts.append((INSIDE, self._egress.folder, False))
+        return {
+            **rights(self.request, mounts),
+            "auto_remove": self._command is None,
+            "network_mode": shared or network(self.request.spec),
+            "extra_hosts": None if shared else self._egress.hosts,
+        }
+
+    def _start(self) -> None:
+        from docker.errors import APIError
+
+        try:
+            self._client.api.start(str(self._container))
+        except APIError as error:
+            if self._command and _is_missing(str(error.explanation)):
+                raise ProgramMissing(
+                    f"{self._command.argv[0]}: the image has no such program"
+                ) from error
+            raise EnvironmentStartFailed(self._told(error)) from error
+
+    def _find_groups(self) -> dict[str, Path]:
+        """Return the control groups of the container by controller, if they are of this machine."""
+        from docker.errors import NotFound
+
+        try:
+            found = self._client.api.inspect_container(str(self._container))
+        except NotFound:  # it has ended already, and nothing can be started in it
+            return {}
+        pid = found["State"]["Pid"]
+        groups = {controller: group_of(pid, controller) for controller in ("memory", "pids")}
+        return {
+            controller: folder
+            for controller, folder in groups.items()
+            if folder is not None and str(self._container) in str(folder)
+        }
+
+    def memory_kills(self) -> int:
+        """Return how many programs were killed because memory was at its limit."""
+        folder = self._groups.get("memory")
+        return 0 if folder is None else memory_kills(folder)
+
+    def refused_processes(self) -> int:
+        """Return how often no process was started because there were as many as may be."""
+        folder = self._groups.get("pids")
+        return 0 if folder is None else refused_processes(folder)
+
+    def _told(self, error: Exception) -> str:
+        """Say what the daemon did not like."""
+        said = str(getattr(error, "explanation", None) or error)
+        if "already in use by container" in said:
+            return (
+                f"{self.request.spec}: there is a container named {self._name} already, which "
+                "belongs to somebody else and is left alone; choose another container_name"
+            )
+        if "python3" in said and "executable file not found" in said:
+            return (
+                f"{self.request.spec}: the image has no python3, which a sandbox needs; "
+                "install it there, or use the default image"
+            )
+        if "could not select device driver" in said:
+            return f"{self.request.spec}: this machine has no GPU runtime for Docker: {said}"
+        return f"{self.request.spec}: the container did not start: {said}"
+
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
+        """Start a program in the container."""
+        if not self.alive():
+            raise EnvironmentLost(f"{self.request.spec}: its container has ended")
+        made = await asyncio.to_thread(self._exec, list(argv), dict(env))
+        body = json.dumps({"Detach": False, "Tty": False}).encode()
+        streams, stdin = await attached(f"/exec/{made}/start", body)
+        return Running(self._client, made, streams, stdin)
+
+    async def last_words(self) -> str:
+        """Return what the first process said last, if it has ended."""
+        if self._reading is None:
+            return ""
+        await asyncio.wait({self._reading}, timeout=_LAST_WORDS)
+        return "" if self.alive() else self._log.decode(errors="replace").strip()
+
+    async def _read_log(self, keeper: Attached) -> None:
+        """Keep the last that the first process says."""
+
+        async def read(stream: asyncio.StreamReader) -> None:
+            while data := await stream.read(_LOG):
+                self._log = (self._log + data)[-_LOG:]
+
+        await asyncio.gather(read(keeper.stdout), read(keeper.stderr))
+
+    def _exec(self, argv: list[str], env: dict[str, str]) -> str:
+        from docker.errors import APIError
+
+        try:
+            made = self._client.api.exec_create(
+                self._container, argv, stdin=True, environment=env, workdir=self.workdir
+            )
+        except APIError as error:
+            raise EnvironmentLost(f"{self.request.spec}: {error.explanation}") from error
+        return str(made["Id"])
+
+    def alive(self) -> bool:
+        """Return whether the container's first process is connected."""
+        return self._keeper is not None and not self._keeper.ended.done()
+
+    async def close(self) -> None:
+        """Remove the container and wait until it is gone."""
+        try:
+            if self._container is not None:
+                await asyncio.to_thread(remove, self._client, self._container)
+        finally:  # also when the daemon is gone, and this has to be done again
+            if self._input is not None:
+                self._input.close()
+            if self._reading is not None:
+                self._reading.cancel()
+            await self._egress.close()
+            await asyncio.to_thread(self._lists.close)
+        if self._given:
+            self._given = False
+            await asyncio.to_thread(take_back, self._lent)
+            await asyncio.to_thread(warn_of_new, self.request, self._shown)
+
+    @property
+    def streams(self) -> tuple[Attached, asyncio.StreamWriter]:
+        """What comes out of the first process, and what goes in."""
+        assert self._keeper is not None
+        assert self._input is not None
+        return self._keeper, self._input
+
+    async def ended(self) -> tuple[int, bool]:
+        """Return how the first process of a command ended, and whether for want of memory."""
+        return await asyncio.to_thread(self._ended)
+
+    def _ended(self) -> tuple[int, bool]:
+        from docker.errors import APIError
+
+        try:
+            code = self._client.api.wait(str(self._container))["StatusCode"]
+            state = self._client.api.inspect_container(str(self._container))["State"]
+        except (APIError, OSError) as error:
+            raise EnvironmentLost(f"{self.request.spec}: its container is gone") from error
+        return int(code), bool(state["OOMKilled"])
+
+    @classmethod
+    async def reap(cls, leftover: Leftover) -> None:
+        """Remove the containers of a dead owner; they are found by their labels."""
+        await asyncio.to_thread(reap, leftover)
+
+    @classmethod
+    async def sweep(cls, is_dead: Callable[[Owner], bool]) -> None:
+        """Remove containers whose labels name a dead owner on this machine."""
+        await asyncio.to_thread(sweep, is_dead)
+
+
+def _probe(spec: Spec) -> None:
+    try:
+        client = connect()
+    except EnvironmentUnavailable as error:
+        raise EnvironmentUnavailable(f"{spec}: {error.message}. Or {_others(spec)}") from None
+    if getattr(spec.config, "pull_policy", None) == "never" and wanted(spec) is None:
+        find_image(client, spec)
+
+
+def _others(spec: Spec) -> str:
+    """Say what there is beside containers."""
+    if spec.kind == "docker":
+        return "use kind: bash, which also runs commands in other sandboxes"
+    return "use provider: namespace, or provider: host for no isolation"
+
+
+def _is_missing(told: str) -> bool:
+    """Return whether the daemon says that the program of a container is not there."""
+    return "exec:" in told and (
+        "executable file not found" in told or "no such file or directory" in told
+    )

@@ -1,0 +1,160 @@
+"""Interpreters of the user's own installation, and what a sandbox has to see to run one.
+
+`config: {interpreter: ~/.venv/bin/python}` names a program of this machine. It is run in the
+sandbox only, because a flow file may name any program: where it belongs is read from its links.
+Sandboxes that may write where it lies can change these. So a link leads to interpreters only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from flowengine.sdk import EnvironmentUnavailable, Refused
+from flowengine.sdk.environments import Request, Spec
+from flowengine_envs.sandboxes.mounts import check
+
+_OF_THIS_MACHINE = ("namespace", "host")
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""What every sandbox of this machine sees anyway."""
+_WORKSPACE = "/workspace"
+_OWN = ("/tmp", "/dev/shm", _WORKSPACE, "/home/flow")
+"""Folders that a sandbox has of its own."""
+_MARKS = ("pyvenv.cfg", "lib*/python3*/os.py", "include/node/node.h", "lib/node_modules/npm")
+"""What the folder of an interpreter has: one of these."""
+_BESIDE = {"uvx": ("uv",)}
+"""Programs that a program expects beside itself."""
+_LINKS = 40
+"""Links that the kernel follows."""
+
+
+class Installation(NamedTuple):
+    """An interpreter and what it needs."""
+
+    program: str
+    """Its path, on the machine and inside."""
+    folders: dict[str, Path]
+    """Folder or program inside → that of the machine, without those of the system."""
+
+
+def installation(spec: Spec, request: Request | None = None) -> Installation | None:
+    """Return the interpreter of the machine that a spec names, if it names one.
+
+    Args:
+        spec: What is asked for.
+        request: Its opening, if it is opened: knows the folders that no sandbox may see.
+
+    Returns:
+        The interpreter; None: that of the sandbox is meant.
+
+    Raises:
+        EnvironmentUnavailable: There is no such program, or the sandbox cannot have it.
+        Refused: Its folder must not be seen by a sandbox.
+    """
+    named = getattr(spec.config, "interpreter", None)
+    if named is None:
+        return None
+    if spec.provider not in _OF_THIS_MACHINE:
+        raise EnvironmentUnavailable(
+            f"{spec}: 'interpreter' is a program of this machine, which '{spec.provider}' does not "
+            f"run; use provider: namespace, or name an image that has one (config: image, "
+            f"{spec.kind})"
+        )
+    program = os.path.abspath(os.path.join(spec.folder, os.path.expanduser(named)))
+    if not os.path.isfile(program):
+        raise EnvironmentUnavailable(f"{spec}: there is no interpreter {program}")
+    if not os.access(program, os.X_OK):
+        raise EnvironmentUnavailable(f"{spec}: the interpreter {program} is not executable")
+    if spec.provider == "host":
+        return Installation(program, {})
+    libraries = [Path(folder) for folder in getattr(spec.config, "libraries", ())]
+    whole = getattr(spec.config, "whole_folder", True)
+    shown = _shown(spec, program, [*_parts(program, whole=whole), *libraries])
+    _check(spec, program, shown, request)
+    return Installation(program, shown)
+
+
+def _shown(spec: Spec, program: str, parts: Iterable[Path]) -> dict[str, Path]:
+    """Return what is to be shown, folders above before those below."""
+    found: dict[str, Path] = {}
+    for folder in parts:
+        real = Path(os.path.realpath(folder))
+        for inside in (str(folder), str(real)):
+            if _below(inside, _SYSTEM):
+                continue
+            if any(_below(own, (inside,)) for own in _OWN) or _below(inside, (_WORKSPACE,)):
+                raise EnvironmentUnavailable(
+                    f"{spec}: {program} needs {inside}, where a sandbox has files of its own; "
+                    "install it in another folder"
+                )
+            found[inside] = real
+    return dict(sorted(found.items()))
+
+
+def _check(spec: Spec, program: str, shown: Mapping[str, Path], request: Request | None) -> None:
+    """Refuse folders that a sandbox may not see, and links to what is no interpreter's folder."""
+    named = Path(os.path.realpath(spec.folder), os.path.relpath(program, spec.folder))
+    own = {_prefix(Path(each).parent) for each in (program, os.path.normpath(named))}
+    libraries = {*getattr(spec.config, "libraries", ())}
+    state = None if request is None else request.workspace.parent
+    for inside, real in shown.items():
+        if real.is_file():
+            continue
+        try:
+            check(real, state, () if request is None else request.guarded)
+        except Refused as refused:
+            raise Refused(
+                f"{spec}: {program} cannot be used: {refused.message}. Install it in a folder of "
+                "its own"
+            ) from None
+        is_named = any(real.is_relative_to(each) for each in own)
+        is_named = is_named or inside in libraries or str(real) in libraries
+        if not is_named and not _is_marked(real):
+            raise Refused(
+                f"{spec}: {program} cannot be used: a link leads to {real}, which is no folder of "
+                "an interpreter; name the program that is meant"
+            )
+
+
+def _parts(program: str, *, whole: bool) -> Iterator[Path]:
+    """Yield what belongs to a program and to what its links lead to.
+
+    Args:
+        program: Its path.
+        whole: Whether its folder belongs to it whatever that is. Else a program that is in no
+            folder of an interpreter is shown alone: what lies beside it is somebody else's.
+    """
+    for path in _chain(program):
+        prefix = _prefix(path.parent)
+        if whole or (_is_marked(prefix) and prefix != Path("~/.local").expanduser()):
+            yield prefix
+        else:
+            yield path
+            yield from filter(
+                Path.is_file, (path.parent / name for name in _BESIDE.get(path.name, ()))
+            )
+
+
+def _is_marked(folder: Path) -> bool:
+    return any(any(folder.glob(mark)) for mark in _MARKS)
+
+
+def _chain(program: str) -> Iterator[Path]:
+    """Yield a program and where its links lead, one after the other."""
+    path = Path(program)
+    for _ in range(_LINKS):
+        yield path
+        if not path.is_symlink():
+            return
+        path = Path(os.path.abspath(path.parent / os.readlink(path)))
+
+
+def _prefix(folder: Path) -> Path:
+    """Return the folder of an installation by that of its programs."""
+    return folder.parent if folder.name == "bin" else folder
+
+
+def _below(path: str, folders: tuple[str, ...]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)

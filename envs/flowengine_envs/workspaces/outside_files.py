@@ -1,0 +1,86 @@
+"""Files that programs can change, reached from outside of where these run.
+
+Paths are resolved below their folder by the kernel, and a size is known before bytes are read: see
+`supervisor.files`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from flowengine.sdk import EnvironmentFailure, LimitExceeded, NotAFile, PathEscape
+from flowengine_envs.workspaces.files import Refused, Workspace, place_of
+
+_PIECE = 1 << 20
+_FAULTS: dict[str, type[EnvironmentFailure]] = {
+    "escape": PathEscape,
+    "no_file": NotAFile,
+    "missing": NotAFile,
+    "too_large": LimitExceeded,
+}
+_Result = TypeVar("_Result")
+
+
+class OutsideFiles:
+    """Files of folders of this machine.
+
+    Args:
+        name: Names their environment in messages.
+        places: The folders; relative paths are for the first.
+    """
+
+    def __init__(self, name: str, places: Sequence[Workspace]) -> None:
+        self._name = name
+        self._places = places
+
+    async def write(self, path: str, data: bytes | Path, mode: int) -> None:
+        """Write a file whole or not at all; raises what `InWorkspace.put` does."""
+        await self._at(path, lambda place: _write(place, path, data, mode))
+
+    async def read(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
+        """Hand on a file piece by piece; as `InWorkspace.read_file`."""
+        return await self._at(path, lambda place: _read(place, path, take, largest))
+
+    async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
+        """Return the fields of `Entry` of what is in a folder; raises what `list` does."""
+        return await self._at(path, lambda place: place.entries(path, deep=deep))
+
+    async def remove(self, path: str) -> None:
+        """Remove a file or an empty folder; raises what `InWorkspace.remove` does."""
+        await self._at(path, lambda place: place.remove(path))
+
+    async def _at(self, path: str, work: Callable[[Workspace], _Result]) -> _Result:
+        """Do something where a path is; what is refused is raised as an error of the sdk."""
+        place = place_of(path, self._places)
+        try:
+            return await asyncio.to_thread(work, place)
+        except Refused as refused:
+            error = _FAULTS.get(refused.kind, EnvironmentFailure)
+            raise error(f"{self._name}: {path!r}: {refused.reason}") from None
+
+
+def _write(workspace: Workspace, path: str, data: bytes | Path, mode: int) -> None:
+    draft = workspace.write(path, mode)
+    try:
+        if isinstance(data, Path):
+            with data.open("rb") as source:
+                while piece := source.read(_PIECE):
+                    draft.add(piece)
+        else:
+            draft.add(data)
+        draft.finish()
+    finally:
+        draft.drop()
+
+
+def _read(workspace: Workspace, path: str, take: Callable[[bytes], Any], largest: int) -> int:
+    reading = workspace.read(path, largest)
+    try:
+        while piece := reading.piece(_PIECE):
+            take(piece)
+    finally:
+        reading.close()
+    return reading.mode

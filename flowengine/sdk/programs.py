@@ -1,0 +1,37 @@
+"""What kinds of environments that run programs in a sandbox build on.
+
+`SupervisedProvider` opens a sandbox and starts a supervisor in it, which runs programs within the
+limits of the spec, ends all that they have started, and moves files in and out. `Supervised` is the
+base of the resource, `Programs` that of the model of `config:`. `StepFiles` hands files of other
+steps in, and keeps those that a step names.
+
+The classes come with the built-in environments, and are loaded when they are first named.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowengine_envs.kinds.configurations import Programs
+    from flowengine_envs.kinds.results import CommandResult
+    from flowengine_envs.kinds.steps import StepFiles
+    from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
+
+__all__ = ["CommandResult", "Programs", "StepFiles", "Supervised", "SupervisedProvider"]
+
+_MODULES = {
+    "CommandResult": "flowengine_envs.kinds.results",
+    "Programs": "flowengine_envs.kinds.configurations",
+    "StepFiles": "flowengine_envs.kinds.steps",
+    "Supervised": "flowengine_envs.kinds.supervised",
+    "SupervisedProvider": "flowengine_envs.kinds.supervised",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
