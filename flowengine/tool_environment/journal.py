@@ -1,8 +1,9 @@
 """Calls as executions of an engine: it journals each one, and its approval is a wait there.
 
 The flow of a tool has two steps. `call` waits for an approval, if one is needed, and runs the tool.
-`observe` runs the observers. Live objects of a call are runtime resources of its execution. The
-engine stores the arguments with secrets masked; the `Call` has the originals.
+`observe` runs the observers, if there were some when the tool ended. Live objects of a call are
+runtime resources of its execution. The engine stores the arguments with secrets masked; the `Call`
+has the originals.
 """
 
 from __future__ import annotations

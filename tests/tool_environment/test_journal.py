@@ -27,7 +27,8 @@ def test_each_call_is_an_execution_of_its_task_and_its_tool_a_step() -> None:
             found = {one["execution"]: engine.show(one["execution"]) for one in listed}
             ran, refused = found["day.1.0000"], found["day.2.0000"]
             assert (ran["status"], ran["inputs"]["args"]) == ("succeeded", {"text": "a"})
-            assert [step["address"] for step in ran["steps"]] == ["call", "observe"]
+            steps = [(step["address"], step["status"]) for step in ran["steps"]]
+            assert steps == [("call", "succeeded"), ("observe", "skipped")]
             assert ran["outputs"] is not None
             assert ran["outputs"]["made"]["result"]["content"] == "a"
             assert refused["error"] is not None
