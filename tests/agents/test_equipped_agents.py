@@ -318,19 +318,18 @@ def address() -> Iterator[str]:
         server.terminate()
 
 
-def test_servers_on_standard_streams_over_http_and_a_table_of_both(address: str) -> None:
-    over: list[dict[str, Any]] = [{"command": COMMAND}, {"url": address}]
-    for config in over:
-        model, found = run(
-            agent().use_mcp(name="sums", include=["add", "fail"], **config),
-            call("sums.add", a=1, b=2),
-            call("sums.fail"),
-        )
-        assert offered(model) == ["sums.add", "sums.fail"]
-        assert found[0] == {"result": 3}
-        assert found[1].startswith("Error: ToolError: It failed")
+def test_a_server_over_http_and_a_table_of_it_and_one_on_standard_streams(address: str) -> None:
+    over_http: dict[str, Any] = {"url": address}
+    model, found = run(
+        agent().use_mcp(name="sums", include=["add", "fail"], **over_http),
+        call("sums.add", a=1, b=2),
+        call("sums.fail"),
+    )
+    assert offered(model) == ["sums.add", "sums.fail"]
+    assert found[0] == {"result": 3}
+    assert found[1].startswith("Error: ToolError: It failed")
 
-    table = {"left": over[0], "right": over[1]}
+    table = {"left": {"command": COMMAND}, "right": over_http}
     model, found = run(
         agent().use_mcp(table, include=["add"]),
         call("left.add", a=1, b=2),

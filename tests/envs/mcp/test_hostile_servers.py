@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp.types import JSONRPCMessage
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.printable import printable
@@ -26,6 +25,9 @@ from flowengine_envs.mcp.messages import Requests
 from flowengine_envs.mcp.session import Session
 from tests.envs.mcp.conftest import HERE, Open, processes
 from tests.envs.mcp.hostile import CASES, PAGES, SCHEMAS, Case, Hostile
+
+if TYPE_CHECKING:  # each process that collects tests would load it
+    from mcp.types import JSONRPCMessage
 
 HOSTILE = [sys.executable, str(HERE / "hostile.py")]
 PROMPT = 30.0
