@@ -41,7 +41,7 @@ NOT_DRAWN = {
     specs.StepSpec: {
         *("title", "plumbing", "teller", "ahead", "says", "ways", "at", "about"),  # for people
         *("task", "tool", "caller", "preview", "limits", "adapter"),  # for what runs a task
-        *("policies", "within", "declared"),
+        *("policies", "within", "declared", "chat"),
     },
     specs.FlowSpec: {"version", "defaults", "triggered"},
     specs.BudgetSpec: {"assignees", "cost_usd"},

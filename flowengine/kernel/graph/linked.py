@@ -58,7 +58,7 @@ ENDING = frozenset({"split", "emit", "retry", "output", "set", "on_error", "comp
 """Words that are not looked at before an attempt has ended."""
 TELLING = frozenset({"id", "title", "plumbing", "teller", "ahead", "says", "ways", "body", "at",
                      "action", "kind", "task", "caller", "meters", "preview", "limits", "about",
-                     "within", "declared"})  # fmt: skip
+                     "within", "declared", "chat"})  # fmt: skip
 """Words that say what a step is, or that matter to other words, to budgets or to people."""
 BARE = TELLING | ENTERING | ENDING | {"input", "tool", "policies"}
 """What a task may say whose attempts need nothing but their input. A word that stands in none of
