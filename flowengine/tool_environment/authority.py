@@ -103,7 +103,7 @@ def read_decision(given: Any, who: str) -> ApprovalResponse:
     try:
         return parse_decision(given)
     except DecisionError as error:
-        return no(f"{who}: {error.message}")
+        return no(f"{who}'s answer was refused: {error.message}")
 
 
 def parse_decision(given: Any) -> ApprovalResponse:

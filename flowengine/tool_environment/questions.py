@@ -158,7 +158,7 @@ class Questions:
                 decision = parse_decision(outcome.value)
                 self._check_edit(call, decision)
             except DecisionError as error:
-                decision = no(f"the authority: {error.message}")
+                decision = no(f"the authority's answer was refused: {error.message}")
         if decision.decision == "defer":
             call.tell("deferred")
             return
