@@ -266,10 +266,10 @@ class Word:
             elif name == "commentReference":
                 yield self._comments.mark(child.get(f"{W}id", ""))
             elif name in {"drawing", "pict", "object"}:
-                yield from self._drawing(child)
+                yield from self._drawing(child, link)
             elif child.tag == f"{_COMPATIBLE}AlternateContent":
                 for choice in child.iterchildren(f"{_COMPATIBLE}Choice"):
-                    yield from self._drawing(choice)
+                    yield from self._drawing(choice, link)
 
     def _ruby(self, ruby: Any, link: str) -> Iterator[Span]:
         """Yield a text, and behind it how it is read."""
@@ -278,7 +278,7 @@ class Word:
         for reading in ruby.iterchildren(f"{W}rt"):
             yield from [Span("("), *self._spans(reading, link), Span(")")]
 
-    def _drawing(self, drawing: Any) -> Iterator[Span]:
+    def _drawing(self, drawing: Any, link: str) -> Iterator[Span]:
         boxes = [box for box in drawing.iter(f"{W}txbxContent") if _is_outermost(box, drawing)]
         self._boxes += boxes
         for path in drawing.iter(f"{_VML}textpath"):
@@ -292,10 +292,16 @@ class Word:
             within = (one.get("descr", "") for one in properties.getparent().iter("{*}cNvPr"))
             alts = [properties.get("descr", "")]
             alts = [*filter(None, alts)] or [*filter(None, within)]
+            click = properties.find("{*}hlinkClick")
+            where = link if click is None else self._address(click)
             for alt in alts or ["" if boxes else properties.get("title", "image")]:
-                yield image(alt, "")
+                yield image(alt, "")._replace(link=where)
+        for data in drawing.iter(f"{_VML}imagedata"):
+            alt = data.getparent().get("alt", "image" if link else "")
+            yield image(alt, "")._replace(link=link)
 
     def _address(self, hyperlink: Any) -> str:
+        """Return where a link of a text or of an image leads."""
         relation = self._part.rels.get(hyperlink.get(f"{_RELATION}id", ""))
         anchor = hyperlink.get(f"{W}anchor", "")
         if relation is None or not relation.is_external:

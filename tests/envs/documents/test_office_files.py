@@ -479,6 +479,37 @@ def test_each_image_of_a_group_keeps_its_text() -> None:
     assert read(document).markdown == "![a bow]()![a stern]()\n\n![a ship]()"
 
 
+def test_images_keep_their_links() -> None:
+    document = docx.Document()
+    to = [
+        document.part.relate_to(f"https://{host}.example/", RT.HYPERLINK, is_external=True)
+        for host in ("around", "on", "older")
+    ]
+    drawing = "http://schemas.openxmlformats.org/drawingml/2006"
+    look = (
+        f'<w:r><w:drawing xmlns:wp="{drawing}/wordprocessingDrawing" xmlns:a="{drawing}/main">'
+        '<wp:inline><wp:docPr id="9" name="x" descr="a map">CLICK</wp:docPr></wp:inline>'
+        "</w:drawing></w:r>"
+    )
+    older = (
+        '<w:r><w:pict xmlns:v="urn:schemas-microsoft-com:vml"><v:shape ALT><v:imagedata/>'
+        "</v:shape></w:pict></w:r>"
+    )
+    named = older.replace("ALT", 'alt="print"')
+    for text in (
+        f'<w:hyperlink r:id="{to[0]}">{look.replace("CLICK", "")}</w:hyperlink>',
+        look.replace("CLICK", f'<a:hlinkClick r:id="{to[1]}"/>'),
+        f'<w:hyperlink r:id="{to[2]}">{named}</w:hyperlink>',
+        older.replace("ALT", ""),  # without a text or a link it says nothing
+    ):
+        add(document, f'<w:p W xmlns:r="{RELATED}">{text}</w:p>')
+
+    assert read(document).markdown == (
+        "[![a map]()](https://around.example/)\n\n[![a map]()](https://on.example/)\n\n"
+        "[![print]()](https://older.example/)"
+    )
+
+
 def test_a_picture_in_a_placeholder_is_shown() -> None:
     deck = pptx.Presentation()
     slide = deck.slides.add_slide(deck.slide_layouts[8])
