@@ -56,6 +56,8 @@ def run(arguments: Namespace) -> int:
                 "warnings": [one.as_dict() for one in found if one.is_warning],
             }
         )
+    elif found and not arguments.quiet:
+        err(f"for details: flowengine explain {' '.join(sorted({one.code for one in found}))}")
     return next((code for code in codes if code), 0)
 
 

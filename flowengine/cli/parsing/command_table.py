@@ -51,7 +51,13 @@ GROUPS: dict[str, dict[str, str]] = {
         "envs reap": "envs_reap",
         "envs doctor": "envs_doctor",
     },
-    "Authoring": {"init": "init", "check": "check", "test": "test", "schema": "schema"},
+    "Authoring": {
+        "init": "init",
+        "check": "check",
+        "explain": "explain",
+        "test": "test",
+        "schema": "schema",
+    },
     "Maintenance": {"prune": "prune", "completion": "completion"},
 }
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
