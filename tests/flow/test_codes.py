@@ -42,7 +42,7 @@ def write(folder: Path, text: str) -> str:
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(body)
-    return next(iter(files))
+    return str(next(iter(files)))
 
 
 def test_each_code_of_the_checker_is_explained() -> None:
