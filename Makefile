@@ -45,6 +45,13 @@ fix: $(READY)  ## Format, and repair what can be repaired.
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+# In an environment of its own: .venv has exactly what the tests need.
+docs: $(READY) requirements/docs.txt  ## Build the documentation as a site in build/site.
+	@$(or $(UV),$(BIN)/uv) venv --quiet --allow-existing --python $(BIN)/python .venv/docs
+	@$(or $(UV),$(BIN)/uv) pip sync --quiet --python .venv/docs requirements/docs.txt
+	@PATH="$(CURDIR)/.venv/docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
+	@echo "docs: build/site/index.html"
+
 bench: $(READY)  ## Measure speed, size and growth against SQLite alone.
 	$(BIN)/python -m benchmarks $(ARGS)
 
@@ -69,10 +76,11 @@ LOCK = $(or $(UV),$(BIN)/uv) pip compile --quiet --upgrade --universal --python-
   --no-emit-index-url --no-annotate --custom-compile-command 'make lock'
 lock: | $(READY)  ## Pin the newest allowed versions.
 	$(LOCK) --all-extras pyproject.toml requirements/dev.in --output-file requirements/dev.txt
+	$(LOCK) requirements/docs.in --output-file requirements/docs.txt
 	echo uv | $(LOCK) - --output-file requirements/uv.txt
 
 clean:  ## Remove what the other targets made.
 	rm -rf .venv .mutate build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test endurance lint fix bench replay coverage versions small-model mutate lock clean
+.PHONY: help install demo test endurance lint fix docs bench replay coverage versions small-model mutate lock clean
