@@ -50,7 +50,7 @@ docs: $(READY) requirements/docs.txt  ## Build the documentation as a site in bu
 	@$(or $(UV),$(BIN)/uv) venv --quiet --allow-existing --python $(BIN)/python .venv/docs
 	@$(or $(UV),$(BIN)/uv) pip sync --quiet --python .venv/docs requirements/docs.txt
 	@PATH="$(CURDIR)/.venv/docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
-	@echo "docs: build/site/index.html"
+	@echo "docs: build/site/index.html; with the search: $(PYTHON) -m http.server --directory build/site"
 
 bench: $(READY)  ## Measure speed, size and growth against SQLite alone.
 	$(BIN)/python -m benchmarks $(ARGS)
