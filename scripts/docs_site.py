@@ -27,6 +27,7 @@ API = (
     "flowengine.sdk",
     "flowengine.sdk.environments",
     "flowengine.sdk.programs",
+    "flowengine.telemetry",
     "flowengine.testing",
     "flowengine.tool_environment",
     "flowengine_envs",

@@ -115,12 +115,7 @@ class Session:
         Args:
             execution: Full id.
         """
-        from flowengine.engines.flows import LoadedFlow
-        from flowengine.journal.shapes import unpack_flow
-
-        store = self.engine.store
-        hash = store.execution(execution).hash
-        return LoadedFlow(unpack_flow(store.get_flow(hash), hash), hash)
+        return self.engine.flow_of(execution)
 
 
 class NoStore(NotFound):
