@@ -26,7 +26,7 @@ SHOWN = (
     "inputs",
     "reason",
 )
-"""The fields of an event that are shown, in this order; `--json` prints all."""
+"""The fields of an event that are shown, in this order. `--json` prints all."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def configure(parser: ArgumentParser) -> None:
         "--follow", action="store_true", help="keep printing new events until the execution ends"
     )
     parser.add_argument(
-        "--since", metavar="SEQ", type=int, default=0, help="number of the first event; default: 0"
+        "--since", metavar="SEQ", type=int, default=0, help="number of the first event (default: 0)"
     )
 
 

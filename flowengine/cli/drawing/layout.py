@@ -1,4 +1,4 @@
-"""Where the boxes of a frame go: in layers from top to bottom, with few crossings.
+"""The layout of a frame's boxes: in layers from top to bottom, with few crossings.
 
 The usual layered drawing of directed graphs: edges that lead back are reversed, every box gets the
 layer after its last predecessor, edges over several layers get a bend in each, boxes are sorted
@@ -159,7 +159,7 @@ class _Layout:
                 layer[n] = lowest + 2
 
     def _bend(self) -> None:
-        """Give every edge a node in each layer that it crosses; one of them holds the label."""
+        """Give every edge a node in each layer that it crosses. One of them holds the label."""
         self.rows = [[] for _ in range(max(self.layer, default=0) + 1)]
         for n, layer in enumerate(self.layer):
             self.rows[layer].append(n)
@@ -297,7 +297,7 @@ class _Layout:
         Args:
             places: Positions of boxes.
             tops: Positions of rows.
-            x: Position of the line; default: the middle of the box.
+            x: Position of the line. Default: the middle of the box.
         """
         left, top, width, height = places[self.frame.boxes[n].id]
         above, high = tops[self.layer[n]]
