@@ -1,9 +1,8 @@
-"""Plays one test case: the engine's own driver, on a clock that jumps, with scripted answers.
+"""Plays one test case: the engine's driver, on a clock that jumps, with scripted answers.
 
-Everything else is as in a real run: events are committed before anything follows from them,
-arguments and results are checked by their schemas, and decisions come through the one function that
-knows who may decide. Nothing is awaited and nothing outside is called, so a week takes
-milliseconds.
+Everything else is as in a real run: events are committed before their commands are carried out,
+arguments and results are checked by their schemas, and decisions pass the usual check of the
+approver. Nothing is awaited and no outside call is made, so a week takes milliseconds.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Clock:
 
 
 class Unused:
-    """In place of what runs steps: it hands every attempt to the player."""
+    """Replaces the runner of steps: it passes every attempt to the player."""
 
     def quick(self, step: int) -> None:
         """Return None: no attempt runs at once."""
@@ -81,7 +80,7 @@ class Unused:
         """Return None: no attempt runs before its turn."""
 
     def source(self, step: int) -> None:
-        """Return None: what a script plays stays what it is."""
+        """Return None, because scripted steps have no source to compare."""
 
     async def attempt(self, execution: ExecutionContext, run: Run) -> None:
         """Is never called."""
@@ -98,9 +97,9 @@ class Player(Driver):
         folder: Of the case file, where paths are looked for.
 
     Attributes:
-        execution: What was played.
-        observations: What happened to each activation.
-        problem: Why the case could not go on, if so.
+        execution: The execution that was played.
+        observations: The observations of each activation.
+        problem: Why the case could not continue, if so.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class Player(Driver):
         self.host.subscribers.append(self._told)
 
     def begin(self) -> None:
-        """Begin the execution; inputs that do not fit are an `InputError`."""
+        """Begin the execution. Invalid inputs raise `InputError`."""
         case = self.case
         self.flow = LoadedFlow(_without_files(self.flow.compiled), self.flow.form)
         linked = self.host.flows.of(self.flow.compiled, self.flow.form)
@@ -173,11 +172,11 @@ class Player(Driver):
         """Return the addresses of the calls that have not ended."""
         return [self._addresses[key] for key in self._open.values()]
 
-    # What the driver does
+    # The driver's methods
 
     def start(self, execution: Execution, run: Run) -> None:
-        """End an attempt as and when the case says."""
-        if run.measures:  # what the case says it used is all that counts
+        """Schedule the end of an attempt by the case."""
+        if run.measures:  # only the usage that the case declares counts
             self.post(execution, measured(run, {}, self.clock.time))
             return
         try:
@@ -194,7 +193,7 @@ class Player(Driver):
             self._later(parse_duration(answer.after), end)
 
     def stop(self, execution: Execution, stop: Stop) -> None:
-        """Withdraw an attempt: what it would have given is not told."""
+        """Withdraw an attempt, whose result is then discarded."""
         self._withdrawn.add((stop.unit, stop.attempt))
         self._open.pop(stop.unit, None)
 
@@ -204,7 +203,7 @@ class Player(Driver):
     # What happens
 
     def _plan(self) -> None:
-        """Put all that the case says of the outside on the agenda."""
+        """Put all outside actions of the case on the agenda."""
         case = self.case
         for sending in case.signals:
             send = partial(
@@ -303,7 +302,7 @@ class Player(Driver):
         return key not in self._withdrawn and self._open.get(run.unit) == key
 
     def _output(self, run: Run, answer: Answer, rehearsal: Rehearsal | None) -> Any:
-        """Return what an attempt gives."""
+        """Return the result of an attempt."""
         if not isinstance(answer, Reply) or answer.has("return_") or rehearsal is None:
             return adapted(self.flow.compiled, run, as_data(answer.return_))
         try:
@@ -341,7 +340,7 @@ class Player(Driver):
                 return {"type": "ValidationError", "message": fault, "data": None}
         fault = None if returns is None else _fault(returns, as_data(answer.return_), "the result")
         if fault is not None:
-            raise CaseFailed(f"the answer for '{run.address}' cannot be its result: {fault}",
+            raise CaseFailed(f"the answer for '{run.address}' is not a valid result: {fault}",
                              answer.loc)  # fmt: skip
         return None
 
@@ -387,7 +386,7 @@ class Player(Driver):
         if choice is None:
             if len(choices) != 1:
                 known = ", ".join(choices)
-                message = f"say which 'choice' is made on '{record['address']}': {known}"
+                message = f"add the 'choice' that decides '{record['address']}': {known}"
                 raise CaseFailed(message, decided.loc)
             choice = choices[0]
         by = decided.by or self._assignee(record)
@@ -449,7 +448,7 @@ class Player(Driver):
             self.post(execution, again)
 
     def _begin_held(self, operating: Operating, address: str, by: str) -> None:
-        """Write state and begin the step that is held, as a fork does; all else is cut off."""
+        """Write state and begin the held step, as a fork does. All other attempts are cut off."""
         execution, now = self.execution, self.clock.time
         if not is_held_at(execution.linked.graph, execution.state, address):
             message = f"'{address}' has not been reached then: it cannot begin"
@@ -490,7 +489,7 @@ def _without_files(flow: CompiledFlow) -> CompiledFlow:
 
 
 def entry_of(reply: Reply) -> dict[str, Any]:
-    """Return a reply as data, without what says nothing."""
+    """Return a reply as data, without empty keys."""
     names = ("text", "reasoning", "finish", "usage", "provider_parts")
     entry = {name: as_data(getattr(reply, name)) for name in names if reply.has(name)}
     if reply.calls:
