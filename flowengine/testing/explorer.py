@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 LIMIT = 1000
 """Default number of schedules."""
 LONGEST = 2000
-"""Happenings after which a run counts as endless."""
+"""Maximum number of happenings, after which a run counts as endless."""
 
 
 class Explored(NamedTuple):
     """The result of `explore`."""
 
     runs: list[Simulator]
-    """One for each schedule."""
+    """One run for each schedule."""
     complete: bool
-    """Whether these are all schedules there are."""
+    """Whether these are all schedules."""
 
     def __str__(self) -> str:
         """Return a summary of the runs."""
@@ -52,11 +52,11 @@ class Explored(NamedTuple):
 
 
 class ScheduleFailed(AssertionError):
-    """Something does not hold under one schedule.
+    """A check has failed under one schedule.
 
     Args:
         schedule: Names of the happenings, in order, up to the failure.
-        reason: What does not hold.
+        reason: The failed check.
     """
 
     def __init__(self, schedule: list[str], reason: str) -> None:
@@ -127,7 +127,7 @@ class Chooser:
         self.of: list[int] = []
 
     def choose(self, ways: int) -> int:
-        """Return which of a number of ways to go now."""
+        """Return the choice among a number of ways."""
         turn = len(self.of)
         self.of.append(ways)
         if turn == len(self.taken):
@@ -135,7 +135,7 @@ class Chooser:
         return self.taken[turn]
 
     def next_prefix(self) -> list[int] | None:
-        """Return the beginning of the next schedule, or None after the last one."""
+        """Return the prefix of the next schedule, or None after the last one."""
         for turn in reversed(range(len(self.of))):
             if self.taken[turn] + 1 < self.of[turn]:
                 return [*self.taken[:turn], self.taken[turn] + 1]

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from flowengine.sdk.rehearsals import Rehearsal
 
 MOST_TURNS = 100_000
-"""Things that happen in one case before it counts as endless."""
+"""Maximum number of happenings in one case, after which it counts as endless."""
 DECIDABLE = ("approval", "ask", "question")
 
 
@@ -59,7 +59,7 @@ class Clock:
     """Virtual time.
 
     Args:
-        now: When it begins (ms).
+        now: The initial time (ms).
     """
 
     def __init__(self, now: int) -> None:
@@ -94,7 +94,7 @@ class Player(Driver):
         flow: The flow.
         case: The case.
         groups: Group → its users, as `user:NAME`.
-        folder: Of the case file, where paths are looked for.
+        folder: Directory of the case file, for relative paths.
 
     Attributes:
         execution: The execution that was played.
@@ -169,7 +169,7 @@ class Player(Driver):
             raise error
 
     def at_work(self) -> list[str]:
-        """Return the addresses of the calls that have not ended."""
+        """Return the addresses of the calls that are running."""
         return [self._addresses[key] for key in self._open.values()]
 
     # The driver's methods
@@ -200,7 +200,7 @@ class Player(Driver):
     def _may_rest(self, execution: Execution) -> bool:
         return execution.ended
 
-    # What happens
+    # Happenings
 
     def _plan(self) -> None:
         """Put all outside actions of the case on the agenda."""
@@ -241,7 +241,7 @@ class Player(Driver):
         raise CaseFailed(f"the execution does not end: {MOST_TURNS} events have happened")
 
     def _next(self) -> tuple[int | None, bool]:
-        """Return when the next thing happens, and whether it is a timer."""
+        """Return the time of the next happening, and whether it is a timer."""
         due = self.execution.timers.next()
         if self._agenda and (due is None or self._agenda[0][0] <= due):
             return self._agenda[0][0], False
@@ -250,14 +250,14 @@ class Player(Driver):
         return due, True
 
     def _time_passes(self) -> bool:
-        """Return whether time passes although nothing but timers is left to happen."""
+        """Return whether time passes if only timers are left."""
         if self._agenda or self.case.until is not None:
             return True
         expect = self.case.expect
         if expect.status == "waiting" or expect.waits is not None:
             return self.execution.timers.stays(self.clock.time)
         timers = self.execution.state["timers"].values()
-        return any(timer["why"] != "remind" for timer in timers)  # reminders come for ever
+        return any(timer["why"] != "remind" for timer in timers)  # reminders are repeated forever
 
     def _later(self, delay: int, do: Callable[[], None]) -> None:
         self._number += 1
@@ -266,7 +266,7 @@ class Player(Driver):
     def _end(
         self, execution: Execution, run: Run, answer: Answer, rehearsal: Rehearsal | None
     ) -> None:
-        """End an attempt, unless it was withdrawn meanwhile."""
+        """End an attempt, unless it has been withdrawn."""
         if answer.crash:
             if self._is_open(run):
                 self._crash(execution)
@@ -292,7 +292,7 @@ class Player(Driver):
             self.post(execution, succeeded(run, value, self.clock.time))
 
     def _fail(self, execution: Execution, run: Run, error: ErrorData) -> None:
-        """Fail an attempt, unless it was withdrawn meanwhile."""
+        """Fail an attempt, unless it has been withdrawn."""
         if self._is_open(run):
             del self._open[run.unit]
             self.post(execution, failed(run, AttemptFailed(error), self.clock.time))
@@ -314,17 +314,17 @@ class Player(Driver):
             raise CaseFailed(error.message, answer.loc) from error
 
     def _crash(self, execution: Execution) -> None:
-        """Lose the process: all that runs is cut off, as recovery does it."""
+        """Lose the process: running attempts are cut off, as by recovery."""
         self._open.clear()
         for unit, attempt in running(execution.state):
             event: Event = {"type": "cut", "at": self.clock.time, "unit": unit, "attempt": attempt}
             self.post(execution, event)
 
     def _misfit(self, run: Run, answer: Answer) -> ErrorData | None:
-        """Return the error of arguments that do not fit, as the engine gives it.
+        """Return the engine's error about invalid arguments.
 
         Raises:
-            CaseFailed: The scripted result does not fit the schema of the tool.
+            CaseFailed: The scripted result does not match the schema of the tool.
         """
         step = self.flow.compiled["steps"][run.step]
         task = step.get("task", {})
@@ -347,7 +347,7 @@ class Player(Driver):
     # Waits and the outside
 
     def _ask(self) -> None:
-        """Plan the decisions on waits that have opened, or that need one more."""
+        """Plan the decisions on waits that have opened, or that need another decision."""
         for number, record in self.execution.waits.items():
             if number in self._asked or record["kind"] not in DECIDABLE:
                 continue
@@ -395,7 +395,7 @@ class Player(Driver):
         return Given(choice, Actor(by, "test"), form, edits, decided.comment, attach, value)
 
     def _assignee(self, record: dict[str, Any]) -> str:
-        """Return the first person who may decide."""
+        """Return the first user who may decide."""
         excluded = record.get("exclude") or []
         settings = self.host.settings
         for name in record.get("assignees") or ["user:test"]:
@@ -424,7 +424,7 @@ class Player(Driver):
         self.read_inbox(self.execution)
 
     def _operate(self, operating: Operating) -> None:
-        """Write state and begin a step anew, as a fork from there does."""
+        """Write state and start a step again, as a fork from there does."""
         execution, now, by = self.execution, self.clock.time, operating.by or self.case.by
         if operating.fork is not None:
             self._begin_held(operating, operating.fork, by)
@@ -465,7 +465,7 @@ class Player(Driver):
             self.post(execution, following)
 
     def _hold_next(self, event: Any) -> None:
-        """Have the step of the next fork held, from an event on."""
+        """Hold the step of the next fork, from an event on."""
         if self._forks:
             event["holds"] = {"at": self._forks[0]}
 
@@ -475,7 +475,7 @@ class Player(Driver):
 
 
 def _without_files(flow: CompiledFlow) -> CompiledFlow:
-    """Return a flow whose inputs may name files that are not here."""
+    """Return a flow whose inputs may refer to files that do not exist here."""
 
     def schema(given: Any) -> Any:
         if isinstance(given, list):

@@ -1,10 +1,10 @@
 """Random compiled flows, for tests of the kernel: every construct, even those no file can express.
 
-Most of a flow is in order: steps that follow one another, and splits whose branches meet at a join
-that can be met. Some of its bodies are tangled: anything leads anywhere. `random_plays` plays them.
+Most of a flow is in order: consecutive steps, and splits whose branches meet at a join that can be
+satisfied. Some of its bodies are tangled, with arbitrary edges. `random_plays` plays them.
 
-All that is random comes from a `random.Random`: one with a seed, or one that Hypothesis controls
-and shrinks (`flowengine.testing.strategies`).
+All randomness comes from a `random.Random`: one with a seed, or one that Hypothesis controls and
+shrinks (`flowengine.testing.strategies`).
 """
 
 from __future__ import annotations
@@ -195,13 +195,13 @@ class _Draws:
         return self.random.choice(kinds)
 
     def onwards(self, ahead: list[str]) -> Any:
-        """Return where a step in order leads: to the one behind it, perhaps past that."""
+        """Return the target of a step in order: the next step, or sometimes a later one."""
         if self.chance(0.1):
             return {"first": [(self.condition(), self.random.choice(ahead)), ("else", ahead[0])]}
         return "end_all" if self.chance(0.01) else ahead[0]
 
     def anywhere(self, names: list[str]) -> Any:
-        """Return any way out."""
+        """Return arbitrary edges."""
         targets = [*names, "end", "end", "end"] + ["end_all"] * self.chance(0.1)
         pick = self.random.choice
         kind = self.random.random()
@@ -227,7 +227,7 @@ class _Draws:
         return lambda names: (_of(names, "k") + number) % 3 != 0
 
     def doubtful(self, more: int) -> X:
-        """Return an expression that has no value now and then, but mostly `state.k + more`."""
+        """Return the expression `state.k + more`, or sometimes one without a value."""
         number = self.random.randrange(1000)
 
         def value(names: Names) -> Any:
@@ -350,7 +350,7 @@ class _Draws:
             one["key"] = v("the same")
 
     def meter(self, one: Described) -> None:
-        """Let a task use tokens: as many as the number that it gives."""
+        """Let a task use tokens: as many as its result, a number."""
         one["meters"] = {"tokens": {"used": [[]], "reserved": ["most"]}}
         one["input"] = v({"most": 9})
         if self.chance(0.5):  # some attempts measure their usage before they begin

@@ -18,17 +18,17 @@ from flowengine.kernel.commands import Run
 from flowengine.testing.simulator import Asks, Fails, Happening, Simulator
 
 LONGEST = 120
-"""Happenings after which a play is left as it stands."""
+"""Maximum number of happenings of a play."""
 TIME = "time passes"
 
 
 def random_play(graph: Graph, seed: object, *, crashes: bool = False) -> Simulator:
-    """Play a flow until nothing happens any more, or for `LONGEST` happenings.
+    """Play a flow until nothing can happen, or for `LONGEST` happenings.
 
     Args:
         graph: Any flow.
         seed: Decides the play.
-        crashes: Whether the process dies now and then.
+        crashes: Whether the process sometimes dies.
 
     Returns:
         The execution that was played.

@@ -240,7 +240,7 @@ class _Tape:
         try:
             rehearsal = rehearsal_of(self.graph.flow, run, ".")
         except StepError:
-            return _Call(run, number, Rehearsal(lambda _: None), None)  # it fails by itself again
+            return _Call(run, number, Rehearsal(lambda _: None), None)  # its failure needs no entry
         if rehearsal is None or rehearsal.asked is None:
             return _Call(run, number, rehearsal, None)
         return _Call(run, number, rehearsal, in_file(self._asked.new(run, rehearsal.asked)))

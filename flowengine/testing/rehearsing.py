@@ -25,7 +25,7 @@ def rehearsal_of(flow: CompiledFlow, run: Run, folder: str) -> Rehearsal | None:
     Args:
         flow: The flow.
         run: The kernel's command.
-        folder: Where paths are looked for.
+        folder: Directory for relative paths.
 
     Raises:
         StepError: The attempt fails before it needs a reply.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
 
 START = 1_000_000
-"""When a simulated execution begins (ms since 1970)."""
+"""Start time of a simulated execution (ms since 1970)."""
 
 
 class Fails(Exception):
@@ -105,8 +105,8 @@ class Simulator:
     Args:
         flow: A flow, the path of its file, or a graph.
         script: Step id or address → what its task gives: a value, a `Fails`, a `OneOf`, or a
-            function of the kernel's `Run` that returns a value or raises a `Fails`. A step that is
-            not named gives None.
+            function of the kernel's `Run` that returns a value or raises a `Fails`. The result of
+            other steps is None.
         seed: Determines the order of the possible happenings.
         order: `random`, or `first`: always the oldest possible happening. Time passes last.
         outside: The possible actions of users and other systems.
@@ -116,18 +116,18 @@ class Simulator:
         journal: All events so far.
         observations: The observations of each activation.
         started: Addresses of the tasks in the order of their start.
-        schedule: Names of what `step` and `follow` let happen, in order.
-        running: (unit, attempt) → the task that runs.
-        locks: Those that executions share.
+        schedule: Names of the happenings so far, in order.
+        running: (unit, attempt) → the running task.
+        locks: Shared locks.
         claims: Shared lock → its open claims, in order.
         commands: All commands so far.
         ends: Number of `End` commands.
-        retries: How often it was started again after it had failed.
-        stopped: (unit, attempt) → the tasks that were stopped while they ran.
-        done: (unit, address) of the tasks of effect `once` that have succeeded.
+        retries: Number of retries of the failed execution.
+        stopped: (unit, attempt) → the tasks that were stopped while running.
+        done: (unit, address) of the tasks with effect `once` that have succeeded.
         again: Those of them that have run again since.
-        calls: How many attempts of tasks have begun that count as tool calls.
-        forward: How many of them were not to undo or to clean up.
+        calls: Number of begun attempts that count as tool calls.
+        forward: Number of calls that are not part of compensation or cleanup.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class Simulator:
         for run in self.running.values():
             found += self._endings(run)
         timers = self.state["timers"].values()
-        moves = any(timer["why"] != "remind" for timer in timers)  # reminders come for ever
+        moves = any(timer["why"] != "remind" for timer in timers)  # reminders are repeated forever
         if moves and (self.order == "random" or not found):
             found.append(Happening("time passes", self.pass_time))
         for may in self.outside:
@@ -312,7 +312,7 @@ class Simulator:
         """Make one thing happen.
 
         Returns:
-            False if nothing can happen by itself.
+            Whether anything could happen.
         """
         choices = self.possible()
         if not choices:
@@ -324,13 +324,13 @@ class Simulator:
         """Play until nothing more can happen.
 
         Args:
-            limit: Number of events at which a run counts as endless.
+            limit: Maximum number of events, after which a run counts as endless.
 
         Returns:
             The simulator itself.
 
         Raises:
-            AssertionError: It does not come to rest.
+            AssertionError: Something can still happen after that.
         """
         for _ in range(limit):
             if not self.step():
@@ -347,7 +347,7 @@ class Simulator:
             The simulator itself.
 
         Raises:
-            AssertionError: Something named cannot happen at its turn.
+            AssertionError: A happening is not possible at its turn.
         """
         for number, name in enumerate(schedule):
             choices = {happening.name: happening for happening in self.possible()}

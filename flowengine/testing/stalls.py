@@ -30,10 +30,10 @@ CONDITIONS = frozenset({"when", "until", "before", "match"})
 TRIES = 400
 """Default number of runs."""
 LONGEST = 300
-"""Happenings of one run."""
+"""Maximum number of happenings of one run."""
 
 Choose = Callable[[int], int]
-"""Takes a number of ways and returns the one that is gone."""
+"""Takes a number of ways and returns the chosen one."""
 
 
 class Stall(NamedTuple):
@@ -44,10 +44,10 @@ class Stall(NamedTuple):
     conditions: list[bool]
     """The values of the conditions in it, in the order of their evaluation."""
     complete: bool
-    """Whether every run there is was played."""
+    """Whether all runs were played."""
 
     def told(self) -> str:
-        """Return what happened in the run, as a person reads it."""
+        """Return the happenings of the run in readable form."""
         if self.run is None:
             return "no run that stalls" + ("" if self.complete else " was found")
         asked = " ".join("yes" if holds else "no" for holds in self.conditions)
@@ -56,7 +56,7 @@ class Stall(NamedTuple):
 
 
 class Open:
-    """An evaluator whose conditions may hold or not.
+    """An evaluator with arbitrary values of conditions.
 
     Args:
         inner: Evaluates all else.

@@ -55,17 +55,17 @@ class Report(NamedTuple):
 
 
 def find(paths: Iterable[str]) -> list[str]:
-    """Return the files of test cases that are meant.
+    """Return the files of test cases for some paths.
 
     Args:
-        paths: Test files, flow files (the file beside them is meant) or folders. Nothing: all below
-            the current folder.
+        paths: Test files, flow files (for the test file beside them) or directories. Empty: all
+            below the current directory.
 
     Returns:
         The files, each once, sorted by name within a directory.
 
     Raises:
-        NotFound: One is not there, or a folder has none.
+        NotFound: A file does not exist, or a directory has no test files.
     """
     found: list[str] = []
     for path in list(paths) or ["."]:
@@ -100,7 +100,7 @@ def run_file(path: str, wanted: Callable[[str], bool] | None = None) -> Report:
         wanted: Returns for a name whether to run the case. Default: all.
 
     Returns:
-        How they went.
+        The results.
     """
     cases = load_cases(path)
     flow = LoadedFlow(cases.flow.flow, cases.flow.form)
@@ -128,11 +128,11 @@ def run_case(
         flow: The flow.
         case: The case.
         groups: Group → its users, as `user:NAME`.
-        folder: Where paths are looked for.
-        coverage: Gets the branches that are taken.
+        folder: Directory for relative paths.
+        coverage: Records the taken branches.
 
     Returns:
-        How it went.
+        The result.
     """
     began = perf_counter()
     player = Player(flow, case, groups, folder)

@@ -61,10 +61,10 @@ def leave_recorded(session: Session, executions: Iterable[str]) -> None:
 
 
 def resume_due(session: Session) -> Resumed:
-    """Resume each execution that can move now.
+    """Resume each execution that can continue now.
 
     Returns:
-        Their states, without those that another process has taken meanwhile.
+        Their states, without those that another process resumed first.
     """
     resumed: Resumed = ([], [])
     for execution in session.engine.due():

@@ -25,7 +25,7 @@ _LONGEST = 200
 _END = re.compile("[\x07\x18\x1a\x9c]|\x1b\\\\?")
 """The end of a text that is meant for the terminal itself."""
 _DRAWS = frozenset("@ABCDEFGHIJKLMPSTXZ`abdefghlmrsu")
-"""Final letters: move, erase, insert, scroll, colour, and the modes below."""
+"""Final letters: move, erase, insert, scroll, color, and the modes below."""
 _MODES = {
     "": frozenset({"4"}),
     "?": frozenset({"1", "5", "6", "7", "12", "25", "47", "1047", "1048", "1049"}),
