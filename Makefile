@@ -26,13 +26,13 @@ $(READY): $(NEEDED)
 	@PYTHON="$(PYTHON)" UV="$(UV)" scripts/install.sh all
 	@touch $(DEMO) $@
 
-demo: $(DEMO)  ## Review a folder of documents: wait, approve with an edit, resume, report.
+demo: $(DEMO)  ## Review a directory of documents: wait, approve with an edit, resume, report.
 	@$(BIN)/python examples/document_review/demo.py
 
 test: $(READY)  ## Check format, lint, types and import contracts, and run the tests (ARGS: for pytest).
 	@scripts/test.sh $(ARGS)
 
-endurance: $(READY)  ## Run all cases of the tests that try much: an hour (ARGS: which).
+endurance: $(READY)  ## Run all cases of the tests with many cases: an hour (ARGS: which).
 	$(BIN)/pytest -n auto --dist worksteal --no-skips --slice all -m endurance $(ARGS)
 
 lint: $(READY)  ## Check format, lint, types and import contracts.
@@ -58,7 +58,7 @@ bench: $(READY)  ## Measure speed, size and growth against SQLite alone.
 replay: $(READY)  ## Replay recorded executions under other versions of Python (ARGS: which).
 	@scripts/replay.sh $(ARGS)
 
-coverage: $(READY)  ## Which lines and branches of the kernel do its tests not reach?
+coverage: $(READY)  ## List the lines and branches of the kernel that its tests do not reach.
 	$(BIN)/pytest -q -n auto tests/kernel tests/language --timeout 0 -o faulthandler_timeout=0 \
 	  --cov --cov-report term-missing:skip-covered $(ARGS)
 
@@ -68,7 +68,7 @@ versions: $(READY)  ## Run the tests without processes under other versions of P
 small-model: $(READY)  ## Run agents on a real small model, on this machine (ARGS: for pytest).
 	@scripts/small_model.sh $(ARGS)
 
-mutate: $(READY)  ## Make 400 small changes to the program: which of them do tests miss?
+mutate: $(READY)  ## Make 400 small changes to the program, and list those that no test catches.
 	@$(BIN)/python -m scripts.mutate $(ARGS)
 
 # Order-only: the pins that are about to be replaced need not be installed once more.
@@ -79,7 +79,7 @@ lock: | $(READY)  ## Pin the newest allowed versions.
 	$(LOCK) requirements/docs.in --output-file requirements/docs.txt
 	echo uv | $(LOCK) - --output-file requirements/uv.txt
 
-clean:  ## Remove what the other targets made.
+clean:  ## Remove the files that the other targets made.
 	rm -rf .venv .mutate build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -49,8 +49,8 @@ def test_a_named_store_that_is_not_there_is_an_error_and_an_absent_default_is_em
     flowengine: CommandLine, command: list[str]
 ) -> None:
     refused = flowengine("--store", "/proc/x", *command, code=9)
-    assert "there is no store at /proc/x" in refused.err
-    assert "there is no store at" in flowengine(*command).err
+    assert "no store exists at /proc/x" in refused.err
+    assert "no store exists at" in flowengine(*command).err
 
 
 def test_a_grant_that_is_not_there_is_called_a_grant(flowengine: CommandLine, hello: Path) -> None:

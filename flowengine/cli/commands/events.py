@@ -34,7 +34,7 @@ SHOWN = (
     "inputs",
     "reason",
 )
-"""The fields of an event that are shown, in this order; `--json` prints all."""
+"""The fields of an event that are shown, in this order. `--json` prints all."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def configure(parser: ArgumentParser) -> None:
         "--otel", action="store_true", help="print a trace in the JSON form of OTLP instead"
     )
     parser.add_argument(
-        "--since", metavar="SEQ", type=int, default=0, help="number of the first event; default: 0"
+        "--since", metavar="SEQ", type=int, default=0, help="number of the first event (default: 0)"
     )
 
 
