@@ -20,11 +20,16 @@ from tests.cli.conftest import CommandLine
         (lambda e: e.prune(older="30 days"), "give seconds, or a duration such as 30d"),
         (lambda e: e.prune(older=None), "give seconds, or a duration such as 30d"),
         (lambda e: e.prune(status="failed"), "write ['failed']"),
+        (lambda e: e.show(17), "give the id as text, not 17"),
+        (lambda e: e.upgrade("hello.yaml", ["a"]), "give the id as text, not ['a']"),
+        (lambda e: e.approve(None), "give the id as text, not None"),
     ],
 )
 def test_an_argument_that_means_nothing_is_an_error(
-    tmp_path: Path, call: Callable[[Engine], object], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[Engine], object], told: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("hello.yaml").write_text("flowengine: 1\nid: hello\nsteps: [{id: greet}]\n")
     with Engine(tmp_path / "store") as engine, pytest.raises(UsageError) as caught:
         call(engine)
     assert caught.value.hint is not None
