@@ -104,20 +104,6 @@ class TestWait:
 
 
 class TestApproval:
-    def test_quorum_needs_votes_and_the_first_no_closes(self) -> None:
-        played = begin(approval(need=2))
-        played.decide("ask", "approve", by="user:a")
-        assert played.status == "waiting"
-        played.decide("ask", "approve", by="user:b")
-        assert played.status == "succeeded"
-        votes = played.state["outputs"]["ask"]["votes"]  # type: ignore[index]
-        assert [vote["by"] for vote in votes] == ["user:a", "user:b"]
-
-        other = begin(approval(need=2))
-        other.decide("ask", "approve", by="user:a")
-        other.decide("ask", "reject", by="user:b")
-        assert other.status == "failed"
-
     def test_late_decision_changes_nothing(self) -> None:
         played = begin(approval())
         wait = played.waits()[0]["id"]
