@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-pytest_plugins = ["tests.endurance", "tests.budget"]
+pytest_plugins = ["tests.endurance", "tests.budget", "tests.rest"]
 
 # Thousands of programs start below. Without this each of them would compile all of its modules
 # where the machine forbids to keep what was compiled, as images of containers like to.
