@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from flowengine.engines.starting.beginning import Starting
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
-    from flowengine.journal.store import Durability, Store
+    from flowengine.journal.store import Durability, JournalStore
 
 
 class Engine(Operator):
@@ -48,9 +48,9 @@ class Engine(Operator):
     executions are saved and can be resumed - and closes the store.
 
     Args:
-        store: Folder of the store (created if missing), an open `Store`, or None for one in memory.
-            Default: `$FLOWENGINE_STORE`, otherwise the nearest `.flowengine`: in the current folder
-            or one above it. If there is none, it is created in the current folder.
+        store: Folder of the store (created if missing), an open `JournalStore`, or None for one in
+            memory. Default: `$FLOWENGINE_STORE`, otherwise the nearest `.flowengine`: in the
+            current folder or one above it. If there is none, it is created in the current folder.
         durability: What a commit survives: `power` (a power cut), `process` (a killed process),
             `none`. Default: the host's settings, otherwise `power`.
         workdir: Working folder of the file tools for executions that start here, whoever resumes
@@ -74,7 +74,7 @@ class Engine(Operator):
 
     def __init__(
         self,
-        store: str | PathLike[str] | Store | None = "",
+        store: str | PathLike[str] | JournalStore | None = "",
         *,
         durability: Durability | None = None,
         workdir: str | PathLike[str] | None = None,

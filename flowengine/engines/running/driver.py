@@ -124,7 +124,7 @@ class Driver:
         if not appends:
             return
         try:
-            verdicts = self.host.store.commit(appends)
+            verdicts = self.host.journals.commit(appends)
         except Exception as error:
             for execution in going:
                 self.halt(execution, error)
@@ -184,7 +184,7 @@ class Driver:
         """
         execution.told = Told([], [], []) if self.host.subscribers else None
         execution.apply_queue()
-        [verdict] = self.host.store.commit([execution.take(release=True)])
+        [verdict] = self.host.journals.commit([execution.take(release=True)])
         if verdict is not None:
             raise verdict
         self._follow(execution)
