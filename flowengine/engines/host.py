@@ -18,7 +18,14 @@ from flowengine.engines.results import Update
 from flowengine.errors import NotFound, StoreError
 from flowengine.journal.lease_holders import steady_now
 from flowengine.sdk import ExecutionContext
-from flowengine.store_folder import DATABASE, claim, environments_of, find_store, state_folder
+from flowengine.store_folder import (
+    DATABASE,
+    claim,
+    environments_of,
+    find_store,
+    remote_store,
+    state_folder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -298,7 +305,7 @@ def _own_folder(given: str | PathLike[str]) -> str:
 def _folder_of(store: Store) -> str | None:
     """Return the folder of a store; None for one in memory."""
     location = getattr(store, "location", None)
-    if location in {None, "", "memory", ":memory:"}:
+    if location in {None, "", "memory", ":memory:"} or remote_store(str(location)):
         return None
     return os.path.dirname(os.path.abspath(str(location)))
 

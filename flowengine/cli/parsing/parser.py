@@ -85,7 +85,7 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
         metavar="PATH",
         default=default,
         help="folder of the store; default: $FLOWENGINE_STORE, else .flowengine in this folder "
-        "or the nearest one above",
+        "or the nearest one above. In Temporal: temporal://HOST:PORT/NAMESPACE",
     )
     group.add_argument(
         "--durability",
