@@ -133,16 +133,19 @@ def _before(check: Check, to: str, around: Around) -> list[Plain]:
 
 
 def _after(check: Check, to: str, around: Around) -> list[Plain]:
-    """Return what happens when a check of the answer raises."""
+    """Return what happens when a check of the answer raises.
+
+    The reason stands behind the refused answer in any case: the model may see both later, in a
+    chat for example, and must not believe that the user has read that answer.
+    """
     reason = _reason(check, "the answer")
+    why = "'A check refused your answer: ' + error.type + ': ' + error.message"
+    refused = {"messages": _message(why)}
     if not check.tells:
-        return [_ends(around, reason)]
-    told = (
-        "'A check refused your answer: ' + error.type + ': ' + error.message + '\\nAnswer again.'"
-    )
-    over = {"end": {**around.no_end, "reason": reason}, "text": ""}
+        return [_ends(around, reason, refused)]
+    over = {**refused, "end": {**around.no_end, "reason": reason}, "text": ""}
     again: Plain = {
-        "messages": _message(told),
+        "messages": _message(f"{why} + '\\nAnswer again.'"),
         "end": dict(around.no_end),
         "text": "",
         "refused": "${{ state.refused + 1 }}",
@@ -151,13 +154,15 @@ def _after(check: Check, to: str, around: Around) -> list[Plain]:
     return [
         {"when": f"${{{{ {around.over} }}}}", "set": over, "next": around.end},
         {"when": f"${{{{ state.refused < {IDLE} }}}}", "set": again, "next": around.agent},
-        _ends(around, reason, no_progress=True),
+        _ends(around, reason, refused, no_progress=True),
     ]
 
 
-def _ends(around: Around, reason: str, *, no_progress: bool = False) -> Plain:
+def _ends(
+    around: Around, reason: str, more: Mapping[str, Plain] = {}, *, no_progress: bool = False
+) -> Plain:
     end = {**around.no_end, "outcome": "not_resolved", "reason": reason, "no_progress": no_progress}
-    return {"set": {"end": end, "text": ""}, "next": around.refused}
+    return {"set": {**more, "end": end, "text": ""}, "next": around.refused}
 
 
 def _reason(check: Check, what: str) -> str:
