@@ -10,18 +10,18 @@ from typing import Any, Protocol
 
 from flowengine.agents.agent import Agent
 from flowengine.agents.agent_as_tool import AgentAsTool
-from flowengine.agents.agent_tool import ASK
+from flowengine.agents.agent_tools import ReadyTool, name_of
 from flowengine.agents.agent_validation import CheckSaid, checks_of, context_of
 from flowengine.agents.case_tools import is_case_tool
-from flowengine.agents.equipment import ReadyTool, name_of
 from flowengine.agents.flow_environments import (
     FlowEnvironments,
     declare,
     environment_names,
 )
 from flowengine.agents.function_schemas import read_tool
-from flowengine.agents.reachable import all_agents, reachable, targets
+from flowengine.agents.handoff_discovery import all_agents, reachable, targets
 from flowengine.agents.skills import skills_at
+from flowengine.agents.tool_steps import ASK
 from flowengine.agents.turn_limit import turn_limit
 from flowengine.errors import UsageError
 from flowengine.kernel.graph.digests import digest

@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from flowengine.agents.equipment import Equipped
-from flowengine.agents.opening import VARIABLE
+from flowengine.agents.agent_tools import AgentWithTools
+from flowengine.agents.first_messages import VARIABLE
 from flowengine.errors import UsageError
 
 Instructions = str | Callable[..., str]
 
 
-class AgentFields(Equipped):
+class AgentFields(AgentWithTools):
     """The fields of an agent."""
 
     model: str = Field(default_factory=lambda: os.environ.get(VARIABLE) or "gpt-4o")

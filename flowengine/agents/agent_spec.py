@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flowengine.agents.agent_tool import AgentTool
-from flowengine.agents.endings import REPEATS
 from flowengine.agents.generated_checks import Check
 from flowengine.agents.generated_reductions import Reducer
+from flowengine.agents.termination import REPEATS
+from flowengine.agents.tool_steps import ToolStep
 from flowengine.agents.turn_limit import TURNS
 from flowengine.sdk import Plain
 
@@ -30,7 +30,7 @@ class AgentSpec:
     description: str = ""
     model: str | None = None
     fallbacks: Sequence[str] = ()
-    tools: Sequence[AgentTool] = ()
+    tools: Sequence[ToolStep] = ()
     handoffs: Sequence[str] = ()
     returns: Mapping[str, Plain] | None = None
     max_turns: int = TURNS

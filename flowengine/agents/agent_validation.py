@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from flowengine.agents.agent_as_tool import ASKED, AgentAsTool
 from flowengine.agents.agent_fields import AgentFields
 from flowengine.agents.case_tools import is_case_tool
-from flowengine.agents.endings import CASE_TOOLS
 from flowengine.agents.flow_environments import environment_names
 from flowengine.agents.function_schemas import check_name, read_tool
 from flowengine.agents.generated_reductions import REDUCTIONS
 from flowengine.agents.models.wire_names import clash
 from flowengine.agents.skill_tools import TOOLS as SKILL_TOOLS
 from flowengine.agents.skills import skills_at
+from flowengine.agents.termination import CASE_TOOLS
 from flowengine.agents.turn_limit import turn_limit
 from flowengine.errors import UsageError
 from flowengine.sdk.generated_flows import GLOB
@@ -172,7 +172,7 @@ def _naming(agent: AgentFields) -> Iterator[None]:
 
 def _tools(agent: AgentFields) -> dict[str, Any]:
     """Return the tools of an agent, those of servers aside: name → function, if it has one."""
-    agent.check_equipment()
+    agent.check_tools()
     tools: dict[str, Any] = dict.fromkeys(one.name for one in agent.ready)
     for function in agent.tools:
         name, _ = name_and_arguments(agent, function)

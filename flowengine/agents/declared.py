@@ -12,17 +12,17 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from flowengine.agents.agent_spec import RETRY, AgentSpec
-from flowengine.agents.agent_tool import ASK, AgentTool, declared_tool, question, tools_of_server
-from flowengine.agents.endings import CASE_TOOLS, REPEATS
+from flowengine.agents.first_messages import VARIABLE, is_model_named
 from flowengine.agents.generated_checks import GIVEN, Check
 from flowengine.agents.generated_flow import agent_flow
 from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
 from flowengine.agents.generated_state import ANSWER
 from flowengine.agents.models.wire_names import clash
-from flowengine.agents.opening import VARIABLE, is_model_named
 from flowengine.agents.skill_tools import TOOLS as SKILL_TOOLS
 from flowengine.agents.skill_tools import offered, place_of, skill_tools
 from flowengine.agents.skills import skills_of
+from flowengine.agents.termination import CASE_TOOLS, REPEATS
+from flowengine.agents.tool_steps import ASK, ToolStep, declared_tool, question, tools_of_server
 from flowengine.agents.turn_limit import TURNS
 from flowengine.agents.turns import HANDOFF
 from flowengine.kernel.graph.digests import digest
@@ -328,9 +328,9 @@ def _tools(
     adapter: Mapping[str, Plain],
     environments: Mapping[str, Mapping[str, Plain]],
     handoffs: Mapping[str, str],
-) -> list[AgentTool]:
+) -> list[ToolStep]:
     """Return the tools of an agent, each once, however many names and globs fit it."""
-    found: dict[str, AgentTool] = {}
+    found: dict[str, ToolStep] = {}
     served: dict[str, list[DeclaredTool]] = {}
     """Server → globs over its tools: one step calls any of them."""
     for place, use in enumerate(agent.content.get("tools", [])):
@@ -403,7 +403,7 @@ def _check_tool(
 
 
 def _check_wire_names(
-    agent: Declared, tools: Sequence[AgentTool], handoffs: Mapping[str, str]
+    agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, str]
 ) -> None:
     """Refuse two tools that models would know by one name, as far as their names are known."""
     names = [HANDOFF + one for one in handoffs.values()]
@@ -419,7 +419,7 @@ def _check_wire_names(
 
 
 def _check_used(
-    agent: Declared, environments: Mapping[str, Mapping[str, Plain]], tools: Sequence[AgentTool]
+    agent: Declared, environments: Mapping[str, Mapping[str, Plain]], tools: Sequence[ToolStep]
 ) -> None:
     """Warn of environments that none of the tools works in."""
     uses = [
@@ -434,7 +434,7 @@ def _check_used(
             agent.home.refuse("W105", message, (*agent.loc, "environments"), hint)
 
 
-def _choice(agent: Declared, tools: Sequence[AgentTool], handoffs: Mapping[str, str]) -> str | None:
+def _choice(agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, str]) -> str | None:
     """Return the tool that an agent has to call, by its name in the flow."""
     choice: str | None = agent.content.get("tool_choice")
     known = [*(one.name for one in tools), *(HANDOFF + one for one in handoffs)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flowengine import registry
-from flowengine.agents.equipment import Equipped, name_of
+from flowengine.agents.agent_tools import AgentWithTools, name_of
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk import Plain
 from flowengine.sdk.literal_text import literal_text
@@ -36,7 +36,7 @@ class FlowEnvironments:
         self.environments = environments
 
     def environment(
-        self, spec: Mapping[str, Any], agent: Equipped, around: Sequence[str] = ()
+        self, spec: Mapping[str, Any], agent: AgentWithTools, around: Sequence[str] = ()
     ) -> str:
         """Return the name under which a spec of an agent is declared.
 
@@ -58,7 +58,7 @@ class FlowEnvironments:
         return declare(self.environments, name, declaration)
 
     def _with_mounts(
-        self, said: dict[str, Plain], agent: Equipped, around: Sequence[str]
+        self, said: dict[str, Plain], agent: AgentWithTools, around: Sequence[str]
     ) -> dict[str, Plain]:
         """Return a declaration in which mounted environments have the names of the flow."""
         config: Any = said.get("config")
@@ -70,7 +70,7 @@ class FlowEnvironments:
         mounted = {names.get(one, one): inside for one, inside in mounts.items()}
         return {**said, "config": {**config, "mounts": mounted}}
 
-    def server(self, agent: Equipped, name: str) -> str:
+    def server(self, agent: AgentWithTools, name: str) -> str:
         """Return the name under which a server of an agent is declared."""
         [one] = [one for one in agent.servers if one.name == name]
         chosen: dict[str, Plain] = {"exclude": [*one.exclude]}
@@ -86,7 +86,7 @@ class FlowEnvironments:
             said["limits"] = limits
         return declare(self.tools, name, said)
 
-    def taken(self, agent: Equipped, function: Callable[..., Any]) -> dict[str, Plain]:
+    def taken(self, agent: AgentWithTools, function: Callable[..., Any]) -> dict[str, Plain]:
         """Return the environments that a function takes: parameter → name in the flow.
 
         Args:
@@ -111,7 +111,7 @@ class FlowEnvironments:
         return {**found}
 
 
-def environment_names(agent: Equipped, function: Any) -> list[str]:
+def environment_names(agent: AgentWithTools, function: Any) -> list[str]:
     """Return the parameters of a function that are for environments, by their names."""
     options = getattr(function, "__flowengine_tool__", None)
     return [*agent.environment_names, *(getattr(options, "resources", None) or {})]
@@ -155,7 +155,7 @@ def declare(known: dict[str, Plain], name: str, said: Plain, case: bool = False)
     return free
 
 
-def _declaration(spec: Mapping[str, Any], agent: Equipped) -> dict[str, Plain]:
+def _declaration(spec: Mapping[str, Any], agent: AgentWithTools) -> dict[str, Plain]:
     """Return a spec as a flow declares it."""
     scope = spec.get("scope", "execution")
     said: dict[str, Plain] = {key: spec[key] for key in _TAKEN_OVER if key in spec}

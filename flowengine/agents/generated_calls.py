@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flowengine.agents.agent_spec import AgentSpec
-from flowengine.agents.agent_tool import AgentTool
-from flowengine.agents.served import offered
+from flowengine.agents.server_offers import offered
+from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
@@ -97,7 +97,7 @@ def refused(caller: str) -> str:
 
 
 def group(
-    agent: AgentSpec, tools: Sequence[tuple[AgentTool, str]]
+    agent: AgentSpec, tools: Sequence[tuple[ToolStep, str]]
 ) -> tuple[list[Plain], dict[str, Mark]]:
     """Return the steps of a call, and their marks.
 
@@ -138,7 +138,7 @@ def group(
     return steps, marks
 
 
-def _mark(tool: AgentTool, caller: str) -> Mark:
+def _mark(tool: ToolStep, caller: str) -> Mark:
     if tool.adapter is None:
         return Mark(inputs=tool.inputs, tool=tool.name, caller=caller, told=not tool.waits)
     named = tool.name if tool.served is None else ""  # of a server, the step knows the name
@@ -152,7 +152,7 @@ def _mark(tool: AgentTool, caller: str) -> Mark:
     )
 
 
-def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
+def _step(tool: ToolStep, id: str, answer: str, parallel: bool) -> Plain:
     foreign = tool.adapter is None and not tool.waits and tool.foreign
     told = _told(_WRONG_BY_OTHERS if foreign else _WRONG)
     # Those that may run beside one another share it; any other waits for all before it, their

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from flowengine.agents.agent_tool import AgentTool
-from flowengine.agents.endings import IDLE
+from flowengine.agents.termination import IDLE
+from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
@@ -36,7 +36,7 @@ _AS_TEXT = "${{ type(state.end.value) == string ? state.end.value : json(state.e
 class Check:
     """A tool that checks."""
 
-    tool: AgentTool
+    tool: ToolStep
     when: Literal["before", "after"]
     tells: bool
     """Whether the model is told what the check raises; else that ends the step."""

@@ -23,12 +23,12 @@ from flowengine.agents import (
     generated_state,
 )
 from flowengine.agents.agent_spec import AgentSpec
-from flowengine.agents.agent_tool import AgentTool
 from flowengine.agents.generated_checks import ANSWERED, Around
 from flowengine.agents.generated_offers import OFFER, OFFER_AGAIN
 from flowengine.agents.generated_reductions import MEASURED
 from flowengine.agents.generated_state import ANSWER, NO_END, NOTHING, SPENT
-from flowengine.agents.served import wanted
+from flowengine.agents.server_offers import wanted
+from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
@@ -372,7 +372,7 @@ class _Writer:
         known = [one.name for one in self.agents]
         return [name for name in dict.fromkeys([*agent.handoffs, *agent.reaches]) if name in known]
 
-    def _step_id(self, agent: AgentSpec, tool: AgentTool) -> str:
+    def _step_id(self, agent: AgentSpec, tool: ToolStep) -> str:
         """Return the id of a tool's step: its name, where no other agent has it and no agent is."""
         name = tool.name
         taken = name in self._shared or any(name == one.name for one in self.agents)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flowengine.agents.agent_tool import AgentTool
 from flowengine.agents.context_window import SUMMARY
+from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
@@ -49,7 +49,7 @@ class Reducer:
     """That a request may have; None: as many as fit the model."""
     summarizes: bool = False
     """Whether the model summarizes what is left out."""
-    tool: AgentTool | None = None
+    tool: ToolStep | None = None
     """The tool that does so instead."""
     arguments: Sequence[str] = ()
     """Of the tool."""
@@ -128,7 +128,7 @@ def steps(
 def _tool(
     id: str,
     agent: str,
-    tool: AgentTool,
+    tool: ToolStep,
     arguments: Sequence[str],
     handlers: Sequence[Plain],
 ) -> Plain:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.agents.context_reduction import cut_of, summarized, summary_request
+from flowengine.agents.first_messages import VARIABLE, chosen, opened_with
 from flowengine.agents.models.errors import ContextWindowExceeded
 from flowengine.agents.models.port import ModelRequest
 from flowengine.agents.models.scripted import replied
-from flowengine.agents.opening import VARIABLE, chosen, opened_with
 from flowengine.agents.server_tools import scripted
 from flowengine.agents.turns import turn_of
 from flowengine.sdk import Plain, StepContext

@@ -9,9 +9,8 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from flowengine.agents import endings, generated_calls
+from flowengine.agents import generated_calls, termination
 from flowengine.agents.context_window import RequestSize, left_out, size_of
-from flowengine.agents.endings import GOING_ON, End
 from flowengine.agents.kept_images import illustrated
 from flowengine.agents.models.errors import ContextWindowExceeded
 from flowengine.agents.models.known_messages import KnownConversations, RequestMessages
@@ -29,6 +28,7 @@ from flowengine.agents.models.port import (
 from flowengine.agents.models.registry import SCRIPTED, resolve
 from flowengine.agents.reservations import ask_within, bounds_of
 from flowengine.agents.skill_tools import told
+from flowengine.agents.termination import GOING_ON, End
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Need, Plain, StepContext
 from flowengine.sdk.read_only import plain
@@ -182,7 +182,7 @@ class Turn:
             offer = ToolOffer(HANDOFF + name, _hand_over(name, what), _NOTHING)
             found.append(Offered(offer, "", handoff=name))
         if self.agent["finish"] == "tools":
-            found += [Offered(one, "") for one in endings.case_offers()]
+            found += [Offered(one, "") for one in termination.case_offers()]
         return found
 
     def output(self, reply: ModelReply) -> dict[str, Plain]:
@@ -306,13 +306,13 @@ class _Reading:
                 message: Message = {"role": "user", "content": fault.reason}
                 self._add_refused(fault.name, fault.reason, message)
         if not self.reply.calls:
-            self._idle("its calls could not be read", most=endings.FAULTS)
+            self._idle("its calls could not be read", most=termination.FAULTS)
 
     def _end_by(self, call: ModelCall) -> End | None:
         """Return the end that a call is; None: it ends nothing."""
         if self.turn.answers or self.turn.tools[call.name].step:
             return None
-        return endings.ended_by_call(call.name, call.arguments)
+        return termination.ended_by_call(call.name, call.arguments)
 
     def _read_call(self, call: ModelCall, sent: str) -> None:
         offered = self.turn.tools[call.name]
@@ -335,13 +335,13 @@ class _Reading:
         if not most:
             self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
             return
-        fails, was_told = endings.repeated(self.turn.messages, call.name, sent)
+        fails, was_told = termination.repeated(self.turn.messages, call.name, sent)
         if fails >= most:
             if was_told:
                 self.end = End(
                     "not_resolved", None, f"{call.name} failed again and again", no_progress=True
                 )
-            self._refuse(call.id, call.name, endings.REPEATED.format(most))
+            self._refuse(call.id, call.name, termination.REPEATED.format(most))
         else:
             self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
 
@@ -367,15 +367,15 @@ class _Reading:
     def _read_text(self) -> None:
         turn = self.turn
         by_tools = turn.agent["finish"] == "tools"
-        by_word = endings.ended_by_word(self.text) if by_tools else None
+        by_word = termination.ended_by_word(self.text) if by_tools else None
         if by_word is not None:
             self.end = by_word if by_word.outcome != "resolved" else self._answer(by_word.value)
         elif self.reply.finish == "length":
-            self._idle("its replies were cut off", endings.CUT_SHORT)
+            self._idle("its replies were cut off", termination.CUT_SHORT)
         elif not self.text.strip():
-            self._idle("its replies were empty", endings.EMPTY)
+            self._idle("its replies were empty", termination.EMPTY)
         elif by_tools and not turn.answers:
-            self._idle("it neither called a tool nor ended its work", endings.GO_ON)
+            self._idle("it neither called a tool nor ended its work", termination.GO_ON)
         else:
             self.end = self._answer(self.text)
 
@@ -401,7 +401,7 @@ class _Reading:
         turns = self.turn.agent["max_turns"]
         return End("max_turns", value, f"it had to answer in the last of {turns} turns")
 
-    def _idle(self, reason: str, told: str | None = None, most: int = endings.IDLE) -> None:
+    def _idle(self, reason: str, told: str | None = None, most: int = termination.IDLE) -> None:
         """Note a reply that brought nothing; after too many of them the work ends."""
         self.idle = self.turn.state["idle"] + 1
         if self.idle > most:

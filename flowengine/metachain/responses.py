@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.agent import Agent, Response
 from flowengine.agents.kept_images import with_data
-from flowengine.agents.used import Used, used, used_by_model
+from flowengine.agents.usage_totals import Used, used, used_by_model
 from flowengine.engines.host import KeptFiles
 from flowengine.metachain.conversations import Conversation, conversations
 from flowengine.metachain.flows import STEP

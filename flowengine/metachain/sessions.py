@@ -35,8 +35,9 @@ class Said(NamedTuple):
     resources: Mapping[str, Any]
 
 
-Operations = Generator[tuple[str, tuple[Any, ...], dict[str, Any]], Any, "ExecutionResult"]
-"""Methods of an engine to call, each of which exists for an event loop, too; gets the results."""
+Operations = Generator[tuple[Any, str, tuple[Any, ...], dict[str, Any]], Any, "ExecutionResult"]
+"""Methods to call, each of which exists for an event loop, too: object, name, arguments. Receives
+their results."""
 
 
 def session_id(name: str) -> str:
@@ -108,19 +109,19 @@ def said_next(engine: Engine, said: Said) -> Operations:
     objects = {"runtime_resources": said.resources}
     result = engine.result(said.id)
     if not result.ended and not result.waits:
-        resumed: ExecutionResult = yield "resume", (said.id,), objects
+        resumed: ExecutionResult = yield engine, "resume", (said.id,), objects
         if _newest(engine, said.id) == said.message:
             return resumed  # who was not answered says it again
         result = resumed
     _check_open(said, result)
     _check_variables(engine, said)
     if engine.store.execution(said.id).hash != said.flow.form:
-        [moved] = yield "upgrade", (said.flow, said.id), {}
+        [moved] = yield engine, "upgrade", (said.flow, said.id), {}
         _check_moved(said, moved)
         result = engine.result(said.id)
     wait, form = next_message(result.waits), {"answer": said.message}
     engine.decide(str(wait), "answer", form=form, resume=False)
-    last: ExecutionResult = yield "resume", (said.id,), objects
+    last: ExecutionResult = yield engine, "resume", (said.id,), objects
     return last
 
 
@@ -184,25 +185,25 @@ def _check_moved(said: Said, moved: Mapping[str, Any]) -> None:
         )
 
 
-def driven(engine: Engine, operations: Operations) -> ExecutionResult:
-    """Call methods of an engine, one after the other, and return the last result."""
+def driven(operations: Operations) -> ExecutionResult:
+    """Call methods one after the other, and return the last result."""
     given: Any = None
     while True:
         try:
-            name, args, keywords = operations.send(given)
+            owner, name, args, keywords = operations.send(given)
         except StopIteration as done:
             result: ExecutionResult = done.value
             return result
-        given = getattr(engine, name)(*args, **keywords)
+        given = getattr(owner, name)(*args, **keywords)
 
 
-async def driven_async(engine: Engine, operations: Operations) -> ExecutionResult:
+async def driven_async(operations: Operations) -> ExecutionResult:
     """Do the same on the running event loop."""
     given: Any = None
     while True:
         try:
-            name, args, keywords = operations.send(given)
+            owner, name, args, keywords = operations.send(given)
         except StopIteration as done:
             result: ExecutionResult = done.value
             return result
-        given = await getattr(engine, f"{name}_async")(*args, **keywords)
+        given = await getattr(owner, f"{name}_async")(*args, **keywords)

@@ -114,7 +114,7 @@ class Agent(StepKind):
     @classmethod
     def tell(cls, output: Plain) -> str | None:
         """Return what a turn said and called, or what a call gave."""
-        from flowengine.agents.telling import tell
+        from flowengine.agents.summaries import tell
 
         return tell(output)
 
@@ -151,8 +151,8 @@ class Offer(StepKind):
     @classmethod
     def ahead(cls, task: Mapping[str, Plain], labels: Mapping[str, str]) -> None:
         """Load what the models need; the library behind those of providers takes seconds."""
+        from flowengine.agents.first_messages import chosen
         from flowengine.agents.models.registry import prepare
-        from flowengine.agents.opening import chosen
 
         for models in chosen(task["models"], labels.get("model", "")).values():
             for model in models:
@@ -162,8 +162,8 @@ class Offer(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Return what is offered."""
+        from flowengine.agents.first_messages import opened
         from flowengine.agents.kept_images import with_kept
-        from flowengine.agents.opening import opened
 
         served: dict[str, Plain] = {}
         left_out: dict[str, str] = {}

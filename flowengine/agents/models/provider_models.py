@@ -40,8 +40,8 @@ from flowengine.agents.models.replies import (
     read_sent,
     text_tools_of,
 )
+from flowengine.agents.models.reply_parts import PartSender
 from flowengine.agents.models.streams import ArrivingReply
-from flowengine.agents.models.telling import Teller
 from flowengine.agents.models.usage import estimated_usage, told_usage
 from flowengine.agents.models.wire_names import WireNames
 from flowengine.agents.text_calls.requests import request_messages
@@ -74,7 +74,7 @@ class _Asked:
     request: ModelRequest
     provider: str
     names: WireNames
-    teller: Teller
+    teller: PartSender
     sent: dict[str, Any]
     """What the library is called with."""
 
@@ -265,7 +265,7 @@ def _asked(
     if listen is not None:
         sent["stream"] = True
         sent["stream_options"] = {"include_usage": True}
-    return _Asked(request, provider, names, Teller(listen, request, calling), sent)
+    return _Asked(request, provider, names, PartSender(listen, request, calling), sent)
 
 
 def _bound_reply(tokens: int, sent: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from flowengine.agents.models.port import (
     Usage,
 )
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
-from flowengine.agents.models.telling import Teller
+from flowengine.agents.models.reply_parts import PartSender
 from flowengine.agents.text_calls.models import function_calling
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
@@ -190,7 +190,7 @@ class ScriptedModel:
             raise answer
         entry = answer if isinstance(answer, Scripted) else _entry(answer, self.name)
         calling = function_calling(request.model, agent=request.function_calling)
-        teller = Teller(listen, request, calling)
+        teller = PartSender(listen, request, calling)
         name = _told(self.name, request.model)
         sent = _sent(entry, name)
         if entry.raises is None or entry.cut:
@@ -300,7 +300,7 @@ def _sent(entry: Scripted, name: str) -> SentReply:
     return SentReply(entry.text, entry.reasoning or None, calls, entry.finish, usage, parts)
 
 
-def _tell(teller: Teller, sent: SentReply) -> None:
+def _tell(teller: PartSender, sent: SentReply) -> None:
     if sent.reasoning:
         teller.reasoning(sent.reasoning)
     for start in range(0, len(sent.content), _PIECE):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.agents.models.replies import SentCall
-from flowengine.agents.models.telling import Teller
+from flowengine.agents.models.reply_parts import PartSender
 from flowengine.agents.models.wire_names import WireNames
 
 
@@ -18,7 +18,7 @@ class ArrivingReply:
         names: Of the tools on offer.
     """
 
-    def __init__(self, teller: Teller, names: WireNames) -> None:
+    def __init__(self, teller: PartSender, names: WireNames) -> None:
         self.content: list[str] = []
         self.reasoning: list[str] = []
         self.thinking_blocks: list[dict[str, Any]] = []

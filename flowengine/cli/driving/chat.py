@@ -289,7 +289,7 @@ def _tools(session: Session, execution: str) -> list[str]:
 
 def cost(session: Session, execution: str) -> str:
     """Return what the models of an execution have used, in a line."""
-    from flowengine.agents.used import used
+    from flowengine.agents.usage_totals import used
 
     total = used(session.engine.events(execution))
     price = f"${total.cost_usd:.4f}{' and calls whose price is unknown' if total.unpriced else ''}"

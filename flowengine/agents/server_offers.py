@@ -12,7 +12,7 @@ from flowengine.sdk.generated_flows import GLOB, Offered
 
 
 @dataclass(frozen=True)
-class Served:
+class ServerTools:
     """Tools of a server that one step calls."""
 
     server: str
@@ -44,7 +44,7 @@ class Served:
         ]
 
 
-def offered(served: Served, agent: str) -> Offered:
+def offered(served: ServerTools, agent: str) -> Offered:
     """Return where a step that calls them finds what the model was offered.
 
     Args:
@@ -55,7 +55,7 @@ def offered(served: Served, agent: str) -> Offered:
     return Offered(f"${{{{ {known}.parameters }}}}", f"${{{{ {known}.digest }}}}", own)
 
 
-def wanted(steps: Iterable[tuple[Served, str]], names: Sequence[str]) -> Plain:
+def wanted(steps: Iterable[tuple[ServerTools, str]], names: Sequence[str]) -> Plain:
     """Return what an agent is to be offered of servers, for `server_tools.offered`.
 
     Args:

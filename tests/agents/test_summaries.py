@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flowengine import registry
-from flowengine.agents.telling import tell
+from flowengine.agents.summaries import tell
 from flowengine.cli.drawing.mermaid import mermaid
 from flowengine.cli.drawing.picture import draw
 from flowengine.flow.compile import compile_text

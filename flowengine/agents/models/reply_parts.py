@@ -12,7 +12,7 @@ from flowengine.agents.text_calls.streaming import Shown, StreamFilter
 _log = logging.getLogger("flowengine.agents")
 
 
-class Teller:
+class PartSender:
     """Passes on what arrives, reasoning apart, without the syntax of calls that come as text.
 
     Args:

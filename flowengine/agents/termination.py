@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flowengine.agents.models.port import Message, ToolOffer
-from flowengine.agents.telling import without_marks
+from flowengine.agents.summaries import without_marks
 from flowengine.sdk import Plain
 
 RESOLVED = "case_resolved"

@@ -50,7 +50,7 @@ class ToolServer(NamedTuple):
     effect: str | None = None
 
 
-class Equipped(BaseModel):
+class AgentWithTools(BaseModel):
     """An agent, as far as it has something to work with."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -184,7 +184,7 @@ class Equipped(BaseModel):
         """
         said = {"web_search": {"provider": provider, **config}}
         self.ready.append(ReadyTool(name, declared=said))
-        self.check_equipment()
+        self.check_tools()
         return self
 
     def use_mcp(
@@ -225,7 +225,7 @@ class Equipped(BaseModel):
         table = servers if servers is not None else {name: config}
         for one, said in table.items():
             self.servers.append(ToolServer(one, dict(said), include, tuple(exclude), effect))
-        self.check_equipment()
+        self.check_tools()
         return self
 
     def use_tools(self, *tools: Any) -> Self:
@@ -254,13 +254,13 @@ class Equipped(BaseModel):
                     f"agent {self.name!r}: {one!r} is not a function, and has no method that is a "
                     "tool",
                     hint="say it in handoffs, or give its as_tool()"
-                    if isinstance(one, Equipped)
+                    if isinstance(one, AgentWithTools)
                     else "mark its methods with @tool of flowengine.tool_environment",
                 )
             self.tools += methods or [one]
             if methods:
                 self.environments += [dict(each) for each in getattr(one, "environments", ())]
-        self.check_equipment()
+        self.check_tools()
         return self
 
     def limits_of(self, name: str, own: Any = None) -> dict[str, int] | None:
@@ -318,7 +318,7 @@ class Equipped(BaseModel):
     def _enable(self, tools: Sequence[ReadyTool], kind: str, spec: Mapping[str, Any]) -> Self:
         self.environments.append({"kind": kind, "resource_key": tools[0].environment, **spec})
         self.ready += tools
-        self.check_equipment()
+        self.check_tools()
         return self
 
     def _check_brought(self, name: str) -> None:
@@ -329,7 +329,7 @@ class Equipped(BaseModel):
                 hint=did_you_mean(name, known) or f"there is {', '.join(known)}",
             )
 
-    def check_equipment(self) -> None:
+    def check_tools(self) -> None:
         """Refuse what has one name twice.
 
         Raises:
