@@ -9,9 +9,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from flowengine.agents.agent import Agent
-from flowengine.agents.agent_as_tool import AgentAsTool
+from flowengine.agents.agent_as_tool import AgentAsTool, is_tool
 from flowengine.agents.agent_tools import ReadyTool, name_of
-from flowengine.agents.agent_validation import CheckSaid, checks_of, context_of
 from flowengine.agents.case_tools import is_case_tool
 from flowengine.agents.flow_environments import (
     FlowEnvironments,
@@ -20,7 +19,7 @@ from flowengine.agents.flow_environments import (
 )
 from flowengine.agents.function_schemas import read_tool
 from flowengine.agents.handoff_discovery import all_agents, reachable, targets
-from flowengine.agents.skills import skills_at
+from flowengine.agents.skills import LARGEST
 from flowengine.agents.tool_steps import ASK
 from flowengine.agents.turn_limit import turn_limit
 from flowengine.errors import UsageError
@@ -28,6 +27,7 @@ from flowengine.kernel.graph.digests import digest
 from flowengine.sdk import Plain
 from flowengine.sdk.literal_text import literal_text
 from flowengine.sdk.python_functions.signature import Signature
+from flowengine.sdk.read_folders import UnreadableFolder, find_folders, read_folder
 from flowengine.sdk.step_kind import BuiltFlow
 
 SECRET = "secret:"
@@ -193,7 +193,15 @@ def declare_in(agent: object, flow: BuiltFlow) -> str:
 
 
 def _files(agent: Agent) -> Plain:
-    return [[one.name, one.description, {**one.files}] for one in skills_at(agent.skills)]
+    """Return the content of what skills name; the compiler reports what cannot be read."""
+    found: list[Plain] = []
+    for pattern in agent.skills:
+        for folder in find_folders(os.getcwd(), os.fspath(pattern)):
+            try:
+                found.append([folder, {**read_folder(folder, LARGEST)[0]}])
+            except UnreadableFolder as error:
+                found.append(error.message)
+    return found
 
 
 def _referring(value: Any, secrets: dict[str, Plain]) -> Any:
@@ -221,10 +229,13 @@ class _Writer:
     tools: dict[str, Plain]
     around: FlowEnvironments
     policies: list[Plain] = field(default_factory=list)
+    named: set[str] = field(default_factory=set)
+    """What the agent has that is written: its functions, ready-made tools and servers."""
 
     def entry(self, agent: Agent) -> dict[str, Plain]:
         """Return the entry of an agent; what it names is declared."""
         id = self.ids[agent.name]
+        self.named = {one.name for one in agent.ready} | {one.name for one in agent.servers}
         tools = [one for one in agent.tools if not is_case_tool(one)]
         servers = [self._server(agent, one.name) for one in agent.servers]
         uses = [self._use(agent, one) for one in tools]
@@ -245,15 +256,33 @@ class _Writer:
             "finish": "tools" if len(tools) < len(agent.tools) else None,
             "retry": agent.retry,
             "settings": literal_text(agent.settings),
-            "context": self._context(agent),
-            "checks": [self._check(agent, one) for one in checks_of(agent)],
-            "limits": None if agent.call_limit is None else {"calls": agent.call_limit},
+            "context": self._with_tools(agent, agent.context),
+            "checks": self._with_tools(agent, agent.checks),
+            "limits": {"calls": agent.limits["calls"]} if agent.bounds_calls("calls") else None,
         }
+        self._check_named(agent)
         for name in _PLAIN:
             value = getattr(agent, name)
             if value != type(agent).model_fields[name].get_default(call_default_factory=True):
                 entry[name] = value
         return {key: one for key, one in entry.items() if one not in (None, [], {})}
+
+    def _check_named(self, agent: Agent) -> None:
+        """Check that approvals and limits are of what the agent has.
+
+        Raises:
+            UsageError: One is not.
+        """
+        servers = {one.name for one in agent.servers}
+        for what, given in (("approvals", agent.approvals), ("limits", agent.limits)):
+            for name in given:
+                known = name in self.named or (what == "limits" and agent.bounds_calls(name))
+                if not known and not (what == "approvals" and name.partition(".")[0] in servers):
+                    raise UsageError(
+                        f"agent {agent.name!r}: {what} names {name!r}, which is not one of its "
+                        "functions",
+                        hint=f"it has {', '.join(sorted(self.named)) or 'none'}",
+                    )
 
     def _instructions(self, agent: Agent) -> Plain:
         said, more = agent.instructions, agent.context_variables_description
@@ -268,16 +297,13 @@ class _Writer:
             return {}
         return {name_of(one): self.around.environment(one, agent) for one in _specs(agent)}
 
-    def _context(self, agent: Agent) -> Plain:
-        said = context_of(agent)
-        if said is None:
-            return None
-        how = self._use(agent, said.reduce)["tool"] if callable(said.reduce) else said.reduce
-        return {"reduce": how, **({"max_tokens": said.max_tokens} if said.max_tokens else {})}
-
-    def _check(self, agent: Agent, check: CheckSaid) -> Plain:
-        then = "tell" if check.tells else "end"
-        return {check.when: self._use(agent, check.function)["tool"], "then": then}
+    def _with_tools(self, agent: Agent, value: Any) -> Plain:
+        """Return what checks or `context` are, with the names of tools in place of functions."""
+        if is_tool(value):
+            return self._use(agent, value)["tool"]
+        if isinstance(value, Mapping):
+            return {key: self._with_tools(agent, one) for key, one in value.items()}
+        return [self._with_tools(agent, one) for one in value] if isinstance(value, list) else value
 
     def _use(self, agent: Agent, function: Any) -> dict[str, Plain]:
         """Declare a function or an agent as a tool, and return how an agent uses it."""
@@ -289,8 +315,10 @@ class _Writer:
                 "description": literal_text(function.description) or None,
                 **_declared(agent, function.name, function),
             }
+            self.named.add(function.name)
             return self._declare(function.name, said)
         name, signature = read_tool(function, environments=environment_names(agent, function))
+        self.named.add(name)
         key = f"{self.ids[agent.name]}.{name}"
         preview = _option(function, "preview")
         said = {

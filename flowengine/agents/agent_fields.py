@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from flowengine.agents.agent_as_tool import is_tool
 from flowengine.agents.agent_tools import AgentWithTools
 from flowengine.agents.first_messages import VARIABLE
 from flowengine.errors import UsageError
@@ -45,7 +46,7 @@ class AgentFields(AgentWithTools):
     returns: Any = None
     """What an answer has to be: a type, such as a pydantic model or a dataclass, of which the
     response has an instance; or a JSON Schema. None: text."""
-    context: dict[str, Any] | str | None = None
+    context: dict[str, Any] | str | Callable[..., str] | None = None
     """What happens when the conversation no longer fits the model: `{"max_tokens": 50_000,
     "reduce": "drop"}`. Default of `max_tokens`: as many as fit the model. `reduce` is `drop`,
     `summarize`, or a function that takes `messages` and perhaps `summary` and returns the new
@@ -56,6 +57,13 @@ class AgentFields(AgentWithTools):
     work, `"tell"` tells the model; default: `end` before, `tell` after."""
     skills: list[str | PathLike[str]] = Field(default_factory=list)
     """Folders with a `SKILL.md`, as paths or globs; relative ones start at the current folder."""
+
+    @property
+    def beside(self) -> list[Any]:
+        """Functions that it does not call by itself: those that check, or summarize."""
+        reduce = self.context.get("reduce") if isinstance(self.context, dict) else self.context
+        named = [one for check in self.checks if isinstance(check, dict) for one in check.values()]
+        return [one for one in (*named, reduce) if is_tool(one)]
 
     def answer_schema(self) -> dict[str, Any] | None:
         """Return the JSON Schema that an answer has to fit; None: it is text.

@@ -18,7 +18,6 @@ from flowengine import registry
 from flowengine.agents.agent_as_tool import AgentAsTool
 from flowengine.errors import UsageError
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.tool_limits import largest_result
 
 Spec = dict[str, Any]
 _AT_A_TERMINAL = ("shell_run", "shell_wait", "shell_type", "shell_interrupt")
@@ -263,52 +262,18 @@ class AgentWithTools(BaseModel):
         self.check_tools()
         return self
 
-    def limits_of(self, name: str, own: Any = None) -> dict[str, int] | None:
-        """Return the limits of a tool as a flow declares them; None: it has none.
+    def limits_of(self, name: str, own: Any = None) -> Any:
+        """Return the limits of a tool; None: it has none.
 
         Args:
             name: Of the function, ready-made tool or server.
             own: What the function says itself.
-
-        Raises:
-            UsageError: They are none.
         """
-        said = own if self._bounds_calls(name) else self.limits.get(name, own)
-        calls = said.get("calls") if isinstance(said, Mapping) else None
-        if calls is not None:
-            self._check_calls(name, said, calls)
-            said = {key: one for key, one in said.items() if key != "calls"} or None
-        try:
-            most = largest_result(said)
-        except ValueError as error:
-            raise UsageError(f"agent {self.name!r}: {name!r} has {error}") from None
-        found = {"output": most, "calls": calls}
-        return {key: one for key, one in found.items() if one is not None} or None
+        return own if self.bounds_calls(name) else self.limits.get(name, own)
 
-    @property
-    def call_limit(self) -> int | None:
-        """How many calls of tools it may make in a run; None: there is no limit.
-
-        Raises:
-            UsageError: It is no number of 1 or more.
-        """
-        if not self._bounds_calls("calls"):
-            return None
-        most: Any = self.limits["calls"]
-        self._check_calls("calls", self.limits, most)
-        found: int = most
-        return found
-
-    def _bounds_calls(self, name: str) -> bool:
+    def bounds_calls(self, name: str) -> bool:
         """Return whether a limit is that of all calls, not of a function that is called `calls`."""
         return name == "calls" and isinstance(self.limits.get(name), int)
-
-    def _check_calls(self, name: str, said: Any, calls: Any) -> None:
-        if type(calls) is not int or calls < 1:
-            raise UsageError(
-                f"agent {self.name!r}: {name!r} has limits {said!r}",
-                hint="say {'calls': N}: how many calls a run may make, a number of 1 or more",
-            )
 
     @property
     def environment_names(self) -> list[str]:

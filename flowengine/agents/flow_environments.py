@@ -17,10 +17,8 @@ _SCOPES = {"action_call": "step", "request": "region", "execution": "execution"}
 """Scopes of specs, as a flow says them."""
 _LONGEST = 57
 """Characters of a name to which a number can be added."""
-_TAKEN_OVER = (
-    *("kind", "config", "policy", "limits", "requires", "provider"),
-    *("approval", "on_wait", "keep_for"),
-)
+_OWN = ("scope", "owner_id", "resource_key")
+"""Keys of specs that a flow has in another form."""
 
 
 class FlowEnvironments:
@@ -158,16 +156,9 @@ def declare(known: dict[str, Plain], name: str, said: Plain, case: bool = False)
 def _declaration(spec: Mapping[str, Any], agent: AgentWithTools) -> dict[str, Plain]:
     """Return a spec as a flow declares it."""
     scope = spec.get("scope", "execution")
-    said: dict[str, Plain] = {key: spec[key] for key in _TAKEN_OVER if key in spec}
+    said = {key: one for key, one in spec.items() if key not in _OWN}
     said |= {key: literal_text(said[key]) for key in ("config", "policy") if key in said}
     where = f"agent {agent.name!r}: the environment {name_of(dict(spec))!r}"
-    known = {*_TAKEN_OVER, "scope", "owner_id", "resource_key"}
-    unknown = [key for key in spec if key not in known]
-    if unknown:
-        raise UsageError(
-            f"{where} has {unknown[0]!r}, which a run cannot take",
-            hint=f"it may have {', '.join(_TAKEN_OVER)}, scope, owner_id, resource_key",
-        )
     if isinstance(said.get("keep_for"), int | float):
         said["keep_for"] = f"{round(said['keep_for'] * 1000)}ms"
     if scope in ("session", "agent"):

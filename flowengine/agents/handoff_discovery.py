@@ -10,7 +10,6 @@ from typing import Any
 
 from flowengine.agents.agent import Agent
 from flowengine.agents.agent_as_tool import AgentAsTool
-from flowengine.agents.agent_validation import checks_of
 from flowengine.errors import UsageError
 from flowengine.sdk.python_functions.live_signature import innermost
 
@@ -27,7 +26,7 @@ def all_agents(first: Sequence[Agent]) -> dict[str, Agent]:
     found = reachable(first)
     pending = [*found.values()]
     for agent in pending:  # grows while it is walked
-        for asked in agents_asked([*agent.tools, *(one.function for one in checks_of(agent))]):
+        for asked in agents_asked([*agent.tools, *agent.beside]):
             for name, one in reachable([asked]).items():
                 if name not in found:
                     pending.append(one)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from json import dumps
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from flowengine.agents.agent_declarations import declarations
 from flowengine.agents.turn_limit import TURNS, turn_limit
@@ -14,6 +14,7 @@ from flowengine.errors import FlowFileError, UsageError
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.references import folder_of, reference
 from flowengine.flow.models.types import in_generated
+from flowengine.flow.source.diagnostics import Loc, Position
 from flowengine.python_modules import import_function
 from flowengine.sdk import Plain
 from flowengine.sdk.literal_text import literal_text
@@ -90,7 +91,7 @@ def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
         flow = _loaded(dumps([found.sections, top, runs]), found.files)
     except FlowFileError as error:  # the place of an agent is no line of a file
         first, *more = [one for one in error.diagnostics if not one.is_warning]
-        said = "; ".join([first.message, *(one.message for one in more)])
+        said = "; ".join([f"{one.file}: {one.message}" for one in (first, *more)])
         raise UsageError(said, hint=first.hint) from error
     return Described(flow, found.agents, references.live)
 
@@ -119,6 +120,7 @@ def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -
     for section, declared in sections.items():
         for name, declaration in declared.items():
             flow.declare(section, name, declaration)
+            flow.places[section, name] = _Declared(section, name)
     flow.step(
         STEP,
         action={"python_agents": runs},
@@ -128,6 +130,24 @@ def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -
     flow.output("run", f"${{{{ steps.{STEP}.output }}}}")
     flow.output("outcome", f"${{{{ steps.{STEP}.outcome }}}}")
     return flow
+
+
+class _Declared(NamedTuple):
+    """The place of a declaration that stands in no file: what it belongs to."""
+
+    section: str
+    name: str
+
+    def position(self, path: Loc, *, key: bool = False) -> Position:
+        """Return the agent or tool, and the field of it."""
+        path = () if path[:1] == ("(generated)",) else path
+        field = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path)
+        named = f"{self.section.removesuffix('s')} {self.name!r}"
+        return Position(1, 1, 1, f"{named}: {field[1:]}" if field else named)
+
+    def inside(self, path: Loc, offset: int, length: int) -> Position:
+        """Return the field that has a text."""
+        return self.position(path)
 
 
 class _References:

@@ -107,13 +107,14 @@ def test_functions_of_python_agents_have_them(function: Any, limits: Any, begin:
     ("limits", "message"),
     [
         ({"other": {"output": 1}}, "limits names 'other'"),
-        ({"long": {"output": "much"}}, "'long' has limits"),
-        ({"long": {"size": 1}}, "'long' has limits"),
+        ({"long": {"output": "much"}}, r"tool 'long': limits\.output: expected a size"),
+        ({"long": {"size": 1}}, r"tool 'long': limits\.size: unknown key 'size'"),
     ],
 )
 def test_what_is_no_limit_of_a_tool_is_refused(limits: Any, message: str) -> None:
+    agent = Agent(name="Worker", model="scripted/x", functions=[long], limits=limits)
     with pytest.raises(UsageError, match=message):
-        Agent(name="Worker", model="scripted/x", functions=[long], limits=limits)
+        MetaChain().compile([agent])
 
 
 EVERYTHING = """

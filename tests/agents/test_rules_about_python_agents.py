@@ -125,7 +125,7 @@ def test_a_tool_is_called_as_often_as_its_limit_allows() -> None:
     with Engine("store") as engine, using(ScriptedModel([{"calls": calls}, {"text": "so"}])):
         MetaChain(engine).run(agent, ASK)
     assert paid == [1, 2]
-    with pytest.raises(UsageError, match="'calls' has limits"):
+    with pytest.raises(UsageError, match=r"agent 'Clerk': limits\.calls: expected"):
         MetaChain().run(agent.model_copy(update={"limits": {"calls": 0}}), ASK)
-    with pytest.raises(UsageError, match="'pay' has limits"):
+    with pytest.raises(UsageError, match=r"tool 'pay': limits\.calls: expected"):
         MetaChain().run(agent.model_copy(update={"limits": {"pay": {"calls": 0}}}), ASK)
