@@ -22,13 +22,13 @@ from flowengine.agents.models.port import (
     ModelReply,
     ModelRequest,
     ReplyPart,
-    ToolOffer,
     Usage,
 )
 from flowengine.agents.models.registry import SCRIPTED, resolve
 from flowengine.agents.reservations import ask_within, bounds_of
 from flowengine.agents.skill_tools import told
 from flowengine.agents.termination import GOING_ON, End
+from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Need, Plain, StepContext
 from flowengine.sdk.read_only import plain

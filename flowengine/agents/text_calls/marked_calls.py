@@ -13,7 +13,7 @@ from flowengine.agents.text_calls.marked_form import (
     MarkedForm,
     without_line_ends,
 )
-from flowengine.agents.text_calls.records import Fault, RawCall, Untyped
+from flowengine.agents.text_calls.records import Call, Fault, Untyped
 from flowengine.agents.text_calls.source import Source
 
 SHOWN = 300
@@ -26,7 +26,7 @@ class Found:
     """A call, or what stands where one should."""
 
     end: int
-    item: RawCall | Fault
+    item: Call | Fault
     repairs: list[str] = field(default_factory=list)
 
 
@@ -69,7 +69,7 @@ class _Call:
             cut = broken.cut and self.end == len(self.source.text)
             return Found(self.end, self._fault(str(broken), cut=cut))
 
-    def _made(self) -> RawCall:
+    def _made(self) -> Call:
         source = self.source
         head = self.form.head.match(source.text, self.start, self.inside)
         if head is None:
@@ -80,7 +80,7 @@ class _Call:
         if not self.closed and not source.complete:
             raise _Broken("it has no end", cut=True)
         body = source.text[head.end() : self.inside].strip()
-        call = RawCall(self.name, self._arguments(body))
+        call = Call(self.name, self._arguments(body))
         if not self.closed:
             self.repairs.append(f"the missing end of a call of {self.name} was added")
         return call
@@ -120,7 +120,7 @@ class _Call:
         if cut and not self.source.complete:
             message = f"{call} was cut off by the limit of length, and was not made."
         written = self.source.text[self.start : min(self.end, self.start + SHOWN)]
-        return Fault("cut" if cut else "unreadable", message, self.name or None, written)
+        return Fault(message, self.name or None, written)
 
 
 def _skipped(text: str, at: int) -> int:
