@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from flowengine.agents.agent_as_tool import AgentAsTool
-from flowengine.agents.agent_fields import AgentFields
-from flowengine.agents.agent_validation import check_agent
-from flowengine.agents.turn_limit import TURNS
+from flowengine.agents.agent_as_tool import AgentAsTool, is_tool
+from flowengine.agents.agent_tools import AgentWithTools
+from flowengine.agents.first_messages import VARIABLE
+from flowengine.agents.flow_environments import environment_names
+from flowengine.agents.function_schemas import check_name, read_tool
+from flowengine.agents.turn_limit import TURNS, turn_limit
 from flowengine.argument_checks import check_keywords
 from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
@@ -22,6 +27,8 @@ Termination = Literal[
 ]
 
 
+Instructions = str | Callable[..., str]
+
 INSTEAD = {
     "examples": "put them before the user's message: run(agent, [*examples, message])",
     "handle_mm_func": "a tool returns Result(image=…), and the model is shown it",
@@ -29,7 +36,7 @@ INSTEAD = {
 """What to write instead of fields that agents have elsewhere."""
 
 
-class Agent(AgentFields):
+class Agent(AgentWithTools):
     """A model with instructions and tools.
 
     A tool is a Python function; its type hints are its schema. One that returns an agent, or a
@@ -39,6 +46,43 @@ class Agent(AgentFields):
     calls.
     """
 
+    model: str = Field(default_factory=lambda: os.environ.get(VARIABLE) or "gpt-4o")
+    """Default: the one that the variable `FLOWENGINE_MODEL` names, otherwise `gpt-4o`."""
+    instructions: Instructions = "You are a helpful agent."
+    """Text, or a function that returns it: called before every turn, with the context variables if
+    it has a parameter."""
+    tool_choice: str | None = None
+    """`auto`, `none`, `required`, or the name of a tool that must be called."""
+    parallel_tool_calls: bool = True
+    context_variables_description: str = ""
+    """Added to the instructions."""
+
+    description: str = ""
+    fallbacks: list[str] = Field(default_factory=list)
+    """Models that are tried in order when one cannot answer."""
+    retry: dict[str, Any] | int | None = None
+    """Of one call of a model, as `retry` in a flow file; default: 3 attempts, pauses of 4 to 10
+    seconds."""
+    function_calling: Literal["native", "text"] | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Passed to the provider: `temperature`, `max_tokens`, …"""
+    repeats: int = Field(default=3, ge=0)
+    """How many times in a row the same call may fail in the same way before the agent is told; if
+    it calls it again, its work ends. 0: no limit."""
+    returns: Any = None
+    """What an answer has to be: a type, such as a pydantic model or a dataclass, of which the
+    response has an instance; or a JSON Schema. None: text."""
+    context: dict[str, Any] | str | Callable[..., str] | None = None
+    """What happens when the conversation no longer fits the model: `{"max_tokens": 50_000,
+    "reduce": "drop"}`. Default of `max_tokens`: as many as fit the model. `reduce` is `drop`,
+    `summarize`, or a function that takes `messages` and perhaps `summary` and returns the new
+    summary. A text stands for `{"reduce": text}`. None: the run fails."""
+    checks: list[Any] = Field(default_factory=list)
+    """Functions that check what the agent is asked, `{"before": on_topic}`, and its answers,
+    `{"after": cites_sources}`: they pass by returning and fail by raising. `"then": "end"` ends the
+    work, `"tell"` tells the model; default: `end` before, `tell` after."""
+    skills: list[str | PathLike[str]] = Field(default_factory=list)
+    """Folders with a `SKILL.md`, as paths or globs; relative ones start at the current folder."""
     handoffs: list[Agent] = Field(default_factory=list, repr=False)
     """Agents to which it may hand the conversation over; two may name each other."""
 
@@ -60,12 +104,80 @@ class Agent(AgentFields):
         return self
 
     def check(self) -> None:
-        """Check what a run would fail at; its functions may have changed since it was built.
+        """Check what a run would fail at, as far as it is about its functions.
+
+        They may have changed since it was built. Everything else is checked by the compiler of
+        the flow that runs it.
 
         Raises:
             UsageError: What is wrong; the message names agent, function and parameter.
         """
-        check_agent(self)
+        if not self.name.strip():
+            raise UsageError("an agent has no name", hint="give it one: Agent(name=…)")
+        with self._named():
+            self.answer_schema()
+            self.check_tools()
+            names = [one.name for one in self.ready]
+            for function in self.tools:
+                name = self._tool_name(function)
+                if name in names:
+                    raise UsageError(
+                        f"agent {self.name!r} has two functions named {name!r}",
+                        hint="rename one: a model calls them by their names",
+                    )
+                names.append(name)
+            for place, check in enumerate(self.checks):
+                if not isinstance(check, dict):
+                    raise UsageError(
+                        f"checks[{place}] is {check!r}",
+                        hint="say {'before': function} or {'after': function}",
+                    )
+            for function in self.beside:
+                self._tool_name(function)
+
+    def _tool_name(self, function: Any) -> str:
+        """Return the name of a function or agent that is a tool; refuse what no model can call."""
+        if isinstance(function, AgentAsTool):
+            check_name(function.name)
+            turn_limit(function.max_turns)
+            return function.name
+        return read_tool(function, environments=environment_names(self, function))[0]
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Have errors name the agent."""
+        try:
+            yield
+        except UsageError as error:
+            message, named = error.message, f"agent {self.name!r}"
+            if not message.startswith(named):
+                message = f"{named}: {message}"
+            raise UsageError(message, hint=error.hint) from None
+
+    @property
+    def beside(self) -> list[Any]:
+        """Functions that it does not call by itself: those that check, or summarize."""
+        reduce = self.context.get("reduce") if isinstance(self.context, dict) else self.context
+        named = [one for check in self.checks if isinstance(check, dict) for one in check.values()]
+        return [one for one in (*named, reduce) if is_tool(one)]
+
+    def answer_schema(self) -> dict[str, Any] | None:
+        """Return the JSON Schema that an answer has to fit; None: it is text.
+
+        Raises:
+            UsageError: `returns` has none.
+        """
+        if self.returns is None or isinstance(self.returns, dict):
+            return self.returns
+        from flowengine.sdk.python_functions.live_types import schema_of
+
+        try:
+            return schema_of(self.returns)
+        except Exception as error:
+            raise UsageError(
+                f"agent {self.name!r}: returns={self.returns!r} has no JSON Schema: {error}",
+                hint="say a pydantic model, a dataclass, another plain type, or a JSON Schema",
+            ) from None
 
     def as_tool(
         self, name: str = "", description: str = "", *, max_turns: int | Mapping[str, Any] = TURNS

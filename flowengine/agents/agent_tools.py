@@ -280,6 +280,11 @@ class AgentWithTools(BaseModel):
         """Names of parameters that get environments or live objects."""
         return [name_of(one) for one in self.environments]
 
+    @property
+    def specs(self) -> dict[str, Spec]:
+        """The environments that are specs, by their names."""
+        return {name_of(one): one for one in self.environments if isinstance(one, dict)}
+
     def _enable(self, tools: Sequence[ReadyTool], kind: str, spec: Mapping[str, Any]) -> Self:
         self.environments.append({"kind": kind, "resource_key": tools[0].environment, **spec})
         self.ready += tools
@@ -318,6 +323,12 @@ def name_of(environment: str | Spec) -> str:
     if isinstance(environment, str):
         return environment
     return str(environment.get("resource_key") or environment.get("kind", ""))
+
+
+def tool_option(function: Any, name: str) -> Any:
+    """Return what a function says of itself: by `@tool`, or by an attribute."""
+    options = getattr(function, "__flowengine_tool__", None)
+    return getattr(function if options is None else options, name, None)
 
 
 def _marked_methods(one: Any) -> list[Callable[..., Any]]:

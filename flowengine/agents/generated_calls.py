@@ -105,7 +105,7 @@ def group(
         agent: Who calls.
         tools: Its tools, with the ids of their steps.
     """
-    caller, parallel = agent.name, agent.parallel_tool_calls
+    caller, parallel = agent.name, agent.constants["parallel_tool_calls"]
     dispatch, told, refused, answer = ids(caller)
     ways: list[Plain] = [
         {"when": f"${{{{ call.step == {json.dumps(id)} }}}}", "to": id}
@@ -154,7 +154,7 @@ def _mark(tool: ToolStep, caller: str) -> Mark:
 
 def _step(tool: ToolStep, id: str, answer: str, parallel: bool) -> Plain:
     foreign = tool.adapter is None and not tool.waits and tool.foreign
-    told = _told(_WRONG_BY_OTHERS if foreign else _WRONG)
+    told = _message(_WRONG_BY_OTHERS if foreign else _WRONG)
     # Those that may run beside one another share it; any other waits for all before it, their
     # questions included, and is waited for in the same way.
     beside = tool.waits or (tool.parallel and parallel)
@@ -165,7 +165,7 @@ def _step(tool: ToolStep, id: str, answer: str, parallel: bool) -> Plain:
             **tool.action,
             "with": tool.given,
             "lock": {**lock, "hold": True},
-            "output": _told(_TEXT),
+            "output": _message(_TEXT),
             "on_error": [{"output": told}],
             "next": {"to": answer},
         }
@@ -177,7 +177,7 @@ def _step(tool: ToolStep, id: str, answer: str, parallel: bool) -> Plain:
         **tool.action,
         "with": tool.given,
         "lock": lock,
-        "output": _told(_BY_OTHERS if foreign else _TEXT) if tool.adapter is None else _ENVELOPE,
+        "output": _message(_BY_OTHERS if foreign else _TEXT) if tool.adapter is None else _ENVELOPE,
         "on_error": [
             {
                 "type": ["BudgetExceeded"],
@@ -191,7 +191,7 @@ def _step(tool: ToolStep, id: str, answer: str, parallel: bool) -> Plain:
     }
 
 
-def _told(content: str) -> Plain:
+def _message(content: str) -> Plain:
     """Return the output that tells the model something and does nothing else."""
     images = _REJECTED if content in (_WRONG, _WRONG_BY_OTHERS) else "[]"
     messages = f"${{{{ [{{{_HEAD}, 'content': {content}}}] + ({images}) }}}}"

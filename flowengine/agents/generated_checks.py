@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from flowengine.agents.termination import IDLE
+from flowengine.agents.termination import IDLE, NO_END
 from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
@@ -53,7 +53,6 @@ class Around:
     """Where the agent's work leads when it is done."""
     over: str
     """The condition that no turn is left."""
-    no_end: Mapping[str, Plain]
     spent: Plain
     """The handler of a budget that has nothing left."""
     refused: str = "end"
@@ -143,10 +142,10 @@ def _after(check: Check, to: str, around: Around) -> list[Plain]:
     refused = {"messages": _message(why)}
     if not check.tells:
         return [_ends(around, reason, refused)]
-    over = {**refused, "end": {**around.no_end, "reason": reason}, "text": ""}
+    over = {**refused, "end": {**NO_END, "reason": reason}, "text": ""}
     again: Plain = {
         "messages": _message(f"{why} + '\\nAnswer again.'"),
-        "end": dict(around.no_end),
+        "end": NO_END,
         "text": "",
         "refused": "${{ state.refused + 1 }}",
     }
@@ -161,7 +160,7 @@ def _after(check: Check, to: str, around: Around) -> list[Plain]:
 def _ends(
     around: Around, reason: str, more: Mapping[str, Plain] = {}, *, no_progress: bool = False
 ) -> Plain:
-    end = {**around.no_end, "outcome": "not_resolved", "reason": reason, "no_progress": no_progress}
+    end = {**NO_END, "outcome": "not_resolved", "reason": reason, "no_progress": no_progress}
     return {"set": {**more, "end": end, "text": ""}, "next": around.refused}
 
 

@@ -9,11 +9,11 @@ the request: it may have no more tokens than budgets leave room for.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from flowengine.agents.models.known_messages import total
+from flowengine.agents.models.known_messages import since_reply, total
 from flowengine.agents.models.port import Message, Model, ModelFacts, ModelReply, ModelRequest
 from flowengine.agents.models.usage import message_tokens, tools_tokens
 from flowengine.sdk import Need, Plain, StepError
@@ -167,7 +167,7 @@ def _thinking(settings: Mapping[str, Plain]) -> int:
 def _prompt(request: ModelRequest, last: Mapping[str, Any]) -> tuple[int, int]:
     """Return how many tokens a prompt has by an estimate, and at most."""
     messages, fixed = request.messages, tools_bytes(request)
-    since = _since_reply(messages) if _follows(request, last) else None
+    since = since_reply(messages) if _follows(request, last) else None
     if since is None:
         likely = tools_tokens(request.tools) + total(messages, message_tokens)
         return likely, fixed + _UNSEEN + total(messages, message_bytes)
@@ -181,14 +181,6 @@ def _follows(request: ModelRequest, last: Mapping[str, Any]) -> bool:
     """Return whether a request goes on where the last one ended, and its length is known."""
     same = last.get("agent") == request.agent and last.get("model") == request.model
     return same and bool(last.get("input"))
-
-
-def _since_reply(messages: Sequence[Message]) -> list[Message] | None:
-    """Return the last reply and what came after it; None: there is no reply."""
-    for place in range(len(messages) - 1, -1, -1):
-        if messages[place]["role"] == "assistant":
-            return [messages[at] for at in range(place, len(messages))]
-    return None
 
 
 def message_bytes(message: Message) -> int:

@@ -33,15 +33,15 @@ class ServerTools:
     def named(self) -> list[str]:
         """Tools that are known by name before the server is asked, as models are offered them."""
         names = [one for one in self.include or () if GLOB.isdisjoint(one)]
+        known = (name for name in names if allowed(name, self.patterns, self.exclude))
+        return [f"{self.server}.{name}" for name in known]
 
-        def fits(name: str, globs: Sequence[str]) -> bool:
-            return any(fnmatchcase(name, one) for one in globs)
 
-        return [
-            f"{self.server}.{name}"
-            for name in names
-            if fits(name, self.patterns) and not fits(name, self.exclude)
-        ]
+def allowed(name: str, include: Sequence[str] | None, exclude: Sequence[str]) -> bool:
+    """Return whether a tool may be used, by names and globs; without `include` any other may."""
+    if include is not None and not any(fnmatchcase(name, glob) for glob in include):
+        return False
+    return not any(fnmatchcase(name, glob) for glob in exclude)
 
 
 def offered(served: ServerTools, agent: str) -> Offered:

@@ -34,7 +34,7 @@ def offered(skills: Sequence[Skill]) -> list[Plain]:
     return [{"name": one.name, "description": one.description} for one in skills]
 
 
-def told(skills: Sequence[Mapping[str, str]]) -> str:
+def listing(skills: Sequence[Mapping[str, str]]) -> str:
     """Return what a model is told of the skills that there are."""
     if not skills:
         return ""

@@ -56,6 +56,8 @@ class End(NamedTuple):
 
 
 GOING_ON = End("")
+NO_END = GOING_ON._asdict()
+"""The same as the state of a flow has it."""
 
 
 def case_offers() -> list[ToolOffer]:

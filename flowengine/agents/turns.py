@@ -26,7 +26,7 @@ from flowengine.agents.models.port import (
 )
 from flowengine.agents.models.registry import SCRIPTED, resolve
 from flowengine.agents.reservations import ask_within, bounds_of
-from flowengine.agents.skill_tools import told
+from flowengine.agents.skill_tools import listing
 from flowengine.agents.termination import GOING_ON, End
 from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.errors import FlowEngineError
@@ -80,7 +80,7 @@ class Turn:
         self.conversation = conversation
         # The list itself: a copy of it would take longer than all the rest of a long conversation.
         self.messages: list[Message] = dict.__getitem__(cast("dict[str, Any]", state), "messages")
-        skills = told(agent.get("skills", ()))
+        skills = listing(agent.get("skills", ()))
         self.instructions = "\n\n".join(filter(None, (instructions, skills)))
         self.settings = settings
         self.number: int = state["turns"] - state["begun"] + 1
@@ -151,8 +151,8 @@ class Turn:
         offers = tuple(one.offer for one in self.tools.values())
         choice = "none" if self.answers else agent["tool_choice"]
         known = _CONVERSATIONS.of(self.conversation, self.messages)
-        told = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        first = [*told, *left_out(self.messages, self.state)]
+        system = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        first = [*system, *left_out(self.messages, self.state)]
         added = [{"role": "user", "content": LAST}] if self.answers else []
         return ModelRequest(
             model=model,
@@ -300,7 +300,7 @@ class _Reading:
                 )
                 continue
             self.end = self.end if self.end.outcome else end
-            self._tell(call.id, call.name, str(end.value or end.reason or "Noted."))
+            self._answer_only(call.id, call.name, str(end.value or end.reason or "Noted."))
         for fault in self.reply.faults:
             if fault.id is None:
                 message: Message = {"role": "user", "content": fault.reason}
@@ -328,7 +328,7 @@ class _Reading:
             self._refuse(call.id, call.name, f"not taken, as {self.handed} is active now.")
             return
         self.handed = to
-        self._tell(call.id, call.name, f"Handed over to {to}.", to)
+        self._answer_only(call.id, call.name, f"Handed over to {to}.", to)
 
     def _run(self, call: ModelCall, offered: Offered, sent: str) -> None:
         most = self.turn.agent["repeats"]
@@ -345,7 +345,7 @@ class _Reading:
         else:
             self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
 
-    def _tell(self, id: str, name: str, content: str, handoff: str = "") -> None:
+    def _answer_only(self, id: str, name: str, content: str, handoff: str = "") -> None:
         """Answer a call without running anything."""
         self._add("", handoff, messages=[_answer(id, name, content)])
 

@@ -23,13 +23,13 @@ from flowengine.metachain.run_inputs import check_inputs
 from flowengine.metachain.sessions import (
     LABEL,
     Operations,
-    Said,
+    SessionRequest,
     check_session,
+    continued,
     driven,
     driven_async,
     failure,
     has_begun,
-    said_next,
     session_id,
 )
 from flowengine.sdk.python_functions.schema_forms import is_plain
@@ -168,9 +168,9 @@ class Work:
 
     def begun(self, engine: Engine) -> Operations:
         """Begin it; or say its message in a session that there is."""
-        said = self._next(engine)
-        if said is not None:
-            return (yield from said_next(engine, said))
+        request = self._next(engine)
+        if request is not None:
+            return (yield from continued(engine, request))
         execution = engine._driving.new(self._starting(engine))
         result: ExecutionResult = yield engine._driving, "drive", (execution,), {}
         return result
@@ -183,12 +183,12 @@ class Work:
             result = yield engine, name, (self.id,), {"runtime_resources": self.resources}
         return result
 
-    def _next(self, engine: Engine) -> Said | None:
+    def _next(self, engine: Engine) -> SessionRequest | None:
         """Return what it says in a session that there is; None: there is none."""
         if self.session is None or not has_begun(engine, self.id):
             return None
         message, context = self.inputs["messages"][0]["content"], self.inputs["context"]
-        return Said(self.session, self.id, self.flow, message, context, self.resources)
+        return SessionRequest(self.session, self.id, self.flow, message, context, self.resources)
 
     def _starting(self, engine: Engine) -> Starting:
         """Return the request to start it: images of messages are files of the execution."""

@@ -114,9 +114,9 @@ class Agent(StepKind):
     @classmethod
     def tell(cls, output: Plain) -> str | None:
         """Return what a turn said and called, or what a call gave."""
-        from flowengine.agents.summaries import tell
+        from flowengine.agents.summaries import summary
 
-        return tell(output)
+        return summary(output)
 
     def adapt(
         self, context: StepContext, task: Mapping[str, Plain], result: object, text: AsText
@@ -317,7 +317,9 @@ class Turn(StepKind):
         """Return what asking the model may use of budgets."""
         from flowengine.agents.turns import turn_of
 
-        return await turn_of(context, task, await _told(context, task, input)).needs(context)
+        return await turn_of(context, task, await _with_instructions(context, task, input)).needs(
+            context
+        )
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
@@ -325,7 +327,7 @@ class Turn(StepKind):
         """Ask the model, and return what follows from its reply."""
         from flowengine.agents.turns import take_turn
 
-        return await take_turn(context, task, await _told(context, task, input))
+        return await take_turn(context, task, await _with_instructions(context, task, input))
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether a function says the instructions: it may need objects of the program."""
@@ -342,7 +344,7 @@ class Turn(StepKind):
         return turn(context, task, input)
 
 
-async def _told(
+async def _with_instructions(
     context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
 ) -> Mapping[str, Plain]:
     """Return the input of a turn with the instructions that a function says, if one does."""

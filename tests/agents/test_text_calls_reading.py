@@ -296,7 +296,7 @@ HEAD = '<call-MARK tool="add">'
         (f'{HEAD}\n<parameter name="a">1</param', "cannot be read", "add"),
         (f'{HEAD}<parameter name="a">1</parameter><parameter name="b">2', "was cut off", "add"),
         (f"{HEAD}a=1, b=2</call-MARK>", "cannot be read", "add"),
-        (f"{HEAD}<parameter=a>1</parameter><parameter=a>2</parameter></call-MARK>", "cannot be read",
+        (f"{HEAD}<parameter=a>1</parameter><parameter=a>2</parameter></call-MARK>", "cannot be",
          "add"),
         ("<call-MARK>add(a=1, b=2)</call-MARK>", "cannot be read", None),
         (f'{HEAD}{{"a": 1, "b": "par', "cannot be read", "add"),

@@ -29,7 +29,7 @@ def offered(tools: Iterable[ToolOffer], names: WireNames) -> list[dict[str, Any]
             "function": {
                 "name": names.to_wire(tool.name),
                 "description": tool.description,
-                "parameters": {"type": "object", "properties": {}} | tool.parameters,
+                "parameters": tool.schema,
             },
         }
         for tool in tools

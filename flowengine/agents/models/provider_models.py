@@ -74,7 +74,7 @@ class _Asked:
     request: ModelRequest
     provider: str
     names: WireNames
-    teller: PartSender
+    parts: PartSender
     sent: dict[str, Any]
     """What the library is called with."""
 
@@ -155,14 +155,12 @@ class ProviderModels:
         try:
             with as_plain():
                 async with asyncio.timeout(request.timeout or _TIMEOUT):
-                    if listen is None:
-                        return await _unstreamed(litellm, asked)
-                    return await _streamed(litellm, asked)
+                    return await _received(litellm, asked)
         except StepError:
-            asked.teller.broke_off()
+            asked.parts.broke_off()
             raise
         except Exception as error:
-            broke_off = asked.teller.broke_off()
+            broke_off = asked.parts.broke_off()
             if request.function_calling is None and "tools" in asked.sent and refuses_tools(error):
                 raise _ToolsRefused(error) from None
             if (
@@ -197,13 +195,13 @@ class _Here:
         self._arrived.append(part)
         # The loop is woken once for all that arrives until it is its turn.
         if len(self._arrived) == 1 and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell)
+            self._loop.call_soon_threadsafe(self._pass_on)
 
     def close(self) -> None:
-        self._tell()
+        self._pass_on()
         self._listen = None
 
-    def _tell(self) -> None:
+    def _pass_on(self) -> None:
         while self._arrived:
             part = self._arrived[0]
             try:
@@ -309,48 +307,18 @@ def _offer(request: ModelRequest, names: WireNames, known: set[str], sent: dict[
         sent["parallel_tool_calls"] = False
 
 
-async def _unstreamed(litellm: Any, asked: _Asked) -> SentReply:
+async def _received(litellm: Any, asked: _Asked) -> SentReply:
+    """Return what the provider sent, streamed if somebody listens."""
     response = await litellm.acompletion(**asked.sent)
-    if not response.choices:
-        return _sent(litellm, asked, SentReply(), [getattr(response, "usage", None)])
-    choice = response.choices[0]
-    message = choice.message
-    calls, parts = [], {}
-    for call in getattr(message, "tool_calls", None) or ():
-        name = asked.names.from_wire(call.function.name or "")
-        calls.append(SentCall(str(call.id or ""), name, call.function.arguments))
-        if specific := getattr(call, "provider_specific_fields", None):
-            parts[call.id] = dict(specific)
-    reply = SentReply(
-        message.content or "",
-        getattr(message, "reasoning_content", None),
-        calls,
-        _ENDED.get(choice.finish_reason, "stop"),
-        provider_parts=_parts(
-            getattr(message, "thinking_blocks", None),
-            parts,
-            getattr(message, "reasoning_items", None),
-        ),
-    )
-    return _sent(litellm, asked, reply, [getattr(response, "usage", None)])
-
-
-async def _streamed(litellm: Any, asked: _Asked) -> SentReply:
-    stream = await litellm.acompletion(**asked.sent)
-    arriving = ArrivingReply(asked.teller, asked.names)
-    try:
-        async for chunk in stream:
-            arriving.take(chunk)
-        # A stream that just stops gets an ending from the library that nobody sent.
-        ended = getattr(stream, "received_finish_reason", arriving.finish) or getattr(
-            stream, "intermittent_finish_reason", None
-        )
-        told = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
-    finally:
-        await stream.aclose()
-    if ended is None:
-        message = f"{asked.request.model}: the reply broke off"
-        raise ModelError(message, retryable=True, data={"unfinished": True})
+    arriving = ArrivingReply(asked.parts, asked.names)
+    if "stream" not in asked.sent:
+        arriving.take_whole(response)
+        ended, usage = arriving.finish, [getattr(response, "usage", None)]
+    else:
+        ended, usage = await _streamed(response, arriving)
+        if ended is None:
+            message = f"{asked.request.model}: the reply broke off"
+            raise ModelError(message, retryable=True, data={"unfinished": True})
     reply = SentReply(
         "".join(arriving.content),
         "".join(arriving.reasoning) if arriving.reasoning else None,
@@ -360,9 +328,23 @@ async def _streamed(litellm: Any, asked: _Asked) -> SentReply:
             arriving.thinking_blocks, arriving.call_parts, arriving.reasoning_items
         ),
     )
-    found = _sent(litellm, asked, reply, told)
-    asked.teller.end(reply.ended)
+    found = _sent(litellm, asked, reply, usage)
+    asked.parts.end(reply.ended)
     return found
+
+
+async def _streamed(stream: Any, arriving: ArrivingReply) -> tuple[str | None, list[Any]]:
+    """Take a stream; return why it ended, None if it just stopped, and what was said of usage."""
+    try:
+        async for chunk in stream:
+            arriving.take(chunk)
+        # A stream that just stops gets an ending from the library that nobody sent.
+        ended = getattr(stream, "received_finish_reason", arriving.finish) or getattr(
+            stream, "intermittent_finish_reason", None
+        )
+        return ended, [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
+    finally:
+        await stream.aclose()
 
 
 def _sent(litellm: Any, asked: _Asked, reply: SentReply, told: list[Any]) -> SentReply:

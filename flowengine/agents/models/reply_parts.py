@@ -27,28 +27,28 @@ class PartSender:
         self._listen = listen
         self._filter = StreamFilter(form_of(request) if calling == "text" else None)
         self._calls: list[ReplyPart] = []
-        self._told = False
-        self._tell(ReplyPart("start"))
+        self._sent = False
+        self._send(ReplyPart("start"))
 
     def text(self, piece: str) -> None:
         """Take the next piece of the text."""
-        self._tell_shown(self._filter.feed(as_unicode(piece)))
+        self._send_shown(self._filter.feed(as_unicode(piece)))
 
     def reasoning(self, piece: str) -> None:
         """Take the next piece of the reasoning."""
         self._filter.reasoning(piece)
-        self._tell_piece(ReplyPart("reasoning", as_unicode(piece)))
+        self._send_piece(ReplyPart("reasoning", as_unicode(piece)))
 
     def call(self, id: str, tool: str | None, piece: str) -> None:
         """Take the next piece of a call's arguments."""
-        self._told = True
+        self._sent = True
         self._calls.append(ReplyPart("call", as_unicode(piece), id, tool))
-        self._tell(self._calls[-1])
+        self._send(self._calls[-1])
 
     def end(self, ended: str) -> None:
         """Take the end of the reply."""
-        self._tell_shown(self._filter.close("length" if ended == "length" else "stop"))
-        self._tell(ReplyPart("end"))
+        self._send_shown(self._filter.close("length" if ended == "length" else "stop"))
+        self._send(ReplyPart("end"))
 
     def broke_off(self) -> bool:
         """Say that the reply will not be completed, if anything of it was told.
@@ -56,24 +56,24 @@ class PartSender:
         Returns:
             Whether anything was.
         """
-        if self._told:
-            self._tell(ReplyPart("restart"))
-        return self._told
+        if self._sent:
+            self._send(ReplyPart("restart"))
+        return self._sent
 
-    def _tell_shown(self, shown: Iterable[Shown]) -> None:
+    def _send_shown(self, shown: Iterable[Shown]) -> None:
         for kind, text in shown:
             if kind == "restart":
                 for part in (ReplyPart("restart"), ReplyPart("start"), *self._calls):
-                    self._tell(part)
+                    self._send(part)
             else:
-                self._tell_piece(ReplyPart(kind, text))
+                self._send_piece(ReplyPart(kind, text))
 
-    def _tell_piece(self, part: ReplyPart) -> None:
+    def _send_piece(self, part: ReplyPart) -> None:
         if part.text:
-            self._told = True
-            self._tell(part)
+            self._sent = True
+            self._send(part)
 
-    def _tell(self, part: ReplyPart) -> None:
+    def _send(self, part: ReplyPart) -> None:
         """Tell the listener; one that fails is told no more, and costs no reply."""
         if self._listen is None:
             return

@@ -190,17 +190,17 @@ class ScriptedModel:
             raise answer
         entry = answer if isinstance(answer, Scripted) else _entry(answer, self.name)
         calling = function_calling(request.model, agent=request.function_calling)
-        teller = PartSender(listen, request, calling)
-        name = _told(self.name, request.model)
+        parts = PartSender(listen, request, calling)
+        name = _shown_name(self.name, request.model)
         sent = _sent(entry, name)
         if entry.raises is None or entry.cut:
-            _tell(teller, sent)
+            _pass_on(parts, sent)
         if entry.raises is not None:
-            teller.broke_off()
+            parts.broke_off()
             raise _error(entry)
         note = _note(request, name)
         reply = read_sent(sent, request, calling, events=[note], scripted=True)
-        teller.end(sent.ended)
+        parts.end(sent.ended)
         return reply
 
     async def facts(self, model: str) -> ModelFacts:
@@ -245,7 +245,7 @@ def _replies(message: Message) -> int:
     return int(message.get("role") == "assistant")
 
 
-def _told(script: str, model: str) -> str:
+def _shown_name(script: str, model: str) -> str:
     """Return the name that replies tell: of a file as the flow names it, in whatever folder."""
     if not os.path.isabs(script):
         return script
@@ -300,13 +300,13 @@ def _sent(entry: Scripted, name: str) -> SentReply:
     return SentReply(entry.text, entry.reasoning or None, calls, entry.finish, usage, parts)
 
 
-def _tell(teller: PartSender, sent: SentReply) -> None:
+def _pass_on(parts: PartSender, sent: SentReply) -> None:
     if sent.reasoning:
-        teller.reasoning(sent.reasoning)
+        parts.reasoning(sent.reasoning)
     for start in range(0, len(sent.content), _PIECE):
-        teller.text(sent.content[start : start + _PIECE])
+        parts.text(sent.content[start : start + _PIECE])
     for place, call in enumerate(sent.calls):
-        teller.call(call.id or str(place), call.name, call.arguments or "")
+        parts.call(call.id or str(place), call.name, call.arguments or "")
 
 
 def _error(entry: Scripted) -> StepError:
