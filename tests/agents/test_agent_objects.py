@@ -147,6 +147,13 @@ CHECKED = [
     ({"functions": [dotted("case_resolved")]}, "agents get 'case_resolved' from 'finish'"),
     ({"functions": [dotted("a.b"), dotted("a__b")]}, "would call both 'a.b' and 'a__b' 'a__b'"),
     ({"functions": [add], "approvals": {"ad": "ask"}}, "approvals names 'ad', which is not one of"),
+    (
+        {"functions": [add], "limits": {"ad": {"calls": 1}}},
+        "limits names 'ad', which is not",
+    ),
+    ({"functions": [add], "limits": {"calls": 0}}, "limits.calls: expected a whole number of 1"),
+    ({"functions": [add], "limits": {"add": {"calls": 0}}}, "tool 'add': limits.calls: expected"),
+    ({"functions": [add], "limits": {"add": {"size": 1}}}, "tool 'add': limits.size: unknown key"),
 ]
 
 
@@ -157,7 +164,7 @@ def test_what_is_wrong_between_its_parts_is_told_when_it_is_compiled(
     with pytest.raises(UsageError) as raised:
         Runner().compile([Agent(name="A", **fields)])
 
-    assert "agent 'A'" in raised.value.message
+    assert raised.value.message.startswith(("agent 'A'", "tool 'add'"))
     assert told in raised.value.message
 
 

@@ -40,7 +40,7 @@ from flowengine.agents.models.replies import (
     read_sent,
     text_tools_of,
 )
-from flowengine.agents.models.reply_parts import PartSender
+from flowengine.agents.models.reply_parts import GuardedListener, PartSender
 from flowengine.agents.models.streams import ArrivingReply
 from flowengine.agents.models.usage import estimated_usage, told_usage
 from flowengine.agents.models.wire_names import WireNames
@@ -188,7 +188,7 @@ class _Here:
 
     def __init__(self, listen: Listener) -> None:
         self._loop = asyncio.get_running_loop()
-        self._listen: Listener | None = listen
+        self._listen = GuardedListener(listen)
         self._arrived: deque[ReplyPart] = deque()
 
     def __call__(self, part: ReplyPart) -> None:
@@ -199,17 +199,11 @@ class _Here:
 
     def close(self) -> None:
         self._pass_on()
-        self._listen = None
+        self._listen.listen = None
 
     def _pass_on(self) -> None:
         while self._arrived:
-            part = self._arrived[0]
-            try:
-                if self._listen is not None:
-                    self._listen(part)
-            except Exception:
-                self._listen = None
-                _log.exception("a listener to a reply failed, and gets no more of it")
+            self._listen(self._arrived[0])
             self._arrived.popleft()  # only now: what arrives meanwhile wakes nobody
 
 
@@ -310,41 +304,47 @@ def _offer(request: ModelRequest, names: WireNames, known: set[str], sent: dict[
 async def _received(litellm: Any, asked: _Asked) -> SentReply:
     """Return what the provider sent, streamed if somebody listens."""
     response = await litellm.acompletion(**asked.sent)
-    arriving = ArrivingReply(asked.parts, asked.names)
-    if "stream" not in asked.sent:
+    parts = asked.parts if "stream" in asked.sent else None
+    arriving = ArrivingReply(parts, asked.names)
+    if parts is None:
         arriving.take_whole(response)
-        ended, usage = arriving.finish, [getattr(response, "usage", None)]
+        usage = [getattr(response, "usage", None)]
     else:
-        ended, usage = await _streamed(response, arriving)
-        if ended is None:
-            message = f"{asked.request.model}: the reply broke off"
-            raise ModelError(message, retryable=True, data={"unfinished": True})
+        usage = await _take_stream(asked.request.model, response, arriving)
     reply = SentReply(
         "".join(arriving.content),
         "".join(arriving.reasoning) if arriving.reasoning else None,
         arriving.calls,
-        _ENDED.get(ended, "stop"),
+        _ENDED.get(arriving.finish, "stop"),
         provider_parts=_parts(
             arriving.thinking_blocks, arriving.call_parts, arriving.reasoning_items
         ),
     )
     found = _sent(litellm, asked, reply, usage)
-    asked.parts.end(reply.ended)
+    if parts is not None:
+        parts.end(reply.ended)
     return found
 
 
-async def _streamed(stream: Any, arriving: ArrivingReply) -> tuple[str | None, list[Any]]:
-    """Take a stream; return why it ended, None if it just stopped, and what was said of usage."""
+async def _take_stream(model: str, stream: Any, arriving: ArrivingReply) -> list[Any]:
+    """Take a stream, and return what its provider reported of usage.
+
+    Raises:
+        ModelError: It broke off.
+    """
     try:
         async for chunk in stream:
             arriving.take(chunk)
         # A stream that just stops gets an ending from the library that nobody sent.
-        ended = getattr(stream, "received_finish_reason", arriving.finish) or getattr(
+        arriving.finish = getattr(stream, "received_finish_reason", arriving.finish) or getattr(
             stream, "intermittent_finish_reason", None
         )
-        return ended, [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
+        usage = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
     finally:
         await stream.aclose()
+    if arriving.finish is None:
+        raise ModelError(f"{model}: the reply broke off", retryable=True, data={"unfinished": True})
+    return usage
 
 
 def _sent(litellm: Any, asked: _Asked, reply: SentReply, told: list[Any]) -> SentReply:

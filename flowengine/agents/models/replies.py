@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from json import dumps, loads
 from secrets import token_hex
 from typing import Literal
@@ -142,22 +142,11 @@ def _all_unicode(data: Plain) -> Plain:
 def _mended(sent: SentReply) -> SentReply:
     """Return what was sent with all its texts as Unicode."""
     calls = [
-        SentCall(
-            as_unicode(call.id),
-            as_unicode(call.name),
-            None if call.arguments is None else as_unicode(call.arguments),
-        )
-        for call in sent.calls
+        SentCall(*map(_all_unicode, (call.id, call.name, call.arguments))) for call in sent.calls
     ]
-    parts = sent.provider_parts
-    return SentReply(
-        as_unicode(sent.content),
-        None if sent.reasoning is None else as_unicode(sent.reasoning),
-        calls,
-        sent.ended,
-        sent.usage,
-        None if parts is None else {name: _all_unicode(one) for name, one in parts.items()},
-    )
+    parts = None if sent.provider_parts is None else _all_unicode({**sent.provider_parts})
+    content, reasoning = _all_unicode(sent.content), _all_unicode(sent.reasoning)
+    return replace(sent, content=content, reasoning=reasoning, calls=calls, provider_parts=parts)
 
 
 class _Reader:

@@ -12,6 +12,27 @@ from flowengine.agents.text_calls.streaming import Shown, StreamFilter
 _log = logging.getLogger("flowengine.agents")
 
 
+class GuardedListener:
+    """Calls a listener; one that fails gets no more, and costs no reply.
+
+    Args:
+        listen: It; None: nobody listens.
+    """
+
+    def __init__(self, listen: Listener | None) -> None:
+        self.listen = listen
+
+    def __call__(self, part: ReplyPart) -> None:
+        """Pass a part on."""
+        if self.listen is None:
+            return
+        try:
+            self.listen(part)
+        except Exception:
+            self.listen = None
+            _log.exception("a listener to a reply failed, and gets no more of it")
+
+
 class PartSender:
     """Passes on what arrives, reasoning apart, without the syntax of calls that come as text.
 
@@ -24,11 +45,11 @@ class PartSender:
     def __init__(
         self, listen: Listener | None, request: ModelRequest, calling: FunctionCalling
     ) -> None:
-        self._listen = listen
+        self._listen = GuardedListener(listen)
         self._filter = StreamFilter(form_of(request) if calling == "text" else None)
         self._calls: list[ReplyPart] = []
         self._sent = False
-        self._send(ReplyPart("start"))
+        self._listen(ReplyPart("start"))
 
     def text(self, piece: str) -> None:
         """Take the next piece of the text."""
@@ -43,12 +64,12 @@ class PartSender:
         """Take the next piece of a call's arguments."""
         self._sent = True
         self._calls.append(ReplyPart("call", as_unicode(piece), id, tool))
-        self._send(self._calls[-1])
+        self._listen(self._calls[-1])
 
     def end(self, ended: str) -> None:
         """Take the end of the reply."""
         self._send_shown(self._filter.close("length" if ended == "length" else "stop"))
-        self._send(ReplyPart("end"))
+        self._listen(ReplyPart("end"))
 
     def broke_off(self) -> bool:
         """Say that the reply will not be completed, if anything of it was told.
@@ -57,28 +78,18 @@ class PartSender:
             Whether anything was.
         """
         if self._sent:
-            self._send(ReplyPart("restart"))
+            self._listen(ReplyPart("restart"))
         return self._sent
 
     def _send_shown(self, shown: Iterable[Shown]) -> None:
         for kind, text in shown:
             if kind == "restart":
                 for part in (ReplyPart("restart"), ReplyPart("start"), *self._calls):
-                    self._send(part)
+                    self._listen(part)
             else:
                 self._send_piece(ReplyPart(kind, text))
 
     def _send_piece(self, part: ReplyPart) -> None:
         if part.text:
             self._sent = True
-            self._send(part)
-
-    def _send(self, part: ReplyPart) -> None:
-        """Tell the listener; one that fails is told no more, and costs no reply."""
-        if self._listen is None:
-            return
-        try:
             self._listen(part)
-        except Exception:
-            self._listen = None
-            _log.exception("a listener to a reply failed, and gets no more of it")

@@ -24,6 +24,7 @@ from flowengine.agents.models.port import (
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
 from flowengine.agents.models.reply_parts import PartSender
 from flowengine.agents.text_calls.models import function_calling
+from flowengine.agents.text_calls.records import text_of
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
 from flowengine.sdk.validation_messages import predicate
@@ -319,7 +320,4 @@ def _error(entry: Scripted) -> StepError:
 
 
 def _last_text(request: ModelRequest) -> str:
-    content = request.messages[-1].get("content") if request.messages else None
-    if isinstance(content, str):
-        return content
-    return "\n".join(part.get("text", "") for part in content or ())
+    return text_of(request.messages[-1].get("content")) if request.messages else ""

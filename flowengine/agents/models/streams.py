@@ -14,11 +14,11 @@ class ArrivingReply:
     """What has arrived of a reply.
 
     Args:
-        parts: Passes on what arrives.
+        parts: Passes on what arrives; None: nobody listens.
         names: Of the tools on offer.
     """
 
-    def __init__(self, parts: PartSender, names: WireNames) -> None:
+    def __init__(self, parts: PartSender | None, names: WireNames) -> None:
         self.content: list[str] = []
         self.reasoning: list[str] = []
         self.thinking_blocks: list[dict[str, Any]] = []
@@ -61,10 +61,12 @@ class ArrivingReply:
     def _take_texts(self, delta: Any) -> None:
         if text := getattr(delta, "content", None):
             self.content.append(text)
-            self._parts.text(text)
+            if self._parts:
+                self._parts.text(text)
         if (thought := getattr(delta, "reasoning_content", None)) is not None:
             self.reasoning.append(thought)
-            self._parts.reasoning(thought)
+            if self._parts:
+                self._parts.reasoning(thought)
         self.reasoning_items += getattr(delta, "reasoning_items", None) or ()
 
     def _think(self, block: Mapping[str, Any]) -> None:
@@ -97,4 +99,5 @@ class ArrivingReply:
         call.arguments = f"{call.arguments}{arguments}"
         if parts := getattr(piece, "provider_specific_fields", None):
             self.call_parts[call.id] = dict(parts)
-        self._parts.call(call.id or str(index), self._names.from_wire(call.name), arguments)
+        if self._parts:
+            self._parts.call(call.id or str(index), self._names.from_wire(call.name), arguments)

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowengine.agents.text_calls.json_text import BrokenJson, read_json
 from flowengine.agents.text_calls.marked_form import (
     PARAMETER,
     VALUE_END,
@@ -87,7 +86,7 @@ class _Call:
 
     def _arguments(self, body: str) -> Any:
         if body.startswith("{"):
-            return self._json(body)
+            return body  # JSON, which is read with the arguments of all other calls
         arguments: dict[str, Any] = {}
         at = 0
         while opening := PARAMETER.match(body, at):
@@ -103,16 +102,6 @@ class _Call:
             reason = "something else is where a parameter or its end should be"
             raise _Broken(reason, cut=not self.closed)
         return arguments
-
-    def _json(self, body: str) -> Any:
-        try:
-            value, end, repairs = read_json(body)
-        except BrokenJson as broken:
-            raise _Broken(broken.reason, cut=broken.cut and not self.closed) from None
-        self.repairs += repairs
-        if body[end:].strip():
-            self.repairs.append("text after the JSON of a call was left out")
-        return value
 
     def _fault(self, reason: str, *, cut: bool) -> Fault:
         call = f"A call of {self.name}" if self.name else "A call"

@@ -63,3 +63,16 @@ class Untyped:
     """An argument that was written as text without a type; the schema says what it is."""
 
     text: str
+
+
+def text_of(content: Any, between: str = "\n") -> str:
+    """Return the text of a message's content, which may be in parts.
+
+    Args:
+        content: Text, parts of which those that are no text are left out, or nothing.
+        between: Put between parts.
+    """
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = [part.get("text", "") for part in content if isinstance(part, Mapping)]
+    return between.join(filter(None, texts))

@@ -12,8 +12,8 @@ from typing import Any
 
 from flowengine.agents.text_calls.examples import example_arguments
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
-from flowengine.agents.text_calls.marked_form import MarkedForm, text_of
-from flowengine.agents.text_calls.records import Fault, ToolOffer
+from flowengine.agents.text_calls.marked_form import MarkedForm
+from flowengine.agents.text_calls.records import Fault, ToolOffer, text_of
 
 Message = dict[str, Any]
 _SHOWN_FAULTS = 5
