@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine.agents.context_reduction import cut_of, summarized, summary_request
+from flowengine.agents.context_reduction import ContextReduction
 from flowengine.agents.first_messages import VARIABLE, chosen, opened_with
 from flowengine.agents.models.errors import ContextWindowExceeded
 from flowengine.agents.models.port import ModelRequest
@@ -59,12 +59,13 @@ def reduction(
     context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
 ) -> Rehearsal:
     """Return how a conversation is shortened."""
-    output = cut_of(context, task)
-    if not task["agent"]["summarizes"]:
-        return Rehearsal(lambda _: output)
-    request = summary_request(context, task, input, output["mark"])
+    made = ContextReduction(context, task, input)
+    cut = made.cut()
+    if not made.summarizes:
+        return Rehearsal(lambda _: cut)
+    request = made.request(cut)
     return Rehearsal(
-        lambda reply: summarized(context, task, output, replied(reply, request)),
+        lambda reply: made.summarized(cut, replied(reply, request)),
         asked=_asked(request),
         reply=_summary_of,
     )

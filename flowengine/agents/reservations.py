@@ -9,14 +9,13 @@ the request: it may have no more tokens than budgets leave room for.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from flowengine.agents.models.known_messages import since_reply, total
-from flowengine.agents.models.port import Message, Model, ModelFacts, ModelReply, ModelRequest
+from flowengine.agents.models.port import Message, Model, ModelFacts, ModelRequest
 from flowengine.agents.models.usage import message_tokens, tools_tokens
-from flowengine.sdk import Need, Plain, StepError
+from flowengine.sdk import Need, Plain
 from flowengine.sdk.read_only import plain
 
 SHORTEST = 16
@@ -115,40 +114,6 @@ async def bounds_of(model: Model, request: ModelRequest, last: Mapping[str, Any]
     shortest = min(longest, SHORTEST + _thinking(request.settings))
     likely, prompt = _prompt(request, last)
     return Bounds(likely, prompt, shortest, longest, facts)
-
-
-async def ask_within(
-    granted: Mapping[str, float] | None,
-    model: Model,
-    request: ModelRequest,
-    last: Mapping[str, Any],
-    ask: Callable[[ModelRequest], Awaitable[ModelReply]],
-) -> ModelReply:
-    """Ask a model for a reply that is no longer than budgets allow.
-
-    Args:
-        granted: What budgets let the request use; None: nothing bounds it.
-        model: Who is asked.
-        request: What is asked.
-        last: As for `bounds_of`.
-        ask: Sends the request.
-
-    Raises:
-        StepError: There is no reply. If its provider may count one, its data say how much at most.
-    """
-    if granted is None:
-        return await ask(request)
-    bounds = await bounds_of(model, request, last)
-    longest = bounds.reply(granted)
-    # Else the model, or a setting, bounds it.
-    if longest < bounds.longest or bounds.facts.longest_reply is None:
-        request = replace(request, longest_reply=longest)
-    try:
-        return await ask(request)
-    except StepError as error:
-        if isinstance(error.data, Mapping) and error.data.get("unfinished"):
-            error.data = {**error.data, "usage": bounds.used(granted)}
-        raise
 
 
 def _longest(settings: Mapping[str, Plain], facts: ModelFacts) -> int:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from typing import Any, NamedTuple, cast
 
 from flowengine.agents import generated_calls, termination
 from flowengine.agents.context_window import RequestSize, left_out, size_of
-from flowengine.agents.kept_images import illustrated
+from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.errors import ContextWindowExceeded
 from flowengine.agents.models.known_messages import KnownConversations, RequestMessages
 from flowengine.agents.models.port import (
     CallFault,
     Message,
-    Model,
     ModelCall,
     ModelReply,
     ModelRequest,
     ReplyPart,
     Usage,
 )
-from flowengine.agents.models.registry import SCRIPTED, resolve
-from flowengine.agents.reservations import ask_within, bounds_of
 from flowengine.agents.skill_tools import listing
 from flowengine.agents.termination import GOING_ON, End
 from flowengine.agents.text_calls.records import ToolOffer
@@ -94,28 +90,20 @@ class Turn:
         Args:
             context: The attempt. Files of scripts are looked for in its working folder.
         """
-        found, request = self._ready(context)
+        request = self._checked_request()
         listen = partial(_pass_on, context, self.called) if context.followed else None
-
-        async def ask(request: ModelRequest) -> ModelReply:
-            images = illustrated(request.messages, context.execution.artifacts.path)
-            if images is not request.messages:
-                request = replace(request, messages=images)
-            return await found.complete(request, listen)
-
         try:
-            return await ask_within(context.granted, found, request, self._last, ask)
+            return await ask_model(context, request, self._last, listen)
         except ContextWindowExceeded as error:
             reduces = self.agent["context"] is not None
             raise self.size(request).refused(error, reduces=reduces) from error
 
     async def needs(self, context: StepContext) -> Mapping[str, Need]:
         """Return what asking the model may use of budgets."""
-        found, request = self._ready(context)
-        return (await bounds_of(found, request, self._last)).needs()
+        return await model_needs(context, self._checked_request(), self._last)
 
-    def _ready(self, context: StepContext) -> tuple[Model, ModelRequest]:
-        """Return who is asked, and what.
+    def _checked_request(self) -> ModelRequest:
+        """Return what is asked.
 
         Raises:
             ContextWindowExceeded: It does not fit, and something can be done about it.
@@ -123,7 +111,7 @@ class Turn:
         request = self.request(self.model)
         if self.agent["context"] is not None:
             self.size(request).check()
-        return resolve(in_folder(self.model, context.execution.workdir)), request
+        return request
 
     @property
     def _last(self) -> Mapping[str, Any]:
@@ -201,13 +189,6 @@ def model_of(state: Mapping[str, Any], agent: str, *, saves: bool = False) -> st
     models: list[str] = state["offer"]["models"][agent]
     at: int = len(models) if saves else state["model_at"]
     return models[min(at, len(models) - 1)]
-
-
-def in_folder(model: str, folder: str) -> str:
-    """Return the name of a model; that of a script in a file with the folder of the file."""
-    provider, _, name = model.partition("/")
-    file = os.path.join(folder, name)
-    return f"{provider}/{file}" if provider == SCRIPTED and os.path.isfile(file) else model
 
 
 _USAGE = tuple(one.name for one in fields(Usage))

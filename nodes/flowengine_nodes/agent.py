@@ -220,17 +220,17 @@ class Reduction(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Mapping[str, Need]:
         """Return what the summary may use of budgets."""
-        from flowengine.agents.context_reduction import needs
+        from flowengine.agents.context_reduction import ContextReduction
 
-        return await needs(context, task, input)
+        return await ContextReduction(context, task, input).needs()
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Return where the conversation is cut, and the summary."""
-        from flowengine.agents.context_reduction import reduce
+        from flowengine.agents.context_reduction import ContextReduction
 
-        return await reduce(context, task, input)
+        return await ContextReduction(context, task, input).output()
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
