@@ -58,7 +58,7 @@ class Runner:
         Returns:
             The flow.
         """
-        return flows.compile(agents, **{"model": self.model, **how})
+        return flows.described(agents, **{"model": self.model, **how}).flow
 
     def run(
         self,

@@ -43,24 +43,6 @@ class How(TypedDict, total=False):
     policies: Sequence[Mapping[str, Any]]
 
 
-def compile(agents: Sequence[Agent], **how: Unpack[How]) -> LoadedFlow:
-    """Return the flow that runs agents, compiled; `to_networkx()` gives its graph.
-
-    Args:
-        agents: The first one begins; whom they hand over to is found by their functions.
-        **how: See `How`.
-
-    Returns:
-        The flow.
-
-    Raises:
-        UsageError: What a run would fail at.
-    """
-    if not agents:
-        raise UsageError("there is no agent to compile", hint="give at least one")
-    return described(agents, **how).flow
-
-
 @dataclass(frozen=True)
 class Described:
     """The flow that runs agents, and what it cannot say."""
@@ -73,7 +55,17 @@ class Described:
 
 
 def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
-    """Return the flow that runs agents, with the functions that are only in this process."""
+    """Return the flow that runs agents, with the functions that are only in this process.
+
+    Args:
+        agents: The first one begins; whom they hand over to is found by their functions.
+        **how: See `How`.
+
+    Raises:
+        UsageError: What a run would fail at.
+    """
+    if not agents:
+        raise UsageError("there is no agent to compile", hint="give at least one")
     references = _References(how.get("model"))
     found = declarations(agents, references)
     limit = turn_limit(how.get("max_turns", TURNS))
@@ -117,10 +109,11 @@ def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -
         limits={"activations": 1_000_000, "steps": 1_000_000},
         **top,
     )
+    flow.places |= {(key,): _Declared(key) for key in top}
     for section, declared in sections.items():
         for name, declaration in declared.items():
             flow.declare(section, name, declaration)
-            flow.places[section, name] = _Declared(section, name)
+            flow.places[section, name] = _Declared(f"{section.removesuffix('s')} {name!r}: ")
     flow.step(
         STEP,
         action={"python_agents": runs},
@@ -135,15 +128,14 @@ def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -
 class _Declared(NamedTuple):
     """The place of a declaration that stands in no file: what it belongs to."""
 
-    section: str
-    name: str
+    owner: str
+    """Such as `agent 'Clerk': ` or `policies`."""
 
     def position(self, path: Loc, *, key: bool = False) -> Position:
-        """Return the agent or tool, and the field of it."""
+        """Return the owner, and the field of it."""
         path = () if path[:1] == ("(generated)",) else path
         field = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path)
-        named = f"{self.section.removesuffix('s')} {self.name!r}"
-        return Position(1, 1, 1, f"{named}: {field[1:]}" if field else named)
+        return Position(1, 1, 1, f"{self.owner}{field}".replace(": .", ": ").removesuffix(": "))
 
     def inside(self, path: Loc, offset: int, length: int) -> Position:
         """Return the field that has a text."""

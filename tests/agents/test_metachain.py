@@ -541,6 +541,8 @@ def test_a_run_that_no_model_answers_fails_with_its_error(bench: Bench) -> None:
         ({"max_turns": 0}, "max_turns is 0"),
         ({"max_turns": -1}, "max_turns is -1"),
         ({"context_variables": [1]}, "context_variables is not a dict"),
+        ({"policies": [{"denyy": "x"}]}, "policies[0].denyy: unknown key 'denyy' in a policy"),
+        ({"budget": {"token": 3}}, "budget.token: unknown key 'token' in 'budget'"),
     ],
 )
 def test_runs_are_checked_before_anything_is_sent(
