@@ -113,7 +113,8 @@ def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -
     for section, declared in sections.items():
         for name, declaration in declared.items():
             flow.declare(section, name, declaration)
-            flow.places[section, name] = _Declared(f"{section.removesuffix('s')} {name!r}: ")
+            called = declaration.get("title", name)
+            flow.places[section, name] = _Declared(f"{section.removesuffix('s')} {called!r}: ")
     flow.step(
         STEP,
         action={"python_agents": runs},

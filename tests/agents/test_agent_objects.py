@@ -168,6 +168,11 @@ def test_what_is_wrong_between_its_parts_is_told_when_it_is_compiled(
     assert told in raised.value.message
 
 
+def test_a_fault_is_told_with_the_name_that_the_program_gave_the_agent() -> None:
+    with pytest.raises(UsageError, match=r"^agent 'Tax expert': context\.max_tokens: expected"):
+        Runner().compile([Agent(name="Tax expert", context={"max_tokens": 0})])
+
+
 def test_a_tool_and_a_check_may_have_one_name() -> None:
     agent = Agent(name="A", functions=[add], checks=[{"before": other_add}])
 
