@@ -57,7 +57,7 @@ def _walked(
 
 def _asked(agent: Agent) -> Iterator[Agent]:
     """Yield the agents that are tools of an agent."""
-    for tool in (*agent.tools, *agent.beside):
+    for tool in (*agent.tools, *agent.helper_functions):
         if isinstance(tool, AgentAsTool) and isinstance(tool.agent, Agent):
             yield tool.agent
 
