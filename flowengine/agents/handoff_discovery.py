@@ -18,7 +18,7 @@ def all_agents(first: Sequence[Agent]) -> dict[str, Agent]:
     """Return agents, all that they may hand over to, and all that are tools of these, by name.
 
     Args:
-        first: Where to begin; they come first.
+        first: The agents to start from. They come first.
 
     Raises:
         UsageError: Two have the same name.
@@ -30,7 +30,7 @@ def reachable(first: Sequence[Agent]) -> dict[str, Agent]:
     """Return agents and all that they may hand over to, by name.
 
     Args:
-        first: Where to begin; they come first.
+        first: The agents to start from. They come first.
 
     Raises:
         UsageError: Two have the same name.
@@ -73,7 +73,7 @@ def targets(agent: Agent) -> list[Agent]:
 
 
 def _known_to(function: Any) -> Iterator[Agent]:
-    """Yield the agents in what a function was made with, and in what its code names."""
+    """Yield the agents in the arguments, the closure and the globals of a function."""
     while isinstance(function, functools.partial):
         yield from _in([*function.args, *function.keywords.values()])
         function = function.func

@@ -36,7 +36,7 @@ class LoggerManager:
             `INFO` for a console that is given, and `OFF` for standard error. Arguments are shown
             from `DEBUG` on.
         file: Where events are written as JSON lines, all of them.
-        console: The stream for lines; True: standard error; False: none.
+        console: The stream for lines. True: standard error. False: no stream.
         json_lines: Write JSON lines to the console, too.
     """
 
@@ -55,7 +55,7 @@ class LoggerManager:
         self.level = _level(level, "OFF" if isinstance(console, bool) else "INFO")
         self.file = None if file is None else os.fspath(file)
         self.sinks: list[Sink] = []
-        """Called with every event, whatever the level."""
+        """Functions that receive every event of any level."""
         self._console = console
         self._json_lines = json_lines
 
@@ -71,12 +71,12 @@ class LoggerManager:
         """Set the one that runs use from now on.
 
         Args:
-            logger: The logger; None: a new one by the variables of the process.
+            logger: The logger. None: a new one, configured by environment variables.
         """
         cls._current = logger
 
     def log(self, event: LogEvent) -> None:
-        """Report an event; secrets in it are masked.
+        """Report an event, with its secrets masked.
 
         Args:
             event: The event.

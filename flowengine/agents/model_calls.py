@@ -25,10 +25,11 @@ async def ask_model(
         context: The attempt. Files of scripts are looked for in its working folder.
         request: What is asked.
         last: As for `bounds_of`.
-        listen: Gets the reply in parts; None: nobody does.
+        listen: Receives the reply in parts. None: the reply is not streamed.
 
     Raises:
-        StepError: There is no reply. If its provider may count one, its data say how much at most.
+        StepError: The model did not reply. If its provider may charge for the request, the data
+            of the error contain the highest possible usage.
     """
     model, granted = _model(context, request), context.granted
     images = illustrated(request.messages, context.execution.artifacts.path)

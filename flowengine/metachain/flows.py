@@ -38,14 +38,14 @@ class How(TypedDict, total=False):
     execute_tools: bool
     """Whether calls are run. Default: yes."""
     chat: bool
-    """Whether a person is asked after each answer for the next message. Default: no."""
+    """Whether the user gives the next message after each answer. Default: no."""
     budget: Mapping[str, Any] | None
     policies: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Described:
-    """The flow that runs agents, and what it cannot say."""
+    """The flow that runs agents, and the Python objects that it refers to."""
 
     flow: LoadedFlow
     agents: Mapping[str, Agent]
@@ -58,11 +58,11 @@ def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
     """Return the flow that runs agents, with the functions that are only in this process.
 
     Args:
-        agents: The first one begins; whom they hand over to is found by their functions.
+        agents: The first one begins. Handoff targets are found in their functions.
         **how: See `How`.
 
     Raises:
-        UsageError: What a run would fail at.
+        UsageError: The flow has errors.
     """
     if not agents:
         raise UsageError("there is no agent to compile", hint="give at least one")
@@ -81,7 +81,7 @@ def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
         top["budget"] = how["budget"]
     try:
         flow = _loaded(dumps([found.sections, top, runs]), found.files)
-    except FlowFileError as error:  # the place of an agent is no line of a file
+    except FlowFileError as error:  # the agents are in no file
         first, *more = [one for one in error.diagnostics if not one.is_warning]
         said = "; ".join([f"{one.file}: {one.message}" for one in (first, *more)])
         raise UsageError(said, hint=first.hint) from error
@@ -90,7 +90,7 @@ def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
 
 @lru_cache(maxsize=64)
 def _loaded(content: str, files: str) -> LoadedFlow:
-    """Return the compiled flow; `files` is the digest of those that it names."""
+    """Return the compiled flow. `files` is the digest of the files that it names."""
     from json import loads
 
     from flowengine.engines.flows import load
@@ -127,7 +127,7 @@ def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -
 
 
 class _Declared(NamedTuple):
-    """The place of a declaration that stands in no file: what it belongs to."""
+    """The place of a declaration outside of files: its agent or tool."""
 
     owner: str
     """Such as `agent 'Clerk': ` or `policies`."""
@@ -144,10 +144,10 @@ class _Declared(NamedTuple):
 
 
 class _References:
-    """What a program has; functions that no other process finds are live, under a key.
+    """References to objects of the program. Functions that no other process finds are live.
 
     Args:
-        instead: The model of all agents; None: each has its own.
+        instead: The model of all agents. None: each has its own.
     """
 
     case = True
@@ -165,7 +165,7 @@ class _References:
         return path
 
     def tool(self, function: Any, preview: Any, key: str, signature: Signature) -> dict[str, Plain]:
-        """Return what a tool says that calls a function."""
+        """Return the declaration of a tool that calls a function."""
         named = self._named(function, key)
         if preview is not None:
             named["preview"] = self._named(preview, f"{key}.preview")
@@ -176,7 +176,7 @@ class _References:
         }
 
     def instructions(self, function: Any, key: str, more: str) -> dict[str, Plain]:
-        """Return how a function is found that says the instructions."""
+        """Return the reference to a function that returns instructions."""
         return {**self._named(function, key), "then": more}
 
     def _named(self, function: Any, key: str) -> dict[str, Plain]:
@@ -188,7 +188,7 @@ class _References:
 
 
 def _refer(function: Any) -> tuple[str, str] | None:
-    """Return under which name another process finds a function; None: under none."""
+    """Return the name and folder by which another process finds a function, None if it cannot."""
     try:
         name = reference(function)
         module = function.__module__

@@ -1,4 +1,4 @@
-"""From what an engine reports of an execution to log events of its agents."""
+"""Log events of agents, from the updates of an engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """Reports to a logger what the agents of one execution do.
+    """Reports the actions of the agents of one execution to a logger.
 
     Args:
         logger: Gets the events.
@@ -41,7 +41,7 @@ class Reporter:
                 )  # fmt: skip
 
     def _logged(self, event: AgentEvent) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
-        """Yield what is logged of an event: its kind, text, data and level."""
+        """Yield kind, text, data and level of the log events of an agent event."""
         if event.kind == "handoff":
             yield "agent_handoff", f"hands over to {event.to}", {"to": event.to}, "INFO"
         elif event.kind == "retry":
