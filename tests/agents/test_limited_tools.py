@@ -13,7 +13,7 @@ from flowengine import load
 from flowengine.agents import Agent
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.errors import FlowFileError, UsageError
+from flowengine.errors import FlowFileError
 from flowengine.metachain import MetaChain
 from flowengine.sdk.untrusted import unmarked
 from flowengine.tool_environment import tool
@@ -101,19 +101,6 @@ def test_functions_of_python_agents_have_them(function: Any, limits: Any, begin:
     [told] = [one["content"] for one in messages if one["role"] == "tool"]
     assert told.startswith("a" * begin + "\n[…")
     assert told.endswith("z")
-
-
-@pytest.mark.parametrize(
-    ("limits", "message"),
-    [
-        ({"other": {"output": 1}}, "limits names 'other'"),
-        ({"long": {"output": "much"}}, "'long' has limits"),
-        ({"long": {"size": 1}}, "'long' has limits"),
-    ],
-)
-def test_what_is_no_limit_of_a_tool_is_refused(limits: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        Agent(name="Worker", model="scripted/x", functions=[long], limits=limits)
 
 
 EVERYTHING = """

@@ -88,7 +88,7 @@ def model_named(model: str | None) -> Iterator[None]:
     if model is None:
         yield
         return
-    from flowengine.agents.opening import answered_by
+    from flowengine.agents.first_messages import answered_by
 
     with answered_by(model):
         yield

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass
-class Used:
+class UsageTotals:
     """The sum of what turns used; a cost that is not known counts nothing."""
 
     replies: int = 0
@@ -37,27 +37,27 @@ _ASKED = frozenset({"message", "left_out"})
 _TOKENS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 
 
-def used(entries: Iterable[Mapping[str, Any]]) -> Used:
+def total_usage(entries: Iterable[Mapping[str, Any]]) -> UsageTotals:
     """Return what the calls of models in a journal used.
 
     Args:
         entries: Of the journal, as an engine gives them.
     """
-    total = Used()
+    total = UsageTotals()
     for _, usage in _replies(entries):
         total.add(usage)
     return total
 
 
-def used_by_model(entries: Iterable[Mapping[str, Any]]) -> dict[str, Used]:
+def usage_by_model(entries: Iterable[Mapping[str, Any]]) -> dict[str, UsageTotals]:
     """Return what the calls of each model in a journal used.
 
     Args:
         entries: Of the journal, as an engine gives them.
     """
-    found: dict[str, Used] = {}
+    found: dict[str, UsageTotals] = {}
     for model, usage in _replies(entries):
-        found.setdefault(model, Used()).add(usage)
+        found.setdefault(model, UsageTotals()).add(usage)
     return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flowengine import registry
-from flowengine.agents.telling import tell
+from flowengine.agents.summaries import summary
 from flowengine.cli.drawing.mermaid import mermaid
 from flowengine.cli.drawing.picture import draw
 from flowengine.flow.compile import compile_text
@@ -60,7 +60,7 @@ def test_a_turn_is_told_by_what_was_said_and_called_a_call_by_its_answer(tmp_pat
     ],
 )  # fmt: skip
 def test_one_line_about_an_output(output: Plain, line: str | None) -> None:
-    assert tell(output) == line
+    assert summary(output) == line
 
 
 @pytest.mark.parametrize("teller", ["agent", "no_longer_installed"])

@@ -12,7 +12,7 @@ from flowengine.sdk.generated_flows import GLOB, Offered
 
 
 @dataclass(frozen=True)
-class Served:
+class ServerTools:
     """Tools of a server that one step calls."""
 
     server: str
@@ -33,18 +33,18 @@ class Served:
     def named(self) -> list[str]:
         """Tools that are known by name before the server is asked, as models are offered them."""
         names = [one for one in self.include or () if GLOB.isdisjoint(one)]
-
-        def fits(name: str, globs: Sequence[str]) -> bool:
-            return any(fnmatchcase(name, one) for one in globs)
-
-        return [
-            f"{self.server}.{name}"
-            for name in names
-            if fits(name, self.patterns) and not fits(name, self.exclude)
-        ]
+        known = (name for name in names if allowed(name, self.patterns, self.exclude))
+        return [f"{self.server}.{name}" for name in known]
 
 
-def offered(served: Served, agent: str) -> Offered:
+def allowed(name: str, include: Sequence[str] | None, exclude: Sequence[str]) -> bool:
+    """Return whether a tool may be used, by names and globs; without `include` any other may."""
+    if include is not None and not any(fnmatchcase(name, glob) for glob in include):
+        return False
+    return not any(fnmatchcase(name, glob) for glob in exclude)
+
+
+def offered(served: ServerTools, agent: str) -> Offered:
     """Return where a step that calls them finds what the model was offered.
 
     Args:
@@ -55,7 +55,7 @@ def offered(served: Served, agent: str) -> Offered:
     return Offered(f"${{{{ {known}.parameters }}}}", f"${{{{ {known}.digest }}}}", own)
 
 
-def wanted(steps: Iterable[tuple[Served, str]], names: Sequence[str]) -> Plain:
+def wanted(steps: Iterable[tuple[ServerTools, str]], names: Sequence[str]) -> Plain:
     """Return what an agent is to be offered of servers, for `server_tools.offered`.
 
     Args:

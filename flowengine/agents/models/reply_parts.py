@@ -12,7 +12,28 @@ from flowengine.agents.text_calls.streaming import Shown, StreamFilter
 _log = logging.getLogger("flowengine.agents")
 
 
-class Teller:
+class GuardedListener:
+    """Calls a listener; one that fails gets no more, and costs no reply.
+
+    Args:
+        listen: It; None: nobody listens.
+    """
+
+    def __init__(self, listen: Listener | None) -> None:
+        self.listen = listen
+
+    def __call__(self, part: ReplyPart) -> None:
+        """Pass a part on."""
+        if self.listen is None:
+            return
+        try:
+            self.listen(part)
+        except Exception:
+            self.listen = None
+            _log.exception("a listener to a reply failed, and gets no more of it")
+
+
+class PartSender:
     """Passes on what arrives, reasoning apart, without the syntax of calls that come as text.
 
     Args:
@@ -24,31 +45,31 @@ class Teller:
     def __init__(
         self, listen: Listener | None, request: ModelRequest, calling: FunctionCalling
     ) -> None:
-        self._listen = listen
+        self._listen = GuardedListener(listen)
         self._filter = StreamFilter(form_of(request) if calling == "text" else None)
         self._calls: list[ReplyPart] = []
-        self._told = False
-        self._tell(ReplyPart("start"))
+        self._sent = False
+        self._listen(ReplyPart("start"))
 
     def text(self, piece: str) -> None:
         """Take the next piece of the text."""
-        self._tell_shown(self._filter.feed(as_unicode(piece)))
+        self._send_shown(self._filter.feed(as_unicode(piece)))
 
     def reasoning(self, piece: str) -> None:
         """Take the next piece of the reasoning."""
         self._filter.reasoning(piece)
-        self._tell_piece(ReplyPart("reasoning", as_unicode(piece)))
+        self._send_piece(ReplyPart("reasoning", as_unicode(piece)))
 
     def call(self, id: str, tool: str | None, piece: str) -> None:
         """Take the next piece of a call's arguments."""
-        self._told = True
+        self._sent = True
         self._calls.append(ReplyPart("call", as_unicode(piece), id, tool))
-        self._tell(self._calls[-1])
+        self._listen(self._calls[-1])
 
     def end(self, ended: str) -> None:
         """Take the end of the reply."""
-        self._tell_shown(self._filter.close("length" if ended == "length" else "stop"))
-        self._tell(ReplyPart("end"))
+        self._send_shown(self._filter.close("length" if ended == "length" else "stop"))
+        self._listen(ReplyPart("end"))
 
     def broke_off(self) -> bool:
         """Say that the reply will not be completed, if anything of it was told.
@@ -56,29 +77,19 @@ class Teller:
         Returns:
             Whether anything was.
         """
-        if self._told:
-            self._tell(ReplyPart("restart"))
-        return self._told
+        if self._sent:
+            self._listen(ReplyPart("restart"))
+        return self._sent
 
-    def _tell_shown(self, shown: Iterable[Shown]) -> None:
+    def _send_shown(self, shown: Iterable[Shown]) -> None:
         for kind, text in shown:
             if kind == "restart":
                 for part in (ReplyPart("restart"), ReplyPart("start"), *self._calls):
-                    self._tell(part)
+                    self._listen(part)
             else:
-                self._tell_piece(ReplyPart(kind, text))
+                self._send_piece(ReplyPart(kind, text))
 
-    def _tell_piece(self, part: ReplyPart) -> None:
+    def _send_piece(self, part: ReplyPart) -> None:
         if part.text:
-            self._told = True
-            self._tell(part)
-
-    def _tell(self, part: ReplyPart) -> None:
-        """Tell the listener; one that fails is told no more, and costs no reply."""
-        if self._listen is None:
-            return
-        try:
+            self._sent = True
             self._listen(part)
-        except Exception:
-            self._listen = None
-            _log.exception("a listener to a reply failed, and gets no more of it")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, ModuleType
 from typing import Any
 
 from flowengine.agents.agent import Agent
 from flowengine.agents.agent_as_tool import AgentAsTool
-from flowengine.agents.agent_validation import checks_of
 from flowengine.errors import UsageError
 from flowengine.sdk.python_functions.live_signature import innermost
 
@@ -19,61 +18,48 @@ def all_agents(first: Sequence[Agent]) -> dict[str, Agent]:
     """Return agents, all that they may hand over to, and all that are tools of these, by name.
 
     Args:
-        first: Where to begin.
+        first: The agents to start from. They come first.
 
     Raises:
         UsageError: Two have the same name.
     """
-    found = reachable(first)
-    pending = [*found.values()]
-    for agent in pending:  # grows while it is walked
-        for asked in agents_asked([*agent.tools, *(one.function for one in checks_of(agent))]):
-            for name, one in reachable([asked]).items():
-                if name not in found:
-                    pending.append(one)
-                _check_same(found.setdefault(name, one), one)
-    return found
-
-
-def agents_asked(functions: Iterable[Any]) -> list[Agent]:
-    """Return the agents that are tools among functions.
-
-    Args:
-        functions: Of an agent.
-    """
-    tools = [one for one in functions if isinstance(one, AgentAsTool)]
-    return [one.agent for one in tools if isinstance(one.agent, Agent)]
-
-
-def _check_same(known: Agent, agent: Agent) -> None:
-    if known is not agent:
-        raise UsageError(
-            f"two agents have the name {agent.name!r}",
-            hint="give each a name of its own: Agent(name=…)",
-        )
+    return _walked(first, lambda one: [*targets(one), *_asked(one)])
 
 
 def reachable(first: Sequence[Agent]) -> dict[str, Agent]:
-    """Return agents and all that they may hand over to, by name; the given ones come first.
+    """Return agents and all that they may hand over to, by name.
 
     Args:
-        first: Where to begin.
-
-    Returns:
-        Name → agent.
+        first: The agents to start from. They come first.
 
     Raises:
         UsageError: Two have the same name.
     """
+    return _walked(first, targets)
+
+
+def _walked(
+    first: Sequence[Agent], following: Callable[[Agent], Iterable[Agent]]
+) -> dict[str, Agent]:
     found: dict[str, Agent] = {}
-    pending = list(first)
-    while pending:
-        agent = pending.pop(0)
-        _check_same(found.setdefault(agent.name, agent), agent)
-        pending += [
-            one for one in targets(agent) if one.name not in found or found[one.name] is not one
-        ]
+    pending = [*first]
+    for agent in pending:  # grows while it is walked
+        if agent.name not in found:
+            found[agent.name] = agent
+            pending += following(agent)
+        elif found[agent.name] is not agent:
+            raise UsageError(
+                f"two agents have the name {agent.name!r}",
+                hint="give each a name of its own: Agent(name=…)",
+            )
     return found
+
+
+def _asked(agent: Agent) -> Iterator[Agent]:
+    """Yield the agents that are tools of an agent."""
+    for tool in (*agent.tools, *agent.helper_functions):
+        if isinstance(tool, AgentAsTool) and isinstance(tool.agent, Agent):
+            yield tool.agent
 
 
 def targets(agent: Agent) -> list[Agent]:
@@ -87,7 +73,7 @@ def targets(agent: Agent) -> list[Agent]:
 
 
 def _known_to(function: Any) -> Iterator[Agent]:
-    """Yield the agents in what a function was made with, and in what its code names."""
+    """Yield the agents in the arguments, the closure and the globals of a function."""
     while isinstance(function, functools.partial):
         yield from _in([*function.args, *function.keywords.values()])
         function = function.func

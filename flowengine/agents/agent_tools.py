@@ -18,7 +18,6 @@ from flowengine import registry
 from flowengine.agents.agent_as_tool import AgentAsTool
 from flowengine.errors import UsageError
 from flowengine.sdk.near_words import did_you_mean
-from flowengine.sdk.tool_limits import largest_result
 
 Spec = dict[str, Any]
 _AT_A_TERMINAL = ("shell_run", "shell_wait", "shell_type", "shell_interrupt")
@@ -50,7 +49,7 @@ class ToolServer(NamedTuple):
     effect: str | None = None
 
 
-class Equipped(BaseModel):
+class AgentWithTools(BaseModel):
     """An agent, as far as it has something to work with."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -184,7 +183,7 @@ class Equipped(BaseModel):
         """
         said = {"web_search": {"provider": provider, **config}}
         self.ready.append(ReadyTool(name, declared=said))
-        self.check_equipment()
+        self.check_tools()
         return self
 
     def use_mcp(
@@ -225,7 +224,7 @@ class Equipped(BaseModel):
         table = servers if servers is not None else {name: config}
         for one, said in table.items():
             self.servers.append(ToolServer(one, dict(said), include, tuple(exclude), effect))
-        self.check_equipment()
+        self.check_tools()
         return self
 
     def use_tools(self, *tools: Any) -> Self:
@@ -254,71 +253,42 @@ class Equipped(BaseModel):
                     f"agent {self.name!r}: {one!r} is not a function, and has no method that is a "
                     "tool",
                     hint="say it in handoffs, or give its as_tool()"
-                    if isinstance(one, Equipped)
+                    if isinstance(one, AgentWithTools)
                     else "mark its methods with @tool of flowengine.tool_environment",
                 )
             self.tools += methods or [one]
             if methods:
                 self.environments += [dict(each) for each in getattr(one, "environments", ())]
-        self.check_equipment()
+        self.check_tools()
         return self
 
-    def limits_of(self, name: str, own: Any = None) -> dict[str, int] | None:
-        """Return the limits of a tool as a flow declares them; None: it has none.
+    def limits_of(self, name: str, own: Any = None) -> Any:
+        """Return the limits of a tool; None: it has none.
 
         Args:
             name: Of the function, ready-made tool or server.
             own: What the function says itself.
-
-        Raises:
-            UsageError: They are none.
         """
-        said = own if self._bounds_calls(name) else self.limits.get(name, own)
-        calls = said.get("calls") if isinstance(said, Mapping) else None
-        if calls is not None:
-            self._check_calls(name, said, calls)
-            said = {key: one for key, one in said.items() if key != "calls"} or None
-        try:
-            most = largest_result(said)
-        except ValueError as error:
-            raise UsageError(f"agent {self.name!r}: {name!r} has {error}") from None
-        found = {"output": most, "calls": calls}
-        return {key: one for key, one in found.items() if one is not None} or None
+        return own if self.bounds_calls(name) else self.limits.get(name, own)
 
-    @property
-    def call_limit(self) -> int | None:
-        """How many calls of tools it may make in a run; None: there is no limit.
-
-        Raises:
-            UsageError: It is no number of 1 or more.
-        """
-        if not self._bounds_calls("calls"):
-            return None
-        most: Any = self.limits["calls"]
-        self._check_calls("calls", self.limits, most)
-        found: int = most
-        return found
-
-    def _bounds_calls(self, name: str) -> bool:
+    def bounds_calls(self, name: str) -> bool:
         """Return whether a limit is that of all calls, not of a function that is called `calls`."""
         return name == "calls" and isinstance(self.limits.get(name), int)
-
-    def _check_calls(self, name: str, said: Any, calls: Any) -> None:
-        if type(calls) is not int or calls < 1:
-            raise UsageError(
-                f"agent {self.name!r}: {name!r} has limits {said!r}",
-                hint="say {'calls': N}: how many calls a run may make, a number of 1 or more",
-            )
 
     @property
     def environment_names(self) -> list[str]:
         """Names of parameters that get environments or live objects."""
         return [name_of(one) for one in self.environments]
 
+    @property
+    def specs(self) -> dict[str, Spec]:
+        """The environments that are specs, by their names."""
+        return {name_of(one): one for one in self.environments if isinstance(one, dict)}
+
     def _enable(self, tools: Sequence[ReadyTool], kind: str, spec: Mapping[str, Any]) -> Self:
         self.environments.append({"kind": kind, "resource_key": tools[0].environment, **spec})
         self.ready += tools
-        self.check_equipment()
+        self.check_tools()
         return self
 
     def _check_brought(self, name: str) -> None:
@@ -329,7 +299,7 @@ class Equipped(BaseModel):
                 hint=did_you_mean(name, known) or f"there is {', '.join(known)}",
             )
 
-    def check_equipment(self) -> None:
+    def check_tools(self) -> None:
         """Refuse what has one name twice.
 
         Raises:
@@ -353,6 +323,12 @@ def name_of(environment: str | Spec) -> str:
     if isinstance(environment, str):
         return environment
     return str(environment.get("resource_key") or environment.get("kind", ""))
+
+
+def tool_option(function: Any, name: str) -> Any:
+    """Return what a function says of itself: by `@tool`, or by an attribute."""
+    options = getattr(function, "__flowengine_tool__", None)
+    return getattr(function if options is None else options, name, None)
 
 
 def _marked_methods(one: Any) -> list[Callable[..., Any]]:

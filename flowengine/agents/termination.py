@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from flowengine.agents.models.port import Message, ToolOffer
-from flowengine.agents.telling import without_marks
+from flowengine.agents.models.port import Message
+from flowengine.agents.summaries import without_marks
+from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.sdk import Plain
 
 RESOLVED = "case_resolved"
@@ -55,6 +56,8 @@ class End(NamedTuple):
 
 
 GOING_ON = End("")
+NO_END = GOING_ON._asdict()
+"""The same as the state of a flow has it."""
 
 
 def case_offers() -> list[ToolOffer]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flowengine.agents.served import Served
+from flowengine.agents.server_offers import ServerTools
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import DeclaredTool
 
@@ -13,7 +13,7 @@ ASK = "std.ask"
 
 
 @dataclass(frozen=True)
-class AgentTool:
+class ToolStep:
     """A tool of an agent, and the step that a call of it is."""
 
     name: str
@@ -24,7 +24,7 @@ class AgentTool:
     action: Mapping[str, Plain]
     """The action of the step, in long form; its arguments are `call.args`."""
     parallel: bool = False
-    served: Served | None = None
+    served: ServerTools | None = None
     """It is, or they are, of a server: what models are told of them is known when it is asked."""
     adapter: Mapping[str, Plain] | None = None
     """What the adapter is told beside what it always is; None: the action is a flow or a question,
@@ -40,7 +40,7 @@ class AgentTool:
     """It waits for a person, and does nothing: several may wait beside one another."""
 
 
-def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain], called: str = "") -> AgentTool:
+def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain], called: str = "") -> ToolStep:
     """Return a declared tool as an agent's.
 
     Args:
@@ -50,7 +50,7 @@ def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain], called: str =
     """
     asks = "agent" in one.declaration
     runs_flow = "flow" in one.declaration or asks
-    return AgentTool(
+    return ToolStep(
         name=called or one.name,
         description=one.description,
         parameters=one.args or {},
@@ -62,7 +62,7 @@ def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain], called: str =
     )
 
 
-def question(one: DeclaredTool, called: str) -> AgentTool:
+def question(one: DeclaredTool, called: str) -> ToolStep:
     """Return the tool by which an agent asks a person; the answer is text.
 
     Args:
@@ -73,7 +73,7 @@ def question(one: DeclaredTool, called: str) -> AgentTool:
         "type": "string",
         "description": "The question, with everything needed to answer it.",
     }
-    return AgentTool(
+    return ToolStep(
         name=called,
         description="Asks a person, and returns the answer.",
         parameters={
@@ -90,7 +90,7 @@ def question(one: DeclaredTool, called: str) -> AgentTool:
 
 def tools_of_server(
     ones: Sequence[DeclaredTool], called: str, adapter: Mapping[str, Plain], prefix: str = ""
-) -> AgentTool:
+) -> ToolStep:
     """Return a tool of a server, or all those that globs fit, as an agent's.
 
     Args:
@@ -101,7 +101,7 @@ def tools_of_server(
     """
     one = ones[0]
     assert one.server is not None
-    served = Served(
+    served = ServerTools(
         server=one.server.server,
         session=prefix + one.server.server,
         patterns=[each.server.pattern for each in ones if each.server is not None],
@@ -110,7 +110,7 @@ def tools_of_server(
         exclude=one.server.exclude,
         bound=[*one.declaration.get("bind", {})],
     )
-    return AgentTool(
+    return ToolStep(
         name=called,
         description=one.description,
         parameters={},

@@ -11,7 +11,7 @@ _as_json = json.JSONEncoder(ensure_ascii=False).encode
 """Made once: `show` tells of thousands of calls."""
 
 
-def tell(output: Plain) -> str | None:
+def summary(output: Plain) -> str | None:
     """Return what the output of a turn or of a call means; None: it is none of them.
 
     Args:
