@@ -25,7 +25,7 @@ from flowengine.agents.skill_tools import offered, place_of, skill_tools
 from flowengine.agents.skills import skills_of
 from flowengine.agents.turn_limit import TURNS
 from flowengine.agents.turns import HANDOFF
-from flowengine.kernel.graph.digests import digest
+from flowengine.kernel.graph.values import digest
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import (
     GLOB,

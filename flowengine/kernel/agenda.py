@@ -31,7 +31,6 @@ from flowengine.kernel.steps import (
     maps,
     retries,
     scopes,
-    unit_outcomes,
 )
 from flowengine.kernel.tokens import activations, joins, map_items
 
@@ -81,7 +80,7 @@ def _group_ended(m: Machine, number: int, output: Plain, past: int) -> None:
 def _test_until(m: Machine, number: int, output: Plain, outcome: str, past: int | None) -> None:
     unit = m.state["units"].get(number)
     if unit is not None:
-        loops.test_until(m, unit, output, outcome, past)
+        attempt_outcomes.test_until(m, unit, output, outcome, past)
     if past is not None:
         provenance.drop(m.state, past)
 
@@ -90,7 +89,7 @@ def _unit_broken(m: Machine, unit: Unit, failure: Broken, anew: Entry | None = N
     """Fail a unit whose expression failed."""
     if not m.act_of(unit)["units"][unit["id"]]:
         unpark(m, unit)
-    unit_outcomes.unit_failed(m, unit, as_error(failure, m.address(unit)), anew)
+    attempt_outcomes.unit_failed(m, unit, as_error(failure, m.address(unit)), anew)
 
 
 def _act_broken(m: Machine, act: Activation, failure: Broken, anew: Entry | None = None) -> None:
@@ -164,7 +163,7 @@ AGENDA = {
     "activate": _any(entries.activate)(activations.activate),
     "too_few": _any(entries.too_few)(_too_few),
     "cancel_late": _scope(entries.cancel_late)(closing.cancel_late),
-    "broken": _any(entries.need_broken)(_need_broken),
+    "need_broken": _any(entries.need_broken)(_need_broken),
     "needs": _any(entries.needs)(joins.look_again),
     "trigger_broken": _any(entries.trigger_broken)(_trigger_broken),
     # Attempts and rounds of a unit
@@ -173,16 +172,16 @@ AGENDA = {
     "uncertain": _unit(entries.uncertain)(retrying.ask_first),
     "pause": _unit(entries.pause)(retries.pause_before_attempt),
     "ended": _unit(entries.ended)(attempt_outcomes.attempt_ended),
-    "group_over": _any(entries.group_ended)(_group_ended),
+    "group_ended": _any(entries.group_ended)(_group_ended),
     "attempt_failed": _unit(entries.attempt_failed)(attempt_outcomes.attempt_failed),
-    "round": _unit(entries.begin_round)(loops.begin_round),
-    "round_over": _any(entries.test_until)(_test_until),
-    "round_next": _unit(entries.pause_before_round)(loops.pause_before_round),
+    "begin_round": _unit(entries.begin_round)(loops.begin_round),
+    "test_until": _any(entries.test_until)(_test_until),
+    "pause_before_round": _unit(entries.pause_before_round)(loops.pause_before_round),
     "limit": _unit(entries.limit)(retrying.limit_anew),
     "cancel": _unit(entries.cancel)(cancelling.cancel),
     # The end of a unit
-    "unit_ended": _unit(entries.unit_ended)(unit_outcomes.unit_ended),
-    "unit_failed": _unit(entries.unit_failed)(unit_outcomes.unit_failed),
+    "unit_ended": _unit(entries.unit_ended)(attempt_outcomes.unit_ended),
+    "unit_failed": _unit(entries.unit_failed)(attempt_outcomes.unit_failed),
     "unit_broken": _unit(entries.unit_broken)(_unit_broken),
     # Activations and maps
     "begin_act": _act(entries.begin_act)(activations.begin_act),
@@ -193,7 +192,7 @@ AGENDA = {
     "add_item": _act(entries.add_item)(map_items.add_item),
     "counted": _act(entries.counted)(maps.counted),
     "map_broken": _act(entries.map_broken)(maps.fail_map),
-    "map_over": _act(entries.items_ended)(maps.end_map),
+    "items_ended": _act(entries.items_ended)(maps.end_map),
     "items_left": _act(entries.items_left)(maps.items_left),
     "act_ended": _act(entries.act_ended)(activation_outcomes.activation_ended),
     "act_failed": _act(entries.act_failed)(handlers.handle),
@@ -203,7 +202,7 @@ AGENDA = {
     "opened": _act(entries.opened)(scopes.opened),
     "end_all": _scope(entries.end_all)(scopes.end_all),
     "scope_failed": _scope(entries.scope_failed)(_scope_failed),
-    "scope_over": _any(entries.end_anew)(retrying.end_anew),
+    "end_anew": _any(entries.end_anew)(retrying.end_anew),
     "duration": _any(entries.duration)(retrying.duration_anew),
     # Undoing and cleaning up
     "undo": _any(entries.undo)(compensation.go_on),
@@ -211,7 +210,7 @@ AGENDA = {
     "clean": _any(entries.clean)(cleaning.first_of_scope),
     "clean_on": _any(entries.clean_on)(cleaning.go_on),
     # Flows; `of` is the scope of a flow
-    "flow_over": _any(entries.flow_ended)(flows.succeed),
+    "flow_ended": _any(entries.flow_ended)(flows.succeed),
     "flow_handled": _any(entries.flow_handled)(flows.handled),
     "flow_end": _any(entries.flow_end)(flows.end),
     "flow_cancelled": _any(entries.flow_cancelled)(_flow_cancelled),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Activation, PlaceKind, Scope, State, Unit
 
-WITH_PAST = frozenset({"group_over", "round_over"})
+WITH_PAST = frozenset({"group_ended", "test_until"})
 """Agenda entries whose last argument may be a past."""
 
 

@@ -31,9 +31,8 @@ from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import end_round, move
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.view import held_arrivals, number_held
-from flowengine.kernel.waiting import answers
 from flowengine.kernel.waiting.listeners import unlisten, unwatch
-from flowengine.kernel.waiting.shared_questions import leave_questions
+from flowengine.kernel.waiting.shared_questions import forget_answers, leave_questions
 from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def release_region(m: Machine, unit: Unit) -> None:
 
     What was answered about them is forgotten.
     """
-    answers.forget(m, unit["id"])
+    forget_answers(m, unit["id"])
     if m.graph.regions:
         node = m.node(m.act_of(unit))
         if node.map is not None or node.action in {"group", "flow"}:

@@ -11,15 +11,23 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel.commands import OpenWait
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.moving.budgets import declare_anew, declared
 from flowengine.kernel.moving.move import move, set_keys
 from flowengine.kernel.notation.times import parse_duration, parse_time
-from flowengine.kernel.waiting import call_questions, listeners, permissions, waits
+from flowengine.kernel.view import bounding, budget_of
+from flowengine.kernel.waiting import (
+    budget_questions,
+    call_questions,
+    listeners,
+    permissions,
+    waits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.kernel.graph.linked import Graph
+    from flowengine.kernel.graph.specs import BudgetSpec
+    from flowengine.kernel.state.records import Budget, State
 
 
 def upgrade(m: Machine, before: Graph, mapping: Mapping[str, Any]) -> None:
@@ -34,7 +42,7 @@ def upgrade(m: Machine, before: Graph, mapping: Mapping[str, Any]) -> None:
     state = m.state
     records = {number: wait["record"] for number, wait in state["waits"].items()}
     duration = before.flows[0].limits.get("duration")
-    bounds = declared(before, state)
+    bounds = _declared_budgets(before, state)
     moved: Any = move(before, m.graph, state, mapping)
     whole: Any = state
     whole.clear()
@@ -42,7 +50,7 @@ def upgrade(m: Machine, before: Graph, mapping: Mapping[str, Any]) -> None:
     if m.graph.timed:
         budgets.skip(state, m.now - m.stood)  # who runs an execution cannot move it
     _set_duration(m, duration)
-    declare_anew(m, bounds)
+    _declare_budgets_anew(m, bounds)
     set_keys(m)
     for number, wait in state["waits"].items():
         if wait["shown"] and wait["record"] != records[number]:
@@ -75,3 +83,69 @@ def _set_duration(m: Machine, before: str | None) -> None:
     if limit is not None:
         due = parse_time(m.state["execution"]["started_at"]) + parse_duration(limit)
         m.set_timer_at(due, "duration", root)
+
+
+# Budgets
+
+
+def _declared_budgets(graph: Graph, state: State) -> dict[int, BudgetSpec | None]:
+    """Return what each flow at work says of its budget: by frame, 0 for the main one."""
+    frames = state.get("frames", {}).items()
+    flows = {0: graph.flows[0], **{n: graph.flows[frame["flow"]] for n, frame in frames}}
+    return {number: flow.budget for number, flow in flows.items()}
+
+
+def _declare_budgets_anew(m: Machine, before: dict[int, BudgetSpec | None]) -> None:
+    """Set the budgets to those that the flow now declares.
+
+    A number that it changes holds at once; what was used stays used, and a limit that it leaves
+    alone stays as somebody may have raised it. A budget that comes counts from here on.
+
+    Args:
+        m: Of an execution whose state was moved.
+        before: What was declared until now.
+    """
+    after = _declared_budgets(m.graph, m.state)
+    for number, spec in after.items():
+        if spec != before[number]:
+            _change_budget(m, number, before[number], spec)
+    for number, frame in m.state.get("frames", {}).items():
+        held = [one for one in frame.get("bounds", ()) if one not in (0, number)]
+        above = bounding(m.state, frame["up"]) if frame["up"] in after else [*held, 0]
+        bounds = [one for one in dict.fromkeys((number, *above)) if budget_of(m.state, one)]
+        frame.pop("bounds", None)
+        if bounds:
+            frame["bounds"] = bounds
+    for number, unit in m.state["units"].items():
+        if unit["phase"] == "run":
+            budgets.count_in(m, number, m.frame_of(m.act_of(unit)), m.act_of(unit))
+    for number, cut in m.state["cuts"].items():
+        if cut.get("running"):
+            budgets.count_in(m, number, cut.get("frame", 0), None)
+
+
+def _change_budget(
+    m: Machine, number: int, before: BudgetSpec | None, after: BudgetSpec | None
+) -> None:
+    owner: Any = m.state["frames"][number] if number else m.state
+    budget: Budget | None = owner.get("budget")
+    if budget is None:
+        owner["budget"] = budgets.begin(after)
+        return
+    old, new = (
+        budgets.declared_limits(before) if before else {},
+        budgets.declared_limits(after) if after else {},
+    )
+    kept = {what: budget["limits"][what] for what in new if new[what] == old.get(what)}
+    budget["limits"] = {**new, **kept}
+    budget.pop("refused", None)
+    if "timer" in budget:
+        m.clear_timer(budget.pop("timer"))
+    if "wall_time" not in new:
+        budget.pop("since", None)
+        budget.pop("spent", None)
+    elif budget["calls"]:
+        budget.setdefault("since", m.now - m.state.get("skipped", 0))
+    budget_questions.go_on(m, number, budget, "withdrawn")
+    if after is None:
+        del owner["budget"]

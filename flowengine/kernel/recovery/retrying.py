@@ -179,7 +179,7 @@ def _begin_unit(m: Machine, unit: Unit, *, late: bool) -> None:
         return
     if unit["phase"] == "held":
         move(unit, "ready")
-    if then[0] == "round":
+    if then[0] == "begin_round":
         unit.pop("max", None)
     m.agenda.append(Entry(then))
 

@@ -109,7 +109,7 @@ def hold(scope: Scope, then: Entry) -> None:
     """
     if is_queued(scope):
         scope["resumes"] = "queued"
-    if not is_over(scope) or then[0] == "scope_over":
+    if not is_over(scope) or then[0] == "end_anew":
         _move_scope(scope, "held")
     record: Any = scope
     record["then"] = list(then)

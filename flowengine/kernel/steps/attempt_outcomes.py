@@ -1,21 +1,24 @@
-"""What follows when an attempt has ended (docs/language.md: Steps).
+"""The end of an attempt, of its round and of its unit (docs/language.md: Steps).
 
     succeeded ─► output ─► set ─► emit ─► loop? ─► unit ─► item of a map? ─► activation ─► next
     failed ─► retry? ─► unit ─► item of a map? ─► activation ─► on_error ─► the scope fails
 
-`unit_outcomes` and `activation_outcomes` have the later parts; `retries`, `loops` and `maps` have
-those with a question mark.
+A plain step has one unit, and ends with it. Under `map` each item has one, and `maps` counts it.
+`activation_outcomes` has what follows when the whole step has ended.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from flowengine.kernel import held_failures
 from flowengine.kernel.ending import cleaning, leftovers
-from flowengine.kernel.ending.closing import stop_attempt
+from flowengine.kernel.ending.closing import release_region, stop_attempt
 from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.expressions.names import Names, evaluate
-from flowengine.kernel.flow_state import variables
+from flowengine.kernel.expressions import provenance
+from flowengine.kernel.expressions.names import Names, evaluate, holds
+from flowengine.kernel.flow_state import readers, variables
+from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.limits import budgets, call_counts, locks
@@ -24,9 +27,10 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.messages import signals
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
-from flowengine.kernel.steps.loops import round_ended
+from flowengine.kernel.steps.activation_outcomes import activation_ended, activation_failed
+from flowengine.kernel.steps.loops import begin_round, of_loop, pause_before_round
+from flowengine.kernel.steps.maps import counted, item_failed, item_leaves
 from flowengine.kernel.steps.retries import pause_before_attempt, tries_again
-from flowengine.kernel.steps.unit_outcomes import unit_ended, unit_failed
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.waiting import call_questions
 
@@ -166,3 +170,134 @@ def attempt_failed(m: Machine, unit: Unit, failure: Failure) -> None:
         unit_failed(m, unit, error, again)
     elif not cleaning.first(m, "unit", unit, entries.pause(unit["id"], error), error):
         pause_before_attempt(m, unit, error)
+
+
+# Rounds
+
+
+def round_ended(
+    m: Machine, node: Node, unit: Unit, output: Plain, outcome: str, past: int | None
+) -> None:
+    """Test `until` after a round; the next one begins after its pause.
+
+    The caller does nothing after this.
+    """
+    assert node.loop is not None
+    unit["last"] = output
+    if node.loop.get("keep"):
+        unit.setdefault("outputs", []).append(output)
+    if past is not None and "before" in node.loop:
+        provenance.drop(m.state, unit.get("seen", 0))
+        unit["seen"] = provenance.share(m.state, past)
+    if m.observe is not None:
+        m.note(m.act_of(unit), "succeeded", unit=unit, outcome=outcome, output=output)
+    unit["tries"] = 0
+    test_until(m, unit, output, outcome, past)
+
+
+def test_until(m: Machine, unit: Unit, output: Plain, outcome: str, past: int | None) -> None:
+    """Test `until` after a round, whose output has been noted."""
+    act = m.state["acts"][unit["act"]]
+    node = m.graph.nodes[act["step"]]
+    if node.loop is not None and "until" in node.loop:
+        names = Names(m, act, unit, past, {"output": output, "outcome": outcome})
+        try:
+            done = holds(names, node.loop["until"])
+        except EvaluationError as failure:
+            again = entries.test_until(unit["id"], output, outcome, past)
+            unit_failed(m, unit, as_error(failure, m.address(unit)), again)
+            return
+        if done:
+            unit_ended(m, unit, of_loop(node, unit, output), outcome)
+            return
+    if past is not None or m.agenda or node.loop is None or "every" in node.loop:
+        pause_before_round(m, unit)
+    else:  # nothing can come between
+        begin_round(m, unit)
+
+
+# Units
+
+
+def unit_ended(m: Machine, unit: Unit, output: Plain, outcome: str = "ok") -> None:
+    """End a unit that has succeeded: its step goes on, or its map counts an item."""
+    act = m.state["acts"][unit["act"]]
+    if unit["item"] >= 0 and m.node(act).each:
+        _leave_map(m, act, unit, output, outcome)
+        return
+    _remove_unit(m, act, unit)
+    if unit["item"] < 0:
+        activation_ended(m, act, "succeeded", outcome, output)
+        return
+    if m.observe is not None:
+        m.note(act, "succeeded", unit=unit, outcome=outcome, output=output)
+    act["results"][unit["item"]] = ["succeeded", output, None]
+    act["succeeded"] += 1
+    counted(m, act)
+
+
+def unit_failed(m: Machine, unit: Unit, error: ErrorData, again: Entry | None = None) -> None:
+    """End a unit that has failed for good.
+
+    Args:
+        m: The advance at work.
+        unit: The unit.
+        error: What it failed with.
+        again: What follows if it begins again; None: its attempt.
+    """
+    act = m.act_of(unit)
+    stop_attempt(m, unit)
+    if held_failures.hold_unit(m, unit, again or entries.attempt(unit["id"])):
+        return
+    is_item = unit["item"] >= 0
+    holds_on = is_item or "held" in unit
+    if holds_on and cleaning.first(m, "unit", unit, entries.unit_failed(unit["id"], error), error):
+        return
+    if unit["round"] and unit["tries"] and not is_item:
+        m.note(act, "failed", unit=unit, error=error)
+    _remove_unit(m, act, unit)
+    if not is_item:
+        if m.blame is not None:
+            m.blame.note(("act", act["id"]), ("unit", unit["id"]))
+        activation_failed(m, act, error)
+    else:
+        item_failed(m, act, unit, error)
+
+
+def _leave_map(m: Machine, act: Activation, unit: Unit, output: Plain, outcome: str) -> None:
+    """Let an item go on alone; if `next` leads nowhere, the item has failed."""
+    node = m.node(act)
+    try:
+        targets = routing.choose(
+            node, Names(m, act, extra={"output": output, "outcome": outcome}), outcome
+        )
+    except (StepFailure, EvaluationError) as failure:
+        again = entries.unit_ended(unit["id"], output, outcome)
+        unit_failed(m, unit, as_error(failure, m.address(unit)), again)
+        return
+    _remove_unit(m, act, unit)
+    item_leaves(m, act, unit, targets, output, outcome)
+
+
+def _remove_unit(m: Machine, act: Activation, unit: Unit) -> None:
+    if act["units"].pop(unit["id"]):
+        act["busy"] -= 1
+        if act["units"] and not act["busy"]:
+            m.touch(act["scope"])  # the items that are left wait: the scope may rest
+    if m.graph.regions or "answers" in m.state:
+        release_region(m, unit)
+    if "reading" in m.state:
+        readers.forget(m, unit)
+    del m.state["units"][unit["id"]]
+    if "knows" in unit:
+        learn(act, unit["knows"])
+    if "finals" in unit:
+        leftovers.pass_finals(unit, act)
+    if "lock" in unit:
+        locks.leave(m, unit)
+    if "seen" in unit:
+        provenance.drop(m.state, unit["seen"])
+    act["rounds"] = unit["round"]
+    act["attempts"] = unit["attempt"]
+    if "facts" in unit:
+        act["facts"] = unit["facts"]

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.expressions import provenance
+from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import (
     Names,
     evaluate,
@@ -28,7 +27,6 @@ from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.attempts import attempt
 from flowengine.kernel.steps.retries import spaced
-from flowengine.kernel.steps.unit_outcomes import unit_ended, unit_failed
 from flowengine.kernel.waiting import call_questions
 from flowengine.kernel.waiting.waits import duration_of
 
@@ -94,47 +92,6 @@ def _too_many(m: Machine, node: Node, unit: Unit) -> StepFailure:
         "for anything (limits.steps)",
         {"limit": "steps"},
     )
-
-
-def round_ended(
-    m: Machine, node: Node, unit: Unit, output: Plain, outcome: str, past: int | None
-) -> None:
-    """Test `until` after a round; the next one begins after its pause.
-
-    The caller does nothing after this.
-    """
-    assert node.loop is not None
-    unit["last"] = output
-    if node.loop.get("keep"):
-        unit.setdefault("outputs", []).append(output)
-    if past is not None and "before" in node.loop:
-        provenance.drop(m.state, unit.get("seen", 0))
-        unit["seen"] = provenance.share(m.state, past)
-    if m.observe is not None:
-        m.note(m.act_of(unit), "succeeded", unit=unit, outcome=outcome, output=output)
-    unit["tries"] = 0
-    test_until(m, unit, output, outcome, past)
-
-
-def test_until(m: Machine, unit: Unit, output: Plain, outcome: str, past: int | None) -> None:
-    """Test `until` after a round, whose output has been noted."""
-    act = m.state["acts"][unit["act"]]
-    node = m.graph.nodes[act["step"]]
-    if node.loop is not None and "until" in node.loop:
-        names = Names(m, act, unit, past, {"output": output, "outcome": outcome})
-        try:
-            done = holds(names, node.loop["until"])
-        except EvaluationError as failure:
-            again = entries.test_until(unit["id"], output, outcome, past)
-            unit_failed(m, unit, as_error(failure, m.address(unit)), again)
-            return
-        if done:
-            unit_ended(m, unit, of_loop(node, unit, output), outcome)
-            return
-    if past is not None or m.agenda or node.loop is None or "every" in node.loop:
-        pause_before_round(m, unit)
-    else:  # nothing can come between
-        begin_round(m, unit)
 
 
 def pause_before_round(m: Machine, unit: Unit) -> None:

@@ -15,19 +15,25 @@ from flowengine.kernel.commands import Consult
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.graph.rules import Verdict, strictest
-from flowengine.kernel.graph.values import masked
+from flowengine.kernel.graph.values import digest, masked
 from flowengine.kernel.limits import call_counts
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.notation.grants import ONLY_PEOPLE
 from flowengine.kernel.state import entries
 from flowengine.kernel.view import RESPOND, call_names, edited
-from flowengine.kernel.waiting import answers, grants
+from flowengine.kernel.waiting import grants
 from flowengine.kernel.waiting.approvals import fill_in
-from flowengine.kernel.waiting.shared_questions import Need, new_question
-from flowengine.kernel.waiting.waits import close_wait, show
+from flowengine.kernel.waiting.shared_questions import (
+    Need,
+    answer_about,
+    close_question,
+    keep_answer,
+    new_question,
+    take_back_answer,
+)
+from flowengine.kernel.waiting.waits import show
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import Asked, Described
@@ -61,7 +67,7 @@ def needs(m: Machine, unit: Unit) -> list[Need]:
         return []
     unit.pop("responded", None)
     about = (unit["id"], CALL)
-    kept = answers.found(m, about)
+    kept = answer_about(m, about)
     if isinstance(kept, dict) and kept["approved"]:
         if kept["version"] == _part(m, unit, "version"):
             call_counts.count(m, unit, kept["args"], str(_part(m, unit, "tool")))
@@ -90,7 +96,7 @@ def _granted(m: Machine, unit: Unit, asked: dict[str, Plain], args: Plain) -> bo
     people = grants.people(asked["fields"])
     kept = grants.use(m, asked["tool"], asked["version"], args, people)
     if kept is not None:
-        answers.put(m, (unit["id"], CALL), kept)
+        keep_answer(m, (unit["id"], CALL), kept)
     return kept is not None
 
 
@@ -229,7 +235,7 @@ def _ask(
     try:
         fill_in(m, wait, {**default, **given}, node.id)
     except StepFailure:
-        close_wait(m, wait, "withdrawn")
+        close_question(m, wait, "withdrawn")
         raise
     step, required = m.act_of(unit)["step"], bool(asked["required"])
     m.commands.append(Consult(wait["id"], unit["id"], step, 0, None, given.get("body"), required))
@@ -283,7 +289,7 @@ def arguments(m: Machine, unit: Unit, names: Names) -> Plain:
     node = m.node(m.act_of(unit))
     assert node.args is not None
     if node.approval is not None:
-        kept = answers.found(m, (unit["id"], CALL))
+        kept = answer_about(m, (unit["id"], CALL))
         if isinstance(kept, dict) and kept["approved"]:
             return kept["args"]
     return evaluate(names, node.args)
@@ -291,7 +297,7 @@ def arguments(m: Machine, unit: Unit, names: Names) -> Plain:
 
 def permission(m: Machine, unit: Unit) -> Plain:
     """Return what is kept of the yes to the call of a unit; None: nobody was asked."""
-    kept = answers.found(m, (unit["id"], CALL))
+    kept = answer_about(m, (unit["id"], CALL))
     return kept if isinstance(kept, dict) and kept["approved"] else None
 
 
@@ -333,5 +339,5 @@ def forget(m: Machine, unit: Unit) -> None:
     """Forget what was answered about a call: another one is made, or the same one again."""
     unit.pop("shown", None)
     about = (unit["id"], CALL)
-    if isinstance(answers.found(m, about), dict):
-        answers.take_back(m, about)
+    if isinstance(answer_about(m, about), dict):
+        take_back_answer(m, about)

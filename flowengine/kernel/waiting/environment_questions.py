@@ -15,11 +15,15 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, regions
 from flowengine.kernel.graph.compiled import Plain, SecretText
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.waiting import answers, call_questions
-from flowengine.kernel.waiting.answers import About
+from flowengine.kernel.waiting import call_questions
 from flowengine.kernel.waiting.approvals import fill_in
-from flowengine.kernel.waiting.shared_questions import Need, new_question
-from flowengine.kernel.waiting.waits import close_wait
+from flowengine.kernel.waiting.shared_questions import (
+    About,
+    Need,
+    answer_about,
+    close_question,
+    new_question,
+)
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Unit, Wait
@@ -67,7 +71,7 @@ def _ask(m: Machine, unit: Unit, use: dict[str, Plain], about: About) -> Wait:
     try:
         fill_in(m, wait, {**asked, **given}, name)
     except StepFailure:
-        close_wait(m, wait, "withdrawn")
+        close_question(m, wait, "withdrawn")
         raise
     region = about[0] if use["scope"] == "region" else 0
     wanted = {"scope": use["scope"], "spec": spec}
@@ -85,7 +89,7 @@ def _about(m: Machine, unit: Unit, use: dict[str, Plain]) -> About:
     if use["scope"] != "region":
         return 0, digest
     around = regions(m, unit) or (0,)
-    asked = [owner for owner in around if answers.found(m, (owner, digest)) is not None]
+    asked = [owner for owner in around if answer_about(m, (owner, digest)) is not None]
     return (asked or around)[0], digest
 
 
@@ -129,7 +133,7 @@ def granted(m: Machine, unit: Unit, environments: dict[str, Plain]) -> dict[str,
 def _granted(m: Machine, unit: Unit, use: dict[str, Plain]) -> dict[str, Plain]:
     given = None
     if "approval" in use and use["approval"].get("when", True):
-        given = answers.found(m, _about(m, unit, use))
+        given = answer_about(m, _about(m, unit, use))
     spec = use["spec"]
     if "mounts" in spec:
         mounts = {inside: _granted(m, unit, one) for inside, one in spec["mounts"].items()}

@@ -23,11 +23,17 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.view import RESPOND
-from flowengine.kernel.waiting import answers, call_questions, environment_questions, grants
-from flowengine.kernel.waiting.answers import About
+from flowengine.kernel.waiting import call_questions, environment_questions, grants
 from flowengine.kernel.waiting.approvals import answer, expired, voted
-from flowengine.kernel.waiting.shared_questions import Need, leave_questions
-from flowengine.kernel.waiting.waits import close_wait, start_hits_anew
+from flowengine.kernel.waiting.shared_questions import (
+    Need,
+    about_of,
+    answer_about,
+    close_question,
+    keep_answer,
+    leave_questions,
+)
+from flowengine.kernel.waiting.waits import start_hits_anew
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,12 +73,12 @@ def _open_questions(m: Machine, needed: Iterable[Need]) -> list[int]:
     """
     needs = list(needed)
     for need in needs:
-        before = answers.found(m, need.about)
+        before = answer_about(m, need.about)
         if isinstance(before, dict) and not before["approved"]:
             raise StepFailure(before["type"], before["message"], before["output"])
     found = []
     for need in needs:
-        given = answers.found(m, need.about)  # two may need the same
+        given = answer_about(m, need.about)  # two may need the same
         if not isinstance(given, dict):
             found.append(given if given is not None else need.ask()["id"])
     return found
@@ -146,8 +152,8 @@ def _close(m: Machine, wait: Wait, how: str, decision: dict[str, Plain]) -> None
     responds = output["choice"] == RESPOND
     failure = None if output["approved"] or responds else _refusal(wait, output, decision)
     if output["choice"] is not None and not responds:
-        answers.put(m, _about(wait), _kept(m, wait, output, decision, failure))
-    close_wait(m, wait, how, output)
+        keep_answer(m, about_of(wait), _kept(m, wait, output, decision, failure))
+    close_question(m, wait, how, output)
     for unit in units:
         if failure is not None:
             leave_questions(m, unit)
@@ -180,18 +186,13 @@ def _answer_by_grants(m: Machine) -> None:
         for unit in units:
             start_hits_anew(m, wait, unit)
             unit["asks"].remove(wait["id"])
-        answers.put(m, _about(wait), kept)
+        keep_answer(m, about_of(wait), kept)
         output = answer(m.state["execution"]["id"], record, decision, m.now)
-        close_wait(m, wait, "decided", output)
+        close_question(m, wait, "decided", output)
         for unit in units:
             move(unit, "ready")
             unpark(m, unit)
             m.agenda.append(entries.attempt(unit["id"]))
-
-
-def _about(wait: Wait) -> About:
-    owner, digest = wait["asks"]
-    return owner, digest
 
 
 def _said_by_policy(decision: dict[str, Any]) -> dict[str, Any]:
@@ -270,7 +271,7 @@ def _asks_the_same(m: Machine, unit: Unit) -> bool:
     wait = m.state["waits"][unit["asks"][0]]
     if call_questions.is_about_call(wait):
         return call_questions.is_same(m, unit, wait)
-    needed = [answers.found(m, need.about) for need in environment_questions.needs(m, unit)]
+    needed = [answer_about(m, need.about) for need in environment_questions.needs(m, unit)]
     return bool(needed) and all(one in unit["asks"] for one in needed)
 
 

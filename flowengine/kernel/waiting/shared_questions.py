@@ -1,35 +1,45 @@
-"""Questions that several units wait for before their attempts begin: who waits for which.
+"""Questions that several units wait for before their attempts begin, and the answers to them.
 
-Whoever needs the thing that a question is about while it is open waits with the others, and it is
-withdrawn with the last of them. What follows from an answer is in `permissions`.
+A question is about one thing, named by its owner and a digest: the owner is the unit of the step or
+region that it belongs to, or 0 for the execution. `State.answers` has the number of the question
+while it is open, then the answer, for as long as there is the owner.
+
+Units that need the same thing wait for the same question, which is withdrawn with the last of them.
+The effects of an answer are in `permissions`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.kernel.waiting import answers
 from flowengine.kernel.waiting.waits import add_wait, close_wait
 
 if TYPE_CHECKING:
+    from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Unit, Wait
+
+About = tuple[int, str]
+"""Owner and digest of what is asked about."""
 
 
 class Need(NamedTuple):
     """A permission that an attempt needs."""
 
-    about: answers.About
+    about: About
     ask: Callable[[], Wait]
     """Asks for it, if nobody has."""
 
 
-def new_question(m: Machine, about: answers.About, address: str, step: str) -> Wait:
+# Questions
+
+
+def new_question(m: Machine, about: About, address: str, step: str) -> Wait:
     """Return a new question; the caller fills in the rest of its record."""
     wait = add_wait(m, "permission", 0, "approval", address, step)
     wait["asks"], wait["units"] = list(about), {}
-    answers.put(m, about, wait["id"])
+    keep_answer(m, about, wait["id"])
     return wait
 
 
@@ -39,4 +49,49 @@ def leave_questions(m: Machine, unit: Unit) -> None:
         wait = m.state["waits"][number]
         del wait["units"][unit["id"]]
         if not wait["units"]:
-            close_wait(m, wait, "withdrawn")
+            close_question(m, wait, "withdrawn")
+
+
+def close_question(m: Machine, wait: Wait, how: str, result: Plain = None) -> None:
+    """Close a question; if no answer was kept, the next unit that needs one asks again."""
+    about = about_of(wait)
+    if answer_about(m, about) == wait["id"]:
+        take_back_answer(m, about)
+    close_wait(m, wait, how, result)
+
+
+def about_of(wait: Wait) -> About:
+    """Return what a question is about."""
+    owner, digest = wait["asks"]
+    return owner, digest
+
+
+# Answers
+
+
+def answer_about(m: Machine, about: About) -> Any:
+    """Return the answer, the number of the question while it is open, or None if none was asked."""
+    owner, digest = about
+    return m.state.get("answers", {}).get(owner, {}).get(digest)
+
+
+def keep_answer(m: Machine, about: About, answer: Any) -> None:
+    """Keep an answer, or the number of an open question."""
+    owner, digest = about
+    m.state.setdefault("answers", {}).setdefault(owner, {})[digest] = answer
+
+
+def take_back_answer(m: Machine, about: About) -> None:
+    """Forget an answer, or that the question was asked."""
+    owner, digest = about
+    answers = m.state["answers"]
+    del answers[owner][digest]
+    if not answers[owner]:
+        forget_answers(m, owner)
+
+
+def forget_answers(m: Machine, owner: int) -> None:
+    """Forget all answers that belong to a step or region that has ended."""
+    answers = m.state.get("answers")
+    if answers is not None and answers.pop(owner, None) is not None and not answers:
+        del m.state["answers"]

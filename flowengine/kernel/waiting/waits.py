@@ -22,7 +22,6 @@ from flowengine.kernel.notation.times import format_time, parse_duration, parse_
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move, move_wait
 from flowengine.kernel.view import budget_of
-from flowengine.kernel.waiting import answers
 from flowengine.kernel.waiting.listeners import listen, listeners, unlisten, unwatch, watch
 
 if TYPE_CHECKING:
@@ -364,7 +363,8 @@ def close_wait(m: Machine, wait: Wait, how: str, result: Plain = None) -> None:
         for spec in _specs(m, wait)["alternatives"]:
             if "when" in spec:
                 unwatch(m, wait["id"], _watches(m, wait, spec))
-    LET_GO[wait["owner"]](m, wait)
+    if wait["owner"] in LET_GO:
+        LET_GO[wait["owner"]](m, wait)
     if wait["shown"]:
         m.commands.append(CloseWait(wait["id"], how, result))
 
@@ -396,13 +396,6 @@ def _unit(m: Machine, wait: Wait) -> None:
     del m.state["units"][wait["unit"]]["wait"]
 
 
-def _question(m: Machine, wait: Wait) -> None:
-    """Forget a question without an answer; who needs one asks again."""
-    owner, digest = wait["asks"]
-    if answers.found(m, (owner, digest)) == wait["id"]:
-        answers.take_back(m, (owner, digest))
-
-
 def _budget(m: Machine, wait: Wait) -> None:
     budget = budget_of(m.state, wait["budget"])
     if budget is not None:
@@ -415,9 +408,8 @@ def _cut(m: Machine, wait: Wait) -> None:
 
 LET_GO: dict[Owner, Callable[[Machine, Wait], None]] = {
     "step": _unit,
-    "permission": _question,
     "budget": _budget,
     "attempt": _unit,
     "cut": _cut,
 }
-"""What is done to the owner of a wait that is closed, however it ended."""
+"""How the owner of a wait that is closed is told; of a question `shared_questions` does it."""
