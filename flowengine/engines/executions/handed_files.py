@@ -34,9 +34,9 @@ def handed(event: Event) -> list[HandedFile]:
     Args:
         event: Of one of the types above.
     """
-    said: Any = event
-    sender = _sender(said)
-    found = {digest for part in _PARTS if part in said for digest in _digests(said[part])}
+    data: Any = event
+    sender = _sender(data)
+    found = {digest for part in _PARTS if part in data for digest in _digests(data[part])}
     return [HandedFile(digest, sender) for digest in sorted(found)]
 
 

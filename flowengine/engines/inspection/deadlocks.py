@@ -66,7 +66,7 @@ class _Circle:
         return {
             outer["id"]
             for outer in view.enclosing(act)
-            if outer.get("held") and is_shared(outer["lock"])
+            if outer.get("has_lock") and is_shared(outer["lock"])
         }
 
     def _view(self, execution: str) -> View:

@@ -168,18 +168,20 @@ class _Facts:
         """Note what an event brought."""
         for what, content in _outside(moment.event):
             self._add("", what, content, moment.number)
-        for one in seen:
-            if one.status == "running":
-                before = self._open.get(one.address)
-                fact = self._fact(one.address, "input", {"input": one.input}, moment.number)
+        for observation in seen:
+            if observation.status == "running":
+                before = self._open.get(observation.address)
+                fact = self._fact(
+                    observation.address, "input", {"input": observation.input}, moment.number
+                )
                 if before is None:
-                    self._open[one.address] = len(self.found)
+                    self._open[observation.address] = len(self.found)
                     self.found.append(fact)
                 else:
                     self.found[before] = self.found[before]._replace(content=fact.content)
-            elif one.status in ENDS:
-                self._open.pop(one.address, None)
-                self._add(one.address, "end", _end(one), moment.number)
+            elif observation.status in ENDS:
+                self._open.pop(observation.address, None)
+                self._add(observation.address, "end", _end(observation), moment.number)
 
     def _add(self, address: str, what: str, content: dict[str, Any], seq: int) -> None:
         self.found.append(self._fact(address, what, content, seq))

@@ -164,7 +164,7 @@ def _again(host: Host, record: ExecutionRecord, error: ErrorData | None) -> Exec
 def _by_replay(host: Host, record: ExecutionRecord) -> _Shown:
     """Return the steps of an execution, its last moment, and its warnings, from its journal."""
     journal = read(host.store, record.id)
-    steps, last = _told(host.flows, record.hash, journal)
+    steps, last = _steps_of(host.flows, record.hash, journal)
     now = None if last is None else Last(last.graph, last.state)
     return _Shown(steps, now, _warnings(journal))
 
@@ -174,27 +174,27 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
     found = read_index(host, record)
     if found is None:
         return None
-    told = _Told()
+    log = _StepLog()
     done = _done_plumbing(found)
     for one in found.records:
         if isinstance(one, Observation):
-            told.pass_over(one) if one.address in done else told.fold(found.graph, one)
+            log.pass_over(one) if one.address in done else log.fold(found.graph, one)
         else:
-            told.add(*one)
+            log.add(*one)
     seen: list[Observation] = []
     for moment in walk_on(host.flows, *found[:3], found.tail, seen):
-        told.take(moment, seen)
+        log.take(moment, seen)
     events = [*(one[1] for one in found.records if not isinstance(one, Observation)), *found.tail]
-    return _Shown([*told.steps.values()], Last(found.graph, found.state), _warnings(events))
+    return _Shown([*log.steps.values()], Last(found.graph, found.state), _warnings(events))
 
 
 def _done_plumbing(found: Indexed) -> set[str]:
     """Return the addresses of steps that nobody is shown, whatever comes."""
     node, steps = found.graph.node, found.graph.flow["steps"]
     statuses = {
-        one.address: shown_status(one, steps[one.step])
-        for one in found.records
-        if isinstance(one, Observation) and node(one.step).plumbing
+        record.address: shown_status(record, steps[record.step])
+        for record in found.records
+        if isinstance(record, Observation) and node(record.step).plumbing
     }
     return {address for address, status in statuses.items() if status in _DONE}
 
@@ -207,25 +207,25 @@ def steps_of(flows: LinkedFlows, hash: str, journal: list[Event]) -> list[StepIn
         hash: Of the flow that the execution runs now.
         journal: All events.
     """
-    return _told(flows, hash, journal)[0]
+    return _steps_of(flows, hash, journal)[0]
 
 
-def _told(
+def _steps_of(
     flows: LinkedFlows, hash: str, journal: list[Event]
 ) -> tuple[list[StepInfo], Moment | None]:
     """Return every activation of a journal, and the last moment of it."""
-    told = _Told()
+    log = _StepLog()
     seen: list[Observation] = []
     moment: Moment | None = None
     for moment in walk(flows, hash, journal, seen):
-        told.take(moment, seen)
-    return list(told.steps.values()), moment
+        log.take(moment, seen)
+    return list(log.steps.values()), moment
 
 
 def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
     """Note which steps that had ended with the failure are at work again after a retry."""
     view = View(moment.graph, moment.state)
-    acts = [one for one in moment.state["acts"].values() if not one.get("gone")]  # it went on early
+    acts = [other for other in moment.state["acts"].values() if not other.get("left_early")]
     at_work = [(view.step_address(act), "running") for act in acts]
     for unit in moment.state["units"].values():
         status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
@@ -284,7 +284,7 @@ def _warning(event: Warned) -> dict[str, Any]:
     return {"at": format_time(event["at"]), "about": event["about"], "message": event["message"]}
 
 
-class _Told:
+class _StepLog:
     """What was observed of each activation.
 
     Attributes:
@@ -345,8 +345,8 @@ class _Told:
         if seen.status in _OVER:
             teller = graph.node(seen.step).teller
             if teller is not None and seen.output is not None:
-                told = registry.summary(teller, seen.output)
-                step |= {} if told is None else {"summary": told}
+                summary = registry.summary(teller, seen.output)
+                step |= {} if summary is None else {"summary": summary}
             step["ended_at"] = at
             step["status"] = shown_status(seen, graph.flow["steps"][seen.step])
             step["outcome"], step["output"] = seen.outcome, seen.output

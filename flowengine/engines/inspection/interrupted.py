@@ -77,8 +77,8 @@ def page(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> 
     items: list[ExecutionInfo] = []
     while True:
         found = host.store.executions(wanted, after, limit - len(items))
-        views = [standing_view(host, one, inboxes.get(one.id, [])) for one in found.items]
-        items += [one for one in views if wanted.status in (None, one["status"])]
+        views = [standing_view(host, item, inboxes.get(item.id, [])) for item in found.items]
+        items += [view for view in views if wanted.status in (None, view["status"])]
         if len(items) == limit or found.next is None:
             return ExecutionPage(items, found.next)
         after = found.next
@@ -98,8 +98,8 @@ def _page_of_left(
         found += [one for one in there if one.id in inboxes]
     found.sort(key=lambda one: (one.created_at, one.id), reverse=True)
     views = [standing_view(host, one, inboxes.get(one.id, [])) for one in found]
-    views = [one for one in views if one["status"] == wanted.status]
-    ids = [one["execution"] for one in views]
+    views = [view for view in views if view["status"] == wanted.status]
+    ids = [view["execution"] for view in views]
     start = ids.index(after) + 1 if after in ids else 0
     rest = views[start:]
     more = len(rest) > limit

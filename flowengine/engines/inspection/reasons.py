@@ -305,8 +305,8 @@ def _held(view: View, id: str) -> list[Reason]:
     for scope in view.state["scopes"].values():
         for index, join in scope["joins"].items():
             node = graph.node(index)
-            came = [source for source, arrivals in join["held"].items() if arrivals]
-            came += [arrival["source"] for arrival in join.get("got", ())]
+            came = [source for source, arrivals in join["arrivals"].items() if arrivals]
+            came += [arrival["source"] for arrival in join.get("counted", ())]
             if not came:
                 continue
             missing = [source for source in node.sources if source not in came]
@@ -375,7 +375,9 @@ def _message(view: View, node: Node, id: str) -> Reason:
         what = f"waiting for a write to state '{node.trigger['state']}'"
         return {"what": what, "wakes": "a step that writes it"}
     signals = node.trigger["signals"]
-    names = (" and " if node.trigger.get("all") else " or ").join(f"'{one}'" for one in signals)
+    names = (" and " if node.trigger.get("all") else " or ").join(
+        f"'{signal}'" for signal in signals
+    )
     key = view.state["keys"].get(signals[0])
     return {
         "what": f"waiting for a message {names}" + (f" with key '{key}'" if key else ""),

@@ -101,13 +101,13 @@ def retrace(
     failures, unit = past.failures, None
     ended, dropped = len(past.events), set[int]()
     if step is not None:
-        inside = [one for one in failures if within(one.address, step)]
+        inside = [failure for failure in failures if within(failure.address, step)]
         if inside:
             failures = inside
         else:
             unit, ended, own = _ended(flows, form, past, step)
             dropped = {ended} if own else dropped
-    back = min(ended, *(one.number for one in failures))
+    back = min(ended, *(failure.number for failure in failures))
     where = step or failures[0].address
     if undone := [addresses for number, addresses in past.undone if number >= back]:
         first = _first_begun(flows, form, past.events, set().union({where}, *undone))
@@ -129,7 +129,7 @@ def _first_begun(flows: LinkedFlows, form: str, events: list[Any], addresses: se
         graph = apply(flows, graph, state, event, seen)
         view = View(graph, state)
         acts = [view.step_address(act) for act in state["acts"].values()]
-        begun = [*(one.address for one in seen), *acts]
+        begun = [*(observation.address for observation in seen), *acts]
         if first := next((address for address in begun if address in addresses), ""):
             around = (one for one in begun if one not in before and within(first, one))
             return min(around, key=len, default=first)
@@ -265,8 +265,8 @@ def _hold(
         Conflict: It cannot be.
     """
     hold: dict[str, list[int]] = {kind: [] for kind in TABLES}
-    for one in failures:
-        hold[one.place[0]].append(one.place[1])
+    for failure in failures:
+        hold[failure.place[0]].append(failure.place[1])
     for _ in range(MOST_ROUNDS):
         graph, state = replayed(flows, form, past.events[:back])
         blame = Blame()
@@ -387,8 +387,8 @@ def _left_running(
     m = View(graph, state)
     began = {(address, attempt) for (_, attempt), address in past.ran.items()}
     results: dict[tuple[str, int], Any] = {}
-    for told, event in zip(past.about, past.events, strict=True):
-        if told is not None and told.kind == "late" and event["type"] == "succeeded":
+    for subject, event in zip(past.about, past.events, strict=True):
+        if subject is not None and subject.kind == "late" and event["type"] == "succeeded":
             address = past.ran.get((event["unit"], event["attempt"]))
             if address is not None:
                 results[address, event["attempt"]] = event

@@ -197,7 +197,7 @@ def check_mapping(
             raise UsageError(f"a mapping has no section '{section}'", hint=f"known: {known}")
         if not isinstance(names, dict):
             raise UsageError(f"'{section}' of a mapping maps old names to new ones")
-    olds = [host.flows.by_hash(hash) for hash in dict.fromkeys(one.hash for one in records)]
+    olds = [host.flows.by_hash(hash) for hash in dict.fromkeys(record.hash for record in records)]
     for section in SECTIONS[:-1]:
         _check_names(olds, linked, section, plain.get(section, {}))
     for section, values in plain.get("values", {}).items():
@@ -282,10 +282,12 @@ def look(
             verdict = "cannot"
         elif found:
             verdict = "mapping"
-    return told(record, verdict, found)
+    return upgrade_info(record, verdict, found)
 
 
-def told(record: ExecutionRecord, verdict: Verdict, found: Sequence[Obstacle] = ()) -> UpgradeInfo:
+def upgrade_info(
+    record: ExecutionRecord, verdict: Verdict, found: Sequence[Obstacle] = ()
+) -> UpgradeInfo:
     """Return the report about one execution."""
     return {
         "execution": record.id,
@@ -325,9 +327,9 @@ def steps_that_ran(host: Host, record: ExecutionRecord) -> set[str]:
         if moment.event["type"] == "upgraded":
             renamed = moment.event["mapping"].get("steps", {})
             ran = {renamed.get(name, name) for name in ran}
-        for one in seen:
-            if one.status in OVER:
-                node = moment.graph.node(one.step)
+        for observation in seen:
+            if observation.status in OVER:
+                node = moment.graph.node(observation.step)
                 flow = moment.graph.body(node.body).flow if node.body >= 0 else 0
                 prefix = f"{moment.graph.flows[flow].id}:" if flow else ""
                 ran.add(f"{prefix}{node.id}")

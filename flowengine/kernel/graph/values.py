@@ -128,7 +128,7 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, dict):
         return {"map": [[key, _canonical(value[key])] for key in sorted(value)]}
     if isinstance(value, list):
-        return [_canonical(one) for one in value]
+        return [_canonical(part) for part in value]
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     return {"secret": value.parts} if isinstance(value, SecretText) else value

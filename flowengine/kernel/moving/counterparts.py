@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.expressions.names import NOT_RUN
-from flowengine.kernel.view import held_arrivals, number_held
+from flowengine.kernel.view import number_waiting, waiting_arrivals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ def _begins_anew(state: State, act: Any) -> bool:
     if act.get("then", [""])[0] == "begin_act":
         return True
     units = [state["units"][number] for number in act["units"]]
-    held = [one for one in units if one["phase"] == "held" and one["then"][0] == "attempt"]
+    held = [unit for unit in units if unit["phase"] == "held" and unit["then"][0] == "attempt"]
     plain = [one for one in held if one["item"] < 0 and not one["round"]]
     return bool(units) and len(plain) == len(units)
 
@@ -183,12 +183,12 @@ def _held(pairing: Pairing, _state: State, _old: Node, new: Node, arrival: Any) 
 
 
 def _join(pairing: Pairing, state: State, old: Node, new: Node, held: Any) -> str | None:
-    if not number_held(held) and held["phase"] == "waiting":
+    if not number_waiting(held) and held["phase"] == "waiting":
         return None
     before, after = old.join or {}, new.join or {}
     if before.get("kind") != after.get("kind") or before.get("late") != after.get("late"):
         return "its join holds tokens, and changed its kind"
-    faults = [_held(pairing, state, old, new, arrival) for arrival in held_arrivals(held)]
+    faults = [_held(pairing, state, old, new, arrival) for arrival in waiting_arrivals(held)]
     return next((fault for fault in faults if fault), None)
 
 
@@ -228,7 +228,7 @@ def _is_forgotten(pairing: Pairing, state: State, new: Node) -> bool:
         step
         for scope in state["scopes"].values()
         for step, join in scope["joins"].items()
-        if number_held(join)
+        if number_waiting(join)
     ]
     ahead = [pairing.steps.get(step) for step in (*at_work, *waiting)]
     return all(one is not None and (steps[one]["body"] != new.body or one > last) for one in ahead)
@@ -244,7 +244,7 @@ def not_kept(new: Node, field: str) -> str:
 
 CHECKS: dict[str, Callable[[Pairing, State, Node, Node, Any], str | None]] = {
     "live": _live,
-    "held": _type,
+    "arrival": _type,
     "join": _join,
     "done": _done,
     "cut": _cut,

@@ -11,12 +11,12 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.moving.counterparts import KEPT, misfit, not_kept
 from flowengine.kernel.moving.move import move, set_keys
 from flowengine.kernel.moving.pairing import Pairing
 from flowengine.kernel.moving.walking import Walker
-from flowengine.kernel.view import held_arrivals, number_held
+from flowengine.kernel.transition import Transition
+from flowengine.kernel.view import number_waiting, waiting_arrivals
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.linked import Graph
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 USED = {
     "live": "it is running",
-    "held": "its join holds a token",
+    "arrival": "its join holds a token",
     "join": "its join holds tokens",
     "done": "it has acted and can be undone",
     "cut": "it is not known whether it acted",
@@ -98,7 +98,7 @@ class _Looker:
         new = p.steps.get(number)
         if use not in USED and use != "past":
             return number
-        if use == "join" and not number_held(record) and record["phase"] == "waiting":
+        if use == "join" and not number_waiting(record) and record["phase"] == "waiting":
             return number
         if new is None:
             if use != "past":
@@ -121,7 +121,7 @@ class _Looker:
         blamed = p.blamed(number)
         if blamed != number:
             why = f"'{p.step_name(number)}' belongs to it, and {why}"
-            use = "held"  # whatever it does, it has to be of the same type
+            use = "arrival"  # whatever it does, it has to be of the same type
         name = p.step_name(blamed)
         fits = [
             p.new_name(step)
@@ -136,7 +136,7 @@ class _Looker:
     def _look_at_sources(self, join: int, new: int, held: Any) -> None:
         """See that the steps from which held tokens came have counterparts."""
         p = self._p
-        for arrival in held_arrivals(held):
+        for arrival in waiting_arrivals(held):
             source = arrival["source"]
             if source < 0 or source in p.steps:
                 continue
@@ -271,7 +271,7 @@ class _Looker:
     def look_at_keys(self, moved: State) -> None:
         """See that the keys of signals have values."""
         try:
-            set_keys(Machine(self._p.new, moved, None))
+            set_keys(Transition(self._p.new, moved, None))
         except EvaluationError as error:
             self._add("signal", "key", f"a key has no value: {error.message}", None)
 
@@ -298,7 +298,7 @@ class _Looker:
 
 
 def _is_computed(graph: Graph, name: str) -> bool:
-    return any(name == one for one, _ in graph.flows[0].defaults)
+    return any(name == default for default, _ in graph.flows[0].defaults)
 
 
 def _without_default(schema: Any) -> Any:

@@ -133,14 +133,14 @@ def _move_scope(scope: Scope, phase: ScopeState) -> None:
 
 def new_join() -> JoinState:
     """Return the record of a join that holds nothing yet."""
-    return {"held": {}, "phase": "waiting"}
+    return {"arrivals": {}, "phase": "waiting"}
 
 
 def begin_round(join: JoinState, need: int | None) -> None:
     """Begin the next round of a join that counts; None: what it needs has no value."""
     _move_join(join, "unknown" if need is None else "open")
     record: Any = join
-    record.update({"round": join["round"] + 1, "got": [], "heard": {}})
+    record.update({"round": join["round"] + 1, "counted": [], "sources_seen": {}})
     record.setdefault("kept", [])
     if need is not None:
         record["need"] = need

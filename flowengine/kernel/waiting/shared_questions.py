@@ -17,8 +17,8 @@ from flowengine.kernel.waiting.waits import add_wait, close_wait
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Unit, Wait
+    from flowengine.kernel.transition import Transition
 
 About = tuple[int, str]
 """Owner and digest of what is asked about."""
@@ -35,29 +35,29 @@ class Need(NamedTuple):
 # Questions
 
 
-def new_question(m: Machine, about: About, address: str, step: str) -> Wait:
+def new_question(tx: Transition, about: About, address: str, step: str) -> Wait:
     """Return a new question; the caller fills in the rest of its record."""
-    wait = add_wait(m, "permission", 0, "approval", address, step)
+    wait = add_wait(tx, "permission", 0, "approval", address, step)
     wait["asks"], wait["units"] = list(about), {}
-    keep_answer(m, about, wait["id"])
+    keep_answer(tx, about, wait["id"])
     return wait
 
 
-def leave_questions(m: Machine, unit: Unit) -> None:
+def leave_questions(tx: Transition, unit: Unit) -> None:
     """Remove a unit from the questions it waits for; withdraw those that nobody waits for."""
     for number in unit.pop("asks"):
-        wait = m.state["waits"][number]
+        wait = tx.state["waits"][number]
         del wait["units"][unit["id"]]
         if not wait["units"]:
-            close_question(m, wait, "withdrawn")
+            close_question(tx, wait, "withdrawn")
 
 
-def close_question(m: Machine, wait: Wait, how: str, result: Plain = None) -> None:
+def close_question(tx: Transition, wait: Wait, how: str, result: Plain = None) -> None:
     """Close a question; if no answer was kept, the next unit that needs one asks again."""
     about = about_of(wait)
-    if answer_about(m, about) == wait["id"]:
-        take_back_answer(m, about)
-    close_wait(m, wait, how, result)
+    if answer_about(tx, about) == wait["id"]:
+        take_back_answer(tx, about)
+    close_wait(tx, wait, how, result)
 
 
 def about_of(wait: Wait) -> About:
@@ -69,29 +69,29 @@ def about_of(wait: Wait) -> About:
 # Answers
 
 
-def answer_about(m: Machine, about: About) -> Any:
+def answer_about(tx: Transition, about: About) -> Any:
     """Return the answer, the number of the question while it is open, or None if none was asked."""
     owner, digest = about
-    return m.state.get("answers", {}).get(owner, {}).get(digest)
+    return tx.state.get("answers", {}).get(owner, {}).get(digest)
 
 
-def keep_answer(m: Machine, about: About, answer: Any) -> None:
+def keep_answer(tx: Transition, about: About, answer: Any) -> None:
     """Keep an answer, or the number of an open question."""
     owner, digest = about
-    m.state.setdefault("answers", {}).setdefault(owner, {})[digest] = answer
+    tx.state.setdefault("answers", {}).setdefault(owner, {})[digest] = answer
 
 
-def take_back_answer(m: Machine, about: About) -> None:
+def take_back_answer(tx: Transition, about: About) -> None:
     """Forget an answer, or that the question was asked."""
     owner, digest = about
-    answers = m.state["answers"]
+    answers = tx.state["answers"]
     del answers[owner][digest]
     if not answers[owner]:
-        forget_answers(m, owner)
+        forget_answers(tx, owner)
 
 
-def forget_answers(m: Machine, owner: int) -> None:
+def forget_answers(tx: Transition, owner: int) -> None:
     """Forget all answers that belong to a step or region that has ended."""
-    answers = m.state.get("answers")
+    answers = tx.state.get("answers")
     if answers is not None and answers.pop(owner, None) is not None and not answers:
-        del m.state["answers"]
+        del tx.state["answers"]
