@@ -137,7 +137,7 @@ def pending(state: State) -> list[Command]:
 def running(state: State) -> list[tuple[int, int]]:
     """Return unit and attempt of all attempts that run; after a crash each was cut off."""
     units = [(n, u["attempt"]) for n, u in state["units"].items() if u["phase"] == "run"]
-    return units + [(n, c["attempt"]) for n, c in state["cuts"].items() if c.get("running")]
+    return units + [(n, c["attempt"]) for n, c in state["cuts"].items() if c["phase"] == "run"]
 
 
 # --- 1 Apply -----------------------------------------------------------------------------------

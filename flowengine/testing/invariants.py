@@ -132,7 +132,7 @@ def no_path_is_lost_or_doubled(simulator: Simulated) -> None:
         assert not scope["unit"] or state["units"][scope["unit"]]["scope"] == scope["id"]
         assert scope["at_joins"] == sum(map(number_waiting, scope["joins"].values()))
     working = [u for u in state["units"].values() if u["phase"] == "run"]
-    settling = [c for c in state["cuts"].values() if c.get("running")]
+    settling = [c for c in state["cuts"].values() if c["phase"] == "run"]
     assert state["running"] == len(working) + len(settling)
 
 
@@ -307,7 +307,7 @@ def _calls(state: State) -> dict[int, int]:
         act = state["acts"][unit["act"]]
         if unit["phase"] == "run" and "opens" not in act:
             calls[number] = act.get("frame", state["scopes"][act["scope"]].get("frame", 0))
-    settling = {n: c.get("frame", 0) for n, c in state["cuts"].items() if c.get("running")}
+    settling = {n: c.get("frame", 0) for n, c in state["cuts"].items() if c["phase"] == "run"}
     return {**calls, **settling}
 
 

@@ -20,7 +20,7 @@ from flowengine.engines.executions.views import entry_view
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.inspection.indexed import Indexed, read_index
-from flowengine.engines.inspection.interrupted import standing_view
+from flowengine.engines.inspection.unattended import standing_view
 from flowengine.engines.interventions.retrying import retry_command
 from flowengine.engines.messages.delivery import view as undelivered
 from flowengine.engines.people.waits import decision_view, stored_wait_view

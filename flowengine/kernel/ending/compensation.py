@@ -76,11 +76,10 @@ def undo_next(tx: Transition, number: int) -> None:
         return
     while undo["cut"]:
         cut = tx.state["cuts"][undo["cut"][0]]
-        if "settled" not in cut:
-            if "undo" not in cut:
-                cut_attempts.settle_cut_attempt(tx, number, undo["cut"][0], cut)
-            if "settled" not in cut:
-                return
+        if cut["phase"] == "open":
+            cut_attempts.settle_cut_attempt(tx, undo["cut"][0], cut)
+        if cut["phase"] != "settled":
+            return
         _settled(tx, undo, cut)
     if undo["todo"]:
         _undo(tx, number, undo["todo"].pop())
@@ -103,11 +102,11 @@ def leave_out(tx: Transition, undone: Collection[str]) -> None:
 def _settled(tx: Transition, undo: Undo, cut: Cut) -> None:
     number = undo["cut"].pop(0)
     del tx.state["cuts"][number]
-    if cut["settled"] == "succeeded":
+    if cut["outcome"] == "succeeded":
         undo["todo"].append(cut_attempts.done_of(tx, cut))
         return
     provenance.drop(tx.state, cut["past"])
-    if cut["settled"] == "unknown":
+    if cut["outcome"] == "unknown":
         message = f"{cut['address']} was interrupted while it ran; it may or may not have acted"
         failure = StepFailure("Uncertain", message, retryable=False)
         undo["failures"].append(as_error(failure, cut["address"], cut["attempt"]))

@@ -20,31 +20,32 @@ from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.values import join_secrets
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.moves import move_cut
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.waiting.attempt_questions import ask_about_cut
 from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import Decided, Lost
+    from flowengine.kernel.events import Decided, ErrorData
     from flowengine.kernel.state.records import Cut, Done, Wait
 
 
-def settle_cut_attempt(tx: Transition, undo: int, number: int, cut: Cut) -> None:
+def settle_cut_attempt(tx: Transition, number: int, cut: Cut) -> None:
     """Find out what became of an attempt that was cut off."""
     node = tx.graph.node(cut["step"])
-    cut["undo"] = undo
     if node.effect != "once" or node.on_crash == "retry":
         _run_again(tx, number, cut)
     elif node.on_crash == "ask":
-        ask_about_cut(tx, number, cut)
+        _ask(tx, number, cut)
     else:
-        cut["settled"] = "unknown"
+        move_cut(cut, "settled")
+        cut["outcome"] = "unknown"
 
 
 def _run_again(tx: Transition, number: int, cut: Cut) -> None:
     """Run an attempt that was cut off once more, with the same input and key."""
     cut["attempt"] += 1
-    cut["running"] = True
+    move_cut(cut, "run")
     budgets.reserve(tx, number, None, cut.get("frame", 0))
     given = join_secrets(cut["input"], cut["secrets"])
     environments = None
@@ -78,43 +79,53 @@ def apply_result(tx: Transition, event: Any) -> None:
     cut = tx.state["cuts"].get(event["unit"])
     if cut is None:
         return
-    runs = cut.get("running", False) and cut["attempt"] == event["attempt"]
-    match event["type"]:
-        case "succeeded" if runs or not cut.get("running"):
-            _settled(tx, event["unit"], cut, "succeeded", event["value"])
-        case "failed" | "asked" | "measured" if runs or not cut.get("running"):
-            _settled(tx, event["unit"], cut, "failed", None)
-        case "lost" if runs:
-            _lost(tx, event["unit"], cut, event)
-        case "cut" if runs:
-            _crashed(tx, event["unit"], cut)
-
-
-def _settled(tx: Transition, number: int, cut: Cut, status: str, value: Plain) -> None:
-    if cut.pop("running", False):
-        budgets.settle(tx, number, cut.get("frame", 0))
-    if "settled" in cut:
+    number, runs = event["unit"], cut["phase"] == "run"
+    if runs and cut["attempt"] != event["attempt"]:
         return
-    if "wait" in cut:
+    match event["type"]:
+        case "succeeded":
+            _settled(tx, number, cut, "succeeded", event["value"])
+        case "failed" | "asked" | "measured":
+            _settled(tx, number, cut, "failed", None)
+        case "lost" if runs:
+            _end_run(tx, number, cut, ran=event["ran"] != "no")
+            _ask(tx, number, cut, event["error"])
+        case "cut" if runs:
+            _end_run(tx, number, cut)
+            move_cut(cut, "open")
+            _go_on(tx, number)
+
+
+def _settled(tx: Transition, number: int, cut: Cut, outcome: str, value: Plain) -> None:
+    phase = cut["phase"]
+    if phase == "settled":
+        return
+    _stop(tx, number, cut)
+    move_cut(cut, "settled")
+    cut["outcome"], cut["value"] = outcome, value
+    if phase != "open":
+        _go_on(tx, number)
+
+
+def _stop(tx: Transition, number: int, cut: Cut) -> None:
+    """End the attempt or the question that was to settle a cut-off attempt."""
+    if cut["phase"] == "run":
+        _end_run(tx, number, cut)
+    elif "wait" in cut:
         close_wait(tx, tx.state["waits"][cut["wait"]], "withdrawn")
-    cut["settled"] = status
-    cut["value"] = value
-    if "undo" in cut:
-        tx.agenda.append(entries.undo(cut["undo"]))
 
 
-def _lost(tx: Transition, number: int, cut: Cut, event: Lost) -> None:
-    """Ask what became of an attempt whose environment ended, while it ran to settle another."""
-    del cut["running"]
-    budgets.settle(tx, number, cut.get("frame", 0), ran=event["ran"] != "no")
-    ask_about_cut(tx, number, cut, event["error"])
+def _end_run(tx: Transition, number: int, cut: Cut, *, ran: bool = True) -> None:
+    budgets.settle(tx, number, cut.get("frame", 0), ran=ran)
 
 
-def _crashed(tx: Transition, number: int, cut: Cut) -> None:
-    """Settle anew what was being settled when the process died."""
-    del cut["running"]
-    budgets.settle(tx, number, cut.get("frame", 0))
-    cut.pop("undo", None)
+def _ask(tx: Transition, number: int, cut: Cut, error: ErrorData | None = None) -> None:
+    move_cut(cut, "ask")
+    ask_about_cut(tx, number, cut, error)
+
+
+def _go_on(tx: Transition, number: int) -> None:
+    """Let the compensation continue that has to know what became of an attempt."""
     for undo, record in tx.state["undos"].items():
         if number in record["cut"]:
             tx.agenda.append(entries.undo(undo))
@@ -123,12 +134,11 @@ def _crashed(tx: Transition, number: int, cut: Cut) -> None:
 def stop_settling(tx: Transition, number: int) -> None:
     """Withdraw what is being done to find out about an attempt that was cut off."""
     cut = tx.state["cuts"][number]
-    cut.pop("undo", None)
-    if cut.pop("running", False):
+    if cut["phase"] == "run":
         tx.commands.append(Stop(number, cut["attempt"]))
-        budgets.settle(tx, number, cut.get("frame", 0))
-    if "wait" in cut:
-        close_wait(tx, tx.state["waits"][cut["wait"]], "withdrawn")
+    if cut["phase"] in ("run", "ask"):
+        _stop(tx, number, cut)
+        move_cut(cut, "open")
 
 
 def decide_cut_attempt(tx: Transition, wait: Wait, event: Decided) -> None:
@@ -144,8 +154,8 @@ def decide_cut_attempt(tx: Transition, wait: Wait, event: Decided) -> None:
     if choice == "retry":
         _run_again(tx, number, cut)
     else:
-        status = "succeeded" if choice == "result" else "failed"
-        _settled(tx, number, cut, status, event.get("value"))
+        outcome = "succeeded" if choice == "result" else "failed"
+        _settled(tx, number, cut, outcome, event.get("value"))
 
 
 def done_of(tx: Transition, cut: Cut) -> Done:

@@ -78,6 +78,7 @@ def cut_off(tx: Transition, unit: Unit) -> None:
         "input": unit.get("input"),
         "secrets": unit.get("secrets", []),
         "key": unit.get("key"),
+        "phase": "open",
     }
     if "granted" in unit:
         cut["granted"] = unit["granted"]
@@ -91,7 +92,7 @@ def forget_cut(tx: Transition, act: Activation, unit: Unit) -> None:
     open_ = tx.scope_of(act)["cut"]
     if unit["id"] in open_:
         open_.remove(unit["id"])
-        provenance.drop(tx.state, tx.state["cuts"].pop(unit["id"])["past"])
+        _drop_cut(tx, unit["id"])
 
 
 def forget_undoing(tx: Transition, act: Activation) -> None:
@@ -99,7 +100,12 @@ def forget_undoing(tx: Transition, act: Activation) -> None:
     for done in act.pop("done", []):
         provenance.drop(tx.state, done["past"])
     for number in act.pop("cut", []):
-        provenance.drop(tx.state, tx.state["cuts"].pop(number)["past"])
+        _drop_cut(tx, number)
+
+
+def _drop_cut(tx: Transition, number: int) -> None:
+    provenance.drop(tx.state, tx.state["cuts"][number]["past"])
+    del tx.state["cuts"][number]
 
 
 def final_of(tx: Transition, scope: Scope) -> Final:

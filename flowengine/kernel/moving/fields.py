@@ -91,8 +91,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "Cut": {
         "step": ("step", "cut"),
         **_plain("address", "attempt", "args", "input", "secrets", "key", "local", "past", "frame",
-                 "undo", "running", "wait", "settled", "value",
-                 "granted"),
+                 "granted", "phase", "wait", "outcome", "value"),
     },
     "Final": {
         "step": ("step", "final"),

@@ -120,7 +120,7 @@ def _declare_budgets_anew(tx: Transition, before: dict[int, BudgetSpec | None]) 
         if unit["phase"] == "run":
             budgets.count_in(tx, number, tx.frame_of(tx.act_of(unit)), tx.act_of(unit))
     for number, cut in tx.state["cuts"].items():
-        if cut.get("running"):
+        if cut["phase"] == "run":
             budgets.count_in(tx, number, cut.get("frame", 0), None)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.state.entries import Entry
-from flowengine.kernel.state.phases import JOINS, SCOPES, UNITS, WAITS, States
+from flowengine.kernel.state.phases import CUTS, JOINS, SCOPES, UNITS, WAITS, States
 
 if TYPE_CHECKING:
-    from flowengine.kernel.state.phases import Phase, RoundState, ScopeState, WaitState
-    from flowengine.kernel.state.records import JoinState, Scope, Unit, Wait
+    from flowengine.kernel.state.phases import CutPhase, Phase, RoundState, ScopeState, WaitState
+    from flowengine.kernel.state.records import Cut, JoinState, Scope, Unit, Wait
 
 MOVES = UNITS.moves
 
@@ -167,6 +167,14 @@ def end_round(join: JoinState) -> JoinState:
 
 def _move_join(join: JoinState, phase: RoundState) -> None:
     _move("a join", JOINS, join, phase)
+
+
+# Attempts that were cut off
+
+
+def move_cut(cut: Cut, phase: CutPhase) -> None:
+    """Move an attempt that was cut off into a phase."""
+    _move(f"the attempt of {cut['address']}", CUTS, cut, phase)
 
 
 def _move(what: str, of: States[Any], record: Any, phase: str) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.state.phases import Owner, Phase, RoundState, ScopeState, Why
+    from flowengine.kernel.state.phases import CutPhase, Owner, Phase, RoundState, ScopeState, Why
 
 
 PlaceKind = Literal["unit", "act", "scope"]
@@ -325,12 +325,10 @@ class Cut(Left, total=False):
     key: str | None
     granted: dict[str, int]
     """As of the unit."""
-    undo: int
-    """The undo that settles it now."""
-    running: bool
+    phase: ReadOnly[CutPhase]
     wait: int
     """The question about it."""
-    settled: str
+    outcome: str
     """`succeeded`, `failed` or `unknown`, once it is settled."""
     value: Plain
 

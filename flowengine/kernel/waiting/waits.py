@@ -318,9 +318,9 @@ def occur(tx: Transition, wait: Wait, index: int, message: Plain) -> None:
     alternative = wait["alternatives"][index]
     result: dict[str, Plain] = {"id": spec["id"], "at": format_time(tx.now)}
     if message is not None:
-        got = [g["data"] for g in alternative["messages"]]
+        data = [g["data"] for g in alternative["messages"]]
         result["signal"] = spec["signal"]
-        result["data"] = got if "count" in spec else got[0]
+        result["data"] = data if "count" in spec else data[0]
     alternative["result"] = result
     alone = len(specs["alternatives"]) == 1
     if specs["mode"] == "first":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flowengine.engines.executions.views import execution_view
 from flowengine.engines.results import ENDED, ExecutionPage
+from flowengine.journal.records import ExecutionFilter
 from flowengine.journal.shapes import unpack_message
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.host import Host
     from flowengine.engines.infos import ExecutionInfo
-    from flowengine.journal.records import ExecutionFilter, ExecutionRecord, Message
+    from flowengine.journal.records import ExecutionRecord, Message
 
 _PAGE = 200
 _LEFT = ("interrupted", "recorded")
@@ -114,3 +115,33 @@ def _all(host: Host, wanted: ExecutionFilter) -> Iterator[ExecutionRecord]:
         if found.next is None:
             return
         after = found.next
+
+
+def due(host: Host) -> list[str]:
+    """Return the full ids of the executions that can move and that no living process holds.
+
+    A timer of theirs is due, a message or a decision has arrived that is not journaled yet, or the
+    process that ran them died.
+
+    Returns:
+        The ids, of each of these three the oldest execution first.
+    """
+    store, now = host.store, host.clock.now()
+    found = dict.fromkeys(_oldest_first(host, ExecutionFilter(due=now)))
+    for message in store.arrived(0):
+        if store.execution(message.execution).status not in ENDED:
+            found[message.execution] = None
+    found |= dict.fromkeys(_oldest_first(host, ExecutionFilter(status="running")))
+    return [id for id in found if store.holder(id, now) is None]
+
+
+def _oldest_first(host: Host, wanted: ExecutionFilter) -> Iterator[str]:
+    """Yield the executions that a filter finds, oldest first."""
+    ids: list[str] = []
+    after = None
+    while True:
+        page = host.store.executions(wanted, after, _PAGE)
+        ids += [record.id for record in page.items]
+        after = page.next
+        if after is None:
+            return (yield from reversed(ids))
