@@ -81,44 +81,6 @@ class TestWait:
         assert played.state["outputs"]["w"]["data"] == 1  # type: ignore[index]
         assert played.state["outputs"]["u"]["data"] == 2  # type: ignore[index]
 
-    def test_transient_wait_sees_only_what_comes_while_it_waits(self) -> None:
-        flow = graph(
-            step("t", action="task"),
-            step("w", action="wait", wait={"mode": "first", "alternatives": [
-                {"id": "ok", "signal": "a", "transient": True}]}), signals={"a": {}},
-        )  # fmt: skip
-        played = begin(flow)
-        played.send("a", 1)
-        played.run()
-        assert played.status == "waiting"
-
-        played.send("a", 2)
-
-        assert played.status == "succeeded"
-
-    def test_first_withdraws_the_losers_in_the_same_event(self) -> None:
-        played = begin(waiting({"id": "x", "signal": "a"}, {"id": "y", "after": v("3d")}))
-
-        played.send("a", {"n": 1})
-
-        assert played.state["outputs"]["how"] == "x"  # type: ignore[index]
-
-    def test_all_waits_for_all(self) -> None:
-        played = begin(waiting({"id": "x", "signal": "a"}, {"id": "y", "signal": "b"}, mode="all"))
-        played.send("b", 2)
-        assert played.status == "waiting"
-
-        played.send("a", 1)
-
-        assert [r["id"] for r in played.state["outputs"]["w"]] == ["x", "y"]  # type: ignore[index]
-
-    def test_count_collects(self) -> None:
-        played = begin(waiting({"id": "ok", "signal": "a", "count": v(3)}))
-        for n in range(3):
-            played.send("a", n)
-
-        assert played.state["outputs"]["w"] == [0, 1, 2]  # type: ignore[index]
-
     def test_match_and_key_choose_the_message(self) -> None:
         match = x(lambda n: n["signal"]["data"] > 5)
         played = begin(waiting({"id": "ok", "signal": "a", "match": match, "key": v("k")}))
@@ -129,34 +91,6 @@ class TestWait:
         played.send("a", 7, key="k")
 
         assert played.state["outputs"]["w"]["data"] == 7  # type: ignore[index]
-
-    def test_timeout_raises_unless_it_is_routed(self) -> None:
-        flow = graph(
-            step("w", action="wait", timeout=v("1m"), raises={"timeout": "Timeout"},
-                 wait={"mode": "first", "alternatives": [{"id": "ok", "signal": "a"}]}),
-            signals={"a": {}},
-        )  # fmt: skip
-        routed = graph(
-            step("w", action="wait", timeout=v("1m"), raises={"timeout": "Timeout"},
-                 wait={"mode": "first", "alternatives": [{"id": "ok", "signal": "a"}]},
-                 next={"outcome": {"ok": "y", "timeout": "z"}}),
-            step("y", next="end"), step("z"), signals={"a": {}},
-        )  # fmt: skip
-
-        assert begin(flow).run().state["error"]["type"] == "Timeout"  # type: ignore[index]
-        assert begin(routed).run().started == ["z"]
-
-    def test_condition_on_state_wakes_when_it_holds(self) -> None:
-        wait = {"mode": "first", "alternatives": [{"id": "ok", "when": x(
-            lambda n: n["state"]["open"])}]}  # fmt: skip
-        flow = graph(
-            step("s", action="none", next={"all": ["w", "t"]}),
-            step("w", action="wait", wait=wait, next="end"),
-            step("t", set=[["open", v(True)]]),
-            state={"open": {"default": False}},
-        )
-
-        assert begin(flow).run().status == "succeeded"
 
     def test_condition_on_state_sees_what_an_event_leaves_not_what_comes_between(self) -> None:
         """A value that an event sets and changes back was never there (S17)."""
