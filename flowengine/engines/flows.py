@@ -62,7 +62,7 @@ class LoadedFlow(NamedTuple):
         Either they say `in: host`, or an environment of theirs says `provider: host`. What models
         write is in `host_agents`, MCP servers are in `host_servers`.
         """
-        steps = (one for one in self.compiled["steps"] if "caller" not in one)
+        steps = (step for step in self.compiled["steps"] if "caller" not in step)
         return list(dict.fromkeys(step["id"] for step in steps if _is_on_host(step)))
 
     @property
@@ -91,7 +91,9 @@ class LoadedFlow(NamedTuple):
         reducers = [
             spec.get("reducer") for flow in flows for spec in flow.get("state", {}).values()
         ]
-        return list(dict.fromkeys(one["python"] for one in reducers if isinstance(one, dict)))
+        return list(
+            dict.fromkeys(reducer["python"] for reducer in reducers if isinstance(reducer, dict))
+        )
 
     @property
     def on_host(self) -> str:

@@ -59,7 +59,9 @@ def failed_compensations(error: ErrorData | None) -> list[str]:
         return []
     found: list[str] = []
     if error.get("type") == "CompensationFailed":
-        found = [str(one["step"]) for one in _listed(error, "failures") if "step" in one]
+        found = [
+            str(failure["step"]) for failure in _listed(error, "failures") if "step" in failure
+        ]
     if error.get("type") == "MapFailed":
         for item in _listed(error, "failed"):
             found += failed_compensations(item.get("error"))
@@ -70,7 +72,9 @@ def _listed(error: ErrorData, key: str) -> list[dict[str, Any]]:
     """Return the maps in a list of an error's data; a tool may have given it any other shape."""
     data: Any = error.get("data")
     listed = data.get(key) if isinstance(data, dict) else None
-    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return (
+        [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    )
 
 
 def _as_data(error: BaseException, mask: Mask, causes: int) -> Plain:

@@ -55,11 +55,11 @@ def _sender(event: Any) -> str | None:
 def _digests(value: Any) -> Iterator[str]:
     pending = [value]
     while pending:
-        one = pending.pop()
-        if isinstance(one, dict):
-            if one.keys() == _KEYS and isinstance(one["sha256"], str):
-                yield one["sha256"]
+        part = pending.pop()
+        if isinstance(part, dict):
+            if part.keys() == _KEYS and isinstance(part["sha256"], str):
+                yield part["sha256"]
             else:
-                pending.extend(one.values())
-        elif isinstance(one, list):
-            pending.extend(one)
+                pending.extend(part.values())
+        elif isinstance(part, list):
+            pending.extend(part)

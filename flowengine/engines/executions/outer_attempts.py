@@ -132,7 +132,7 @@ class OuterAttempt:
         """
         found = self._there(self._left)
         return (
-            None if found is None else {meter: max(0, one.amount) for meter, one in found.items()}
+            None if found is None else {meter: max(0, left.amount) for meter, left in found.items()}
         )
 
     def count(self, inner: Driven) -> None:
@@ -285,11 +285,11 @@ def outer_attempt() -> OuterAttempt | None:
     return OuterAttempt(*outer) if isinstance(outer, tuple) else outer
 
 
-def stricter(one: Verdict | None, other: Verdict | None) -> Verdict | None:
+def stricter(first: Verdict | None, other: Verdict | None) -> Verdict | None:
     """Return the stricter one of two answers about a call."""
     from flowengine.kernel.graph.rules import STRICTNESS
 
-    found = [verdict for verdict in (one, other) if verdict is not None]
+    found = [verdict for verdict in (first, other) if verdict is not None]
     return max(found, key=lambda verdict: STRICTNESS.index(verdict.do), default=None)
 
 

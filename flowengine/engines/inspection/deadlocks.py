@@ -71,6 +71,6 @@ class _Circle:
 
     def _view(self, execution: str) -> View:
         if execution not in self._views:
-            one = self._host.stored(execution, 0)
-            self._views[execution] = View(one.linked.graph, one.state)
+            stored = self._host.stored(execution, 0)
+            self._views[execution] = View(stored.linked.graph, stored.state)
         return self._views[execution]

@@ -95,7 +95,7 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
                 hint=f"see its steps: flowengine show {execution}",
             )
     elif not plumbing:
-        steps = [one for one in steps if "plumbing" not in one or _needs_a_look(one, steps)]
+        steps = [step for step in steps if "plumbing" not in step or _needs_a_look(step, steps)]
     standing = standing_view(host, record)
     if standing["status"] == "interrupted":
         _stop(steps)
@@ -126,14 +126,14 @@ def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
     if step["status"] != "waiting":
         return step["status"] in ("failed", "refused", "uncertain", "retrying")
     inside = (f"{step['address']}/", f"{step['address']}[")
-    return not any(one["address"].startswith(inside) for one in steps)
+    return not any(step["address"].startswith(inside) for step in steps)
 
 
 def _wait_with_what_is_inside(steps: list[StepInfo]) -> None:
     """Let steps wait in which something waits, and nothing runs."""
     inside: dict[str, set[str]] = defaultdict(set)
-    open_steps = [one for one in steps if "ended_at" not in one]
-    for step in sorted(open_steps, key=lambda one: len(one["address"]), reverse=True):
+    open_steps = [step for step in steps if "ended_at" not in step]
+    for step in sorted(open_steps, key=lambda candidate: len(candidate["address"]), reverse=True):
         address = step["address"]
         if step["status"] == "running" and inside[address] == {"waiting"}:
             step["status"] = "waiting"
@@ -176,15 +176,18 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
         return None
     log = _StepLog()
     done = _done_plumbing(found)
-    for one in found.records:
-        if isinstance(one, Observation):
-            log.pass_over(one) if one.address in done else log.fold(found.graph, one)
+    for entry in found.records:
+        if isinstance(entry, Observation):
+            log.pass_over(entry) if entry.address in done else log.fold(found.graph, entry)
         else:
-            log.add(*one)
+            log.add(*entry)
     seen: list[Observation] = []
     for moment in walk_on(host.flows, *found[:3], found.tail, seen):
         log.take(moment, seen)
-    events = [*(one[1] for one in found.records if not isinstance(one, Observation)), *found.tail]
+    events = [
+        *(entry[1] for entry in found.records if not isinstance(entry, Observation)),
+        *found.tail,
+    ]
     return _Shown([*log.steps.values()], Last(found.graph, found.state), _warnings(events))
 
 

@@ -78,10 +78,12 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
 def _shown_address(view: View, unit: Unit) -> str:
     """Return the address of a unit; of plumbing that of the step around that people know."""
     act = view.act_of(unit)
-    around = (one for one in view.units_around(act) if not view.node(view.act_of(one)).plumbing)
+    around = (
+        outer for outer in view.units_around(act) if not view.node(view.act_of(outer)).plumbing
+    )
     if not view.node(act).plumbing:
         return view.address(unit)
-    return next((view.address(one) for one in around), view.address(unit))
+    return next((view.address(outer) for outer in around), view.address(unit))
 
 
 def _ended(host: Host, execution: Execution) -> Reason:

@@ -96,9 +96,9 @@ def _page_of_left(
     found = [*_all(host, wanted._replace(status="running"))]
     for status in ("waiting", "stalled") if inboxes and wanted.status == "interrupted" else ():
         there = _all(host, wanted._replace(status=status))
-        found += [one for one in there if one.id in inboxes]
-    found.sort(key=lambda one: (one.created_at, one.id), reverse=True)
-    views = [standing_view(host, one, inboxes.get(one.id, [])) for one in found]
+        found += [record for record in there if record.id in inboxes]
+    found.sort(key=lambda record: (record.created_at, record.id), reverse=True)
+    views = [standing_view(host, record, inboxes.get(record.id, [])) for record in found]
     views = [view for view in views if view["status"] == wanted.status]
     ids = [view["execution"] for view in views]
     start = ids.index(after) + 1 if after in ids else 0

@@ -114,10 +114,10 @@ def fork(
 
 def _again(view: View, at: str, results: Results, now: int, user: str) -> list[Any]:
     """Return the event that begins a step anew, and the results that follow it."""
-    late = [{**one, "at": now} for one in _came_later(view, at, results)]
+    late = [{**result, "at": now} for result in _came_later(view, at, results)]
     again = {"type": "retry", "at": now, "by": user, **_beginning(view, at)}
     if late:
-        again["late"] = [one["unit"] for one in late]
+        again["late"] = [result["unit"] for result in late]
     if anew := _whole(view):
         again["overdue"] = anew
     return [again, *late]
@@ -140,8 +140,12 @@ def _came_later(view: View, at: str, results: Results) -> list[Any]:
     is_held = any("then" in record for table in tables for record in table.values())
     if not is_held and unit_at(view.graph, state, at) is None:
         return []
-    beside = {n: one for n, one in running(view.graph, state).items() if not within(one[0], at)}
-    return [{**results[one], "unit": n} for n, one in beside.items() if one in results]
+    beside = {
+        n: attempt
+        for n, attempt in running(view.graph, state).items()
+        if not within(attempt[0], at)
+    }
+    return [{**results[attempt], "unit": n} for n, attempt in beside.items() if attempt in results]
 
 
 def _results(moment: Moment, journal: Sequence[Event]) -> Results:

@@ -188,7 +188,9 @@ def check_mapping(
     from flowengine.sdk import ValidationError
 
     try:
-        plain = {name: one for name, one in to_plain(dict(mapping)).items() if one is not None}
+        plain = {
+            name: target for name, target in to_plain(dict(mapping)).items() if target is not None
+        }
     except ValidationError as error:
         raise UsageError(f"the mapping is not plain data: {error}") from None
     for section, names in plain.items():
@@ -219,7 +221,7 @@ def _check_names(
     """
     there = _names(linked, section)
     for old, new in renamed.items():
-        if olds and not any(old in _names(one, section, qualified=True) for one in olds):
+        if olds and not any(old in _names(old_flow, section, qualified=True) for old_flow in olds):
             raise UsageError(f"{section}: no execution to be moved has '{old}'")
         dropped = new is None and section in ("state", "signals")
         if not dropped and (not isinstance(new, str) or new not in there):
@@ -278,7 +280,7 @@ def look(
     else:
         ran = steps_that_ran(host, record)
         found = obstacles(execution.linked.graph, linked.graph, execution.state, mapping, ran)
-        if any(one.write is None for one in found):
+        if any(obstacle.write is None for obstacle in found):
             verdict = "cannot"
         elif found:
             verdict = "mapping"
@@ -307,8 +309,8 @@ def upgrade_info(
 def _written(found: Sequence[Obstacle]) -> dict[str, Any]:
     """Return all that is to be written into the mapping."""
     whole: dict[str, Any] = {}
-    for one in found:
-        for section, names in (one.write or {}).items():
+    for obstacle in found:
+        for section, names in (obstacle.write or {}).items():
             into = whole.setdefault(section, {})
             for name, value in names.items():
                 if isinstance(value, dict):

@@ -281,6 +281,6 @@ def cancel_late(tx: Transition, scope: Scope, join: int) -> None:
             scope["joins"][other] = end_round(other_join)
     for entry in tx.agenda:
         if entry[0] == "activate" and entry[1] == join and entry[2][0]["scope"] == scope["id"]:
-            for one in withdrawn:
-                learn(entry[2][0], one.get("knows"))
+            for token in withdrawn:
+                learn(entry[2][0], token.get("knows"))
     tx.touch(scope["id"])

@@ -169,7 +169,7 @@ def regions(view: View, unit: Unit) -> tuple[int, ...]:
     act = view.act_of(unit)
     found = [] if view.node(act).map is None else [unit]
     found += view.units_around(act)
-    return tuple(one["id"] for one in found if not view.node(view.act_of(one)).plumbing)
+    return tuple(unit["id"] for unit in found if not view.node(view.act_of(unit)).plumbing)
 
 
 def of_scope(view: View, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:

@@ -106,6 +106,6 @@ def _restored(old: Plain, change: dict[str, Plain]) -> Plain:
     return {**old, **change["merge"]} if "merge" in change else change["value"]
 
 
-def _alike(one: Plain, other: Plain) -> bool:
+def _alike(first: Plain, other: Plain) -> bool:
     """Return whether two values are the same to the byte: `1` is neither `1.0` nor `true`."""
-    return one == other and repr(one) == repr(other)
+    return first == other and repr(first) == repr(other)

@@ -328,7 +328,7 @@ class Graph:
         self.flows = [Flow(flow, (0, first))]
         self.flows += [Flow(spec, (spec["steps"][0], spec["steps"][1])) for spec in subflows]
         self.limits = self.flows[0].limits
-        self.timed = any("wall_time" in (one.budget or ()) for one in self.flows)
+        self.timed = any("wall_time" in (flow.budget or ()) for flow in self.flows)
         """Whether the budget of some flow bounds how long it is at work."""
         self.nodes = _Linked(lambda index: Node(index, self._specs[index], evaluator))
         """The steps; who goes through many asks here, without a call."""

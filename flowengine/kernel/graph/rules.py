@@ -113,8 +113,12 @@ def strictest(
         holds: Evaluates a condition.
         tool: The name of what is called, for rules that are about some tools of a server.
     """
-    verdicts = [one for one in (_first(rules, holds, tool) for rules in lists) if one is not None]
-    return max(verdicts, key=lambda one: STRICTNESS.index(one.do), default=None)
+    verdicts = [
+        verdict
+        for verdict in (_first(rules, holds, tool) for rules in lists)
+        if verdict is not None
+    ]
+    return max(verdicts, key=lambda verdict: STRICTNESS.index(verdict.do), default=None)
 
 
 def _first(rules: Sequence[RuleSpec], holds: Callable[[int], bool], tool: str) -> Verdict | None:

@@ -79,8 +79,8 @@ def masked(value: Plain) -> Plain:
     if isinstance(value, SecretText):
         return "".join([part if isinstance(part, str) else "***" for part in value.parts])
     if isinstance(value, dict):
-        return {key: masked(one) for key, one in value.items()}
-    return [masked(one) for one in value] if isinstance(value, list) else value
+        return {key: masked(part) for key, part in value.items()}
+    return [masked(part) for part in value] if isinstance(value, list) else value
 
 
 def split_secrets(value: Plain, path: list[Any], found: list[Plain]) -> Plain:

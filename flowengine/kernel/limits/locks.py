@@ -212,7 +212,7 @@ def locks_around(tx: Transition, act: Activation, unit: Unit | None) -> list[str
     if is_outermost and (unit is None or "lock" not in unit):
         return []
     units = [*([] if unit is None else [unit]), *tx.enclosing(act)]
-    return [one["lock"] for one in units if one.get("has_lock") and "shares" not in one]
+    return [unit["lock"] for unit in units if unit.get("has_lock") and "shares" not in unit]
 
 
 def _taken_around(tx: Transition, act: Activation, key: str, scope: str) -> int:

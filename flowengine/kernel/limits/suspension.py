@@ -38,11 +38,11 @@ def resume(tx: Transition, unit: Unit) -> None:
 
 def park(tx: Transition, unit: Unit) -> None:
     """Give back the place of a unit that waits; the scopes around it may wait with it."""
-    for one in (unit, *tx.units_around(tx.act_of(unit))):
-        act = tx.act_of(one)
-        if not act["units"].get(one["id"]):
+    for parked in (unit, *tx.units_around(tx.act_of(unit))):
+        act = tx.act_of(parked)
+        if not act["units"].get(parked["id"]):
             return
-        act["units"][one["id"]] = False
+        act["units"][parked["id"]] = False
         act["busy"] -= 1
         if has_items(act):
             tx.freed_places[act["id"]] = True

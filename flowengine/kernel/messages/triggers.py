@@ -72,14 +72,16 @@ def _complete(tx: Transition, step: int, spec: TriggerSpec, message: Plain) -> b
     kept = tx.state["kept"]
     oldest: list[Plain] = []
     for signal in others:
-        oldest += [one for one in kept.get(signal, ()) if is_for(tx, 0, one)][:1]
+        oldest += [
+            kept_message for kept_message in kept.get(signal, ()) if is_for(tx, 0, kept_message)
+        ][:1]
     if len(oldest) < len(others):
         return False
     data = dict.fromkeys(spec["signals"])
-    for one in (*oldest, message):
-        data[one["signal"]] = one["data"]
-    for one in oldest:
-        kept[one["signal"]].remove(one)
+    for kept_message in (*oldest, message):
+        data[kept_message["signal"]] = kept_message["data"]
+    for kept_message in oldest:
+        kept[kept_message["signal"]].remove(kept_message)
     _fire(tx, step, _shown(message, data))
     return True
 

@@ -81,7 +81,7 @@ class _Mover:
 
     def signal(self, flow: int, name: str) -> str | None:
         new = self._p.signal(name)
-        return new if any(new in one.signals for one in self._p.new.flows) else None
+        return new if any(new in flow.signals for flow in self._p.new.flows) else None
 
     def handler(self, index: int, owner: int, flow: int) -> None:
         pass

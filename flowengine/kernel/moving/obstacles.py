@@ -166,7 +166,7 @@ class _Looker:
             return key
         own = key if not flow else f"{p.old.flows[flow].id}:{key}"
         if name not in declared:
-            free = [one for one in declared if one not in p.old.flows[flow].state]
+            free = [new_key for new_key in declared if new_key not in p.old.flows[flow].state]
             why = "the new flow has no such state; null drops its value"
             self._add("state", own, why, {"state": {own: "NEW"}}, [*free, "null"])
             return key
@@ -194,12 +194,12 @@ class _Looker:
         new = p.signal(name)
         if not messages or new is None:
             return name
-        declared = {key: spec for one in p.new.flows for key, spec in one.signals.items()}
+        declared = {key: spec for new_flow in p.new.flows for key, spec in new_flow.signals.items()}
         if new not in declared or not p.new.stores(new):
             count = f"{len(messages)} message{'s' * (len(messages) != 1)} of it wait"
             why = f"{count}{'s' * (len(messages) == 1)} to be taken, and nothing takes them"
             self._add("signal", name, f"{why}; null drops them", {"signals": {name: "NEW"}},
-                      [*(one for one in declared if p.new.stores(one)), "null"])  # fmt: skip
+                      [*filter(p.new.stores, declared), "null"])  # fmt: skip
             return name
         for message in messages:
             fault = p.new.validate(declared[new].get("data", {}), message["data"])
@@ -219,9 +219,9 @@ class _Looker:
             before = p.old.node(owner).on_error
             after = [] if new is None else p.new.node(new).on_error
             name = p.step_name(owner)
-        one, other = before[index], after[index] if index < len(after) else None
+        first, other = before[index], after[index] if index < len(after) else None
         same = other is not None and all(
-            one.get(word) == other.get(word) for word in ("types", "do", "compensate")
+            first.get(word) == other.get(word) for word in ("types", "do", "compensate")
         )
         if not same:
             why = "its 'on_error' is being followed, and changed"
@@ -304,4 +304,4 @@ def _is_computed(graph: Graph, name: str) -> bool:
 def _without_default(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
-    return {key: one for key, one in schema.items() if key != "default"}
+    return {key: value for key, value in schema.items() if key != "default"}

@@ -112,7 +112,7 @@ def _declare_budgets_anew(tx: Transition, before: dict[int, BudgetSpec | None]) 
     for number, frame in tx.state.get("frames", {}).items():
         held = [bound for bound in frame.get("bounds", ()) if bound not in (0, number)]
         above = bounding(tx.state, frame["up"]) if frame["up"] in after else [*held, 0]
-        bounds = [one for one in dict.fromkeys((number, *above)) if budget_of(tx.state, one)]
+        bounds = [bound for bound in dict.fromkeys((number, *above)) if budget_of(tx.state, bound)]
         frame.pop("bounds", None)
         if bounds:
             frame["bounds"] = bounds

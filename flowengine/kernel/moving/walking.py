@@ -81,7 +81,7 @@ class Walker:
         if form == "table":
             return {number: self._record(what, part) for number, part in value.items()}
         return {
-            self._source(source, None): [self._record(what, one) for one in several]
+            self._source(source, None): [self._record(what, arrival) for arrival in several]
             for source, several in value.items()
         }
 
@@ -170,7 +170,7 @@ class Walker:
         frame = record.get("frame", self._state["scopes"][record["scope"]].get("frame", 0))
         flow = self._flow_of(frame)
         names = {
-            item: [[self._visitor.state_key(flow, key), one] for key, one in pairs]
+            item: [[self._visitor.state_key(flow, key), value] for key, value in pairs]
             for item, pairs in value.items()
         }
         return {

@@ -161,8 +161,8 @@ def _go_on_beside(tx: Transition, event: RetryAsked, named: int | None) -> None:
 
 def _take_places(tx: Transition, unit: Unit) -> None:
     """Put a unit back in its place, together with the scopes around it."""
-    for one in (unit, *tx.enclosing(tx.act_of(unit))):
-        unpark(tx, one)
+    for parked in (unit, *tx.enclosing(tx.act_of(unit))):
+        unpark(tx, parked)
 
 
 def _begin_unit(tx: Transition, unit: Unit, *, late: bool) -> None:

@@ -44,7 +44,9 @@ def cancel(tx: Transition, unit: Unit) -> None:
         return
     hit: list[str] = []
     # All are looked up first: with a group around it, this step is withdrawn itself.
-    for instance in [one for target in spec["targets"] for one in _instances(tx, act, target)]:
+    for instance in [
+        instance for target in spec["targets"] for instance in _instances(tx, act, target)
+    ]:
         if instance["id"] in tx.state["acts"]:
             hit.append(tx.node(instance).id)
             _withdraw(tx, instance, spec.get("outcome", "cancelled"), text)

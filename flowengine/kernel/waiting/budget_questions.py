@@ -78,7 +78,7 @@ def waits(tx: Transition, unit: Unit, then: Entry) -> bool:
     if "opens" in act or not bounding(tx.state, tx.frame_of(act)):
         return False
     free = unbound(tx, act)
-    bounds = [one for one in budgets_around(tx, tx.frame_of(act)) if one[0] not in free]
+    bounds = [bound for bound in budgets_around(tx, tx.frame_of(act)) if bound[0] not in free]
     needs = unit.get("needs", {})
     full = [(number, budget) for number, budget in bounds if _short(tx, budget, unit)]
     for number, budget in full:

@@ -115,7 +115,7 @@ def _summary(value: Plain) -> Plain:
         shown = {key: _summary(value[key]) for key in list(value)[:MOST]}
         return shown if len(value) <= MOST else {**shown, "…": f"{len(value) - MOST} more"}
     if isinstance(value, list):
-        items = [_summary(one) for one in value[:MOST]]
+        items = [_summary(part) for part in value[:MOST]]
         return items if len(value) <= MOST else [*items, f"… {len(value) - MOST} more"]
     return value
 

@@ -145,7 +145,7 @@ def expire(tx: Transition, wait: Wait) -> None:
 
 def _close(tx: Transition, wait: Wait, how: str, decision: dict[str, Plain]) -> None:
     output = answer(tx.state["execution"]["id"], wait["record"], decision, tx.now)
-    units = [tx.state["units"][one] for one in wait["units"]]
+    units = [tx.state["units"][number] for number in wait["units"]]
     for unit in units:
         start_hits_anew(tx, wait, unit)
         unit["asks"].remove(wait["id"])
@@ -180,9 +180,11 @@ def _answer_by_grants(tx: Transition) -> None:
         if kept is None:
             continue
         record = wait["record"]
-        choice = next(one["id"] for one in record["choices"] if one["counts_as"] == "approve")
+        choice = next(
+            option["id"] for option in record["choices"] if option["counts_as"] == "approve"
+        )
         decision = {"choice": choice, "by": kept["by"], "via": "grant"}
-        units = [tx.state["units"][one] for one in wait["units"]]
+        units = [tx.state["units"][number] for number in wait["units"]]
         for unit in units:
             start_hits_anew(tx, wait, unit)
             unit["asks"].remove(wait["id"])
@@ -272,7 +274,7 @@ def _asks_the_same(tx: Transition, unit: Unit) -> bool:
     if call_questions.is_about_call(wait):
         return call_questions.is_same(tx, unit, wait)
     needed = [answer_about(tx, need.about) for need in environment_questions.needs(tx, unit)]
-    return bool(needed) and all(one in unit["asks"] for one in needed)
+    return bool(needed) and all(question in unit["asks"] for question in needed)
 
 
 def _begin_again(tx: Transition, unit: Unit) -> None:

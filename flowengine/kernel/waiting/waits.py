@@ -172,7 +172,9 @@ def _take_kept(tx: Transition, wait: Wait) -> None:
     """Take the messages sent before that fit some alternative, oldest first."""
     specs = _specs(tx, wait)["alternatives"]
     signals = [s["signal"] for s in specs if "signal" in s and not s.get("transient")]
-    kept = [one for name in dict.fromkeys(signals) for one in tx.state["kept"].get(name, ())]
+    kept = [
+        message for name in dict.fromkeys(signals) for message in tx.state["kept"].get(name, ())
+    ]
     for message in sorted(kept, key=_number_of):
         if not is_open(tx, wait):
             return
