@@ -1,4 +1,4 @@
-"""Steps: skipping, loops, handlers, limits."""
+"""Steps: rounds and limits that the language tests do not have."""
 
 from __future__ import annotations
 
@@ -8,57 +8,17 @@ import pytest
 
 from flowengine.kernel import Graph
 from flowengine.testing.graphs import graph, output_of, step, v, x
-from flowengine.testing.simulator import Fails, Simulator
-from tests.kernel.orders import in_every_order
+from flowengine.testing.simulator import Simulator
 
 ITEM = {"names": ["item", "index", "key"]}
 
 
-def play(flow: Graph, script: Any = None, seed: int = 0, **inputs: Any) -> Simulator:
-    return Simulator(flow, script, seed=seed).start(inputs).run()
+def play(flow: Graph, script: Any = None) -> Simulator:
+    return Simulator(flow, script).start().run()
 
 
 def given(run: Any) -> Any:
     return run.input
-
-
-def fails(type: str = "Broken", **more: Any) -> Any:
-    def task(_run: Any) -> Any:
-        raise Fails(type, **more)
-
-    return task
-
-
-def fails_times(times: int, type: str = "Timeout", value: Any = "done") -> Any:
-    left = [times]
-
-    def task(_run: Any) -> Any:
-        if left[0]:
-            left[0] -= 1
-            raise Fails(type)
-        return value
-
-    return task
-
-
-class TestWhen:
-    def test_skipped_step_goes_where_skipped_leads_and_never_along_a_choice(self) -> None:
-        flow = graph(
-            step("a", action="none", when=x(lambda _n: False),
-                 next={"outcome": {"ok": "b", "skipped": "c"}}),
-            step("b", next="end"),
-            step("c"),
-        )  # fmt: skip
-
-        played = play(flow)
-
-        assert played.started == ["c"]
-        assert "a skipped" in played.story()
-
-    def test_skipping_does_not_spread(self) -> None:
-        flow = graph(step("a", when=x(lambda _n: False)), step("b"))
-
-        assert play(flow).started == ["b"]
 
 
 class TestLoop:
@@ -86,25 +46,6 @@ class TestLoop:
             step("b", input=v(x(lambda n: n["round"]["number"])))]))  # fmt: skip
 
         assert play(flow, {"b": given}).started == ["g@1/b", "g@2/b"]
-
-    def test_round_of_a_group_starts_with_the_past_of_the_entry(self) -> None:
-        inner = step("b", input=v(x(lambda n: n["steps"]["b"]["status"])))
-        flow = graph(step("g", loop={"until": x(lambda _n: False), "max": v(2)}, group=[inner]))
-        seen: list[str] = []
-
-        play(flow, {"b": lambda run: seen.append(run.input)})
-
-        assert seen == ["none", "none"]
-
-
-class TestErrors:
-    def test_unhandled_error_withdraws_the_other_tokens(self) -> None:
-        flow = graph(step("g", parallel=[step("a"), step("b"), step("c")],
-                          on_error=[{"do": "output", "output": v("caught")}]),
-                     outputs={"g": v(output_of("g"))})  # fmt: skip
-
-        for played in in_every_order(flow, {"b": fails(retryable=False)}):
-            assert played.state["outputs"] == {"g": "caught"}
 
 
 class TestLimits:
