@@ -107,13 +107,13 @@ class Decider(Reader):
         Returns:
             The decision that counts; see `approve` and `reject`.
         """
-        choice, said = self._read_answer(wait, answer)
-        return self.decide(wait, choice, **said)
+        choice, details = self._read_answer(wait, answer)
+        return self.decide(wait, choice, **details)
 
     async def continue_with_async(self, wait: str, answer: Mapping[str, Any]) -> Decision:
         """Like `continue_with`, on the running event loop."""
-        choice, said = self._read_answer(wait, answer)
-        return await self.decide_async(wait, choice, **said)
+        choice, details = self._read_answer(wait, answer)
+        return await self.decide_async(wait, choice, **details)
 
     def claim(self, wait: str, *, by: str | None = None) -> WaitInfo:
         """Claim an approval that has `claim: true`: from then on nobody else can decide it.

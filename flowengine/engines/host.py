@@ -167,10 +167,10 @@ class Host:
         self.on_not_released(execution, failed)
 
     def _tell_opened_ahead(self, execution: str, name: str, error: StepError | None) -> None:
-        told: dict[str, Any] = {"name": name, "state": "ready" if error is None else "failed"}
+        data: dict[str, Any] = {"name": name, "state": "ready" if error is None else "failed"}
         if error is not None:
-            told["error"] = {"type": error.name or type(error).__name__, "message": error.message}
-        self.tell(Update(execution, "environment", told))
+            data["error"] = {"type": error.name or type(error).__name__, "message": error.message}
+        self.tell(Update(execution, "environment", data))
 
     def _may_go_on(self, execution: str) -> bool:
         """Return whether an execution exists and is open; its workspaces are then kept.

@@ -104,7 +104,7 @@ class PolicyFiles:
             verdict = policies and policies.verdict(call, names)
             if verdict and not (verdict.do == "allow" and path == self._restricting):
                 verdicts.append(verdict)
-        return max(verdicts, key=lambda one: STRICTNESS.index(one.do), default=None)
+        return max(verdicts, key=lambda verdict: STRICTNESS.index(verdict.do), default=None)
 
     def _policies(self, path: str) -> HostRules | None:
         mark = _mark(path)

@@ -44,7 +44,7 @@ class LinkedFlow:
     def ruled(self) -> frozenset[int]:
         """Return the steps whose rules are looked at right before they run: they name no tool."""
         steps = enumerate(self.compiled["steps"])
-        return frozenset(n for n, one in steps if "policies" in one and "approval" not in one)
+        return frozenset(n for n, step in steps if "policies" in step and "approval" not in step)
 
     @cached_property
     def grows(self) -> bool:

@@ -250,12 +250,12 @@ def unit_at(graph: Graph, state: State, address: str) -> int | None:
 def running(graph: Graph, state: State) -> dict[int, tuple[str, int]]:
     """Return the units whose attempt runs: number → address and attempt."""
     view, units = View(graph, state), state["units"].items()
-    return {n: (view.address(one), one["attempt"]) for n, one in units if one["phase"] == "run"}
+    return {n: (view.address(unit), unit["attempt"]) for n, unit in units if unit["phase"] == "run"}
 
 
 def is_held_at(graph: Graph, state: State, address: str) -> bool:
     """Return whether something is held at an address: it begins when it is let go."""
     view = View(graph, state)
-    units = [view.address(one) for one in state["units"].values() if "then" in one]
-    acts = [view.step_address(one) for one in state["acts"].values() if "then" in one]
+    units = [view.address(unit) for unit in state["units"].values() if "then" in unit]
+    acts = [view.step_address(other) for other in state["acts"].values() if "then" in other]
     return address in units or address in acts

@@ -312,7 +312,7 @@ class Local(Driver):
         """
         state = execution.state
         cut = state["cuts"].get(run.unit)
-        if cut is None or cut["attempt"] != run.attempt or cut.get("running"):
+        if cut is None or cut["attempt"] != run.attempt or cut["phase"] == "run":
             return 0.0
         stays = self.executions.get(execution.id) is execution and not execution.ended
         return LATE_SECONDS if stays and run.unit not in state["units"] else 0.0

@@ -169,7 +169,9 @@ def declared_by(linked: LinkedFlow, started: Any) -> tuple[list[tuple[str, str]]
     commands = advance(linked.graph, state, copy(started))  # only to see what follows
     id, now = started["execution"]["id"], started["at"]
     claims = [
-        claim_of(id, one, now) for one in commands if isinstance(one, Kernel) and not one.unit
+        claim_of(id, command, now)
+        for command in commands
+        if isinstance(command, Kernel) and not command.unit
     ]
     return list(state["keys"].items()), claims
 
