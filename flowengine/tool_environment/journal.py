@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.agents.live_functions import LIVE
 from flowengine.errors import Conflict, NotFound
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.infos import WaitInfo
     from flowengine.engines.results import ExecutionResult
+    from flowengine.errors import FlowEngineError
+    from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
 
 Step = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 """The function of a step of a call."""
@@ -43,7 +45,20 @@ LOOK = 0.1
 _PRUNED = 1_000
 """Calls after which an engine in memory forgets those that have ended."""
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
-_CHOICES = {"approve": "approve", "edit": "approve", "reject": "reject", "respond": "respond"}
+_CHOICES = ("approve", "reject", "respond")
+
+
+class Asking(Protocol):
+    """Decides about one call: the authority of its execution."""
+
+    said: Any
+    """What it has said; None: nobody has asked it."""
+
+    async def approve_tool(self, call_: ToolCall, /) -> EnvironmentResponse:
+        """Return the decision."""
+
+    def refused(self, error: FlowEngineError) -> None:
+        """Learn that its decision does not count."""
 
 
 class Elsewhere(Exception):
@@ -89,30 +104,44 @@ class Journal:
         """
         return self._kept(call)[1] if self.is_kept else None
 
-    async def begin(self, call: Call, run: Step, observe: Step, *, asks: bool) -> ExecutionResult:
-        """Start the execution of a call, or resume the one that exists.
+    async def make(
+        self, call: Call, run: Step, observe: Step, asking: Asking, *, asks: bool
+    ) -> ExecutionResult:
+        """Start the execution of a call, or resume the one that exists, until it ends.
 
         Args:
             call: The call. The engine stores its `masked` arguments.
             run: Runs the tool. Takes a `StepContext` and the arguments.
             observe: Runs the observers. Takes the result of the first step.
+            asking: Decides where the engine asks.
             asks: Whether the call needs a decision first.
+
+        Returns:
+            The state of the execution; it still waits for approval if nobody has decided.
 
         Raises:
             Elsewhere: Another process holds it, and the call was stopped here.
         """
         assert call.definition is not None
         live = {LIVE: {call.tool: run, _OBSERVERS: observe}}
-        version = call.definition.version()
         call.execution, kept = self._kept(call.id) if self.is_kept else (self._id(call.id, 0), None)
-        if kept is not None:
-            asked = approval_of(self.engine.result(call.execution))
-            if asked is None or kept["version"] == version:
-                call.replayed = True
-                return await self.go_on(call, live)
+        is_other = kept is not None and kept["version"] != call.definition.version()
+        if is_other and approval_of(self.engine.result(call.execution)) is not None:
             await self.withdraw(call)  # the question is about another version
-            call.execution, _ = self._kept(call.id)
-        options = call.definition.options
+            call.execution, kept = self._kept(call.id)
+        with self.engine.consulting(call.execution, asking, asking.refused):
+            if kept is None:
+                result = await self._start(call, live, asks=asks)
+            else:
+                result = await self._go_on(call, live)
+            wait = approval_of(result)
+            if wait is not None and asking.said is None:  # an earlier process has asked
+                result = await self.engine.consult_async(wait["id"]) or await self._go_on(call)
+        return result
+
+    async def _start(self, call: Call, live: Mapping[str, Any], *, asks: bool) -> ExecutionResult:
+        assert call.definition is not None
+        options, version = call.definition.options, call.definition.version()
         schema = json.dumps(call.definition.signature.schema, sort_keys=True)
         approval = ("required" if options.approval == "required" else "ask") if asks else "none"
         flow = flow_of(call.tool, schema, options.effect, version, approval)
@@ -132,10 +161,9 @@ class Journal:
             there = self._kept(call.id)[1]
             if there is None or there["digest"] != inputs["digest"]:
                 raise
-            call.replayed = True
-            return await self.go_on(call, live)
+            return await self._go_on(call, live)
 
-    async def go_on(self, call: Call, live: Mapping[str, Any] | None = None) -> ExecutionResult:
+    async def _go_on(self, call: Call, live: Mapping[str, Any] | None = None) -> ExecutionResult:
         """Resume the execution of a call, as soon as no other process holds it.
 
         Args:
@@ -145,6 +173,7 @@ class Journal:
         Raises:
             Elsewhere: Another process holds it, and the call was stopped here.
         """
+        call.replayed = call.replayed or live is not None
         while True:
             try:
                 result = self.engine.result(call.execution)
@@ -156,33 +185,9 @@ class Journal:
                     continue
                 raise Elsewhere from None
 
-    async def decide(
-        self, call: Call, wait: WaitInfo, decision: ApprovalResponse
-    ) -> ExecutionResult:
-        """Record a decision, and resume the execution."""
-        given: Any = {"comment": decision.feedback}
-        if decision.decision == "respond":
-            given["value"] = decision.content
-        else:
-            given["images"] = [each.url for each in decision.images]
-        if decision.args is not None:
-            shown = wait["subject"]
-            given["edit"] = {
-                key: value
-                for key, value in decision.args.items()
-                if key not in shown or shown[key] != value
-            } or None
-        assert decision.decision is not None
-        try:
-            made = await self.engine.decide_async(wait["id"], _CHOICES[decision.decision], **given)
-        except Conflict:  # there is another decision already
-            call.decision = None
-            return await self.go_on(call)
-        return made.result or await self.go_on(call)
-
-    def is_open(self, wait: WaitInfo) -> bool:
+    def is_open(self, wait: str) -> bool:
         """Return whether a wait is undecided."""
-        return self.engine.wait(wait["id"])["status"] == "pending"
+        return self.engine.wait(wait)["status"] == "pending"
 
     async def withdraw(self, call: Call) -> ExecutionResult:
         """Cancel the execution of a call that has not begun, and return its state."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.engines.attempts.serialization import copy
-from flowengine.errors import InputError
 from flowengine.sdk import StepContext
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
@@ -21,7 +19,7 @@ from flowengine.tool_environment.execution import execute, not_begun
 from flowengine.tool_environment.journal import Elsewhere, Step, approval_of
 from flowengine.tool_environment.observers import observe
 from flowengine.tool_environment.outcomes import bounded, describe
-from flowengine.tool_environment.questions import unmasked
+from flowengine.tool_environment.questions import Asking, unmasked
 from flowengine.tool_environment.registry import disposed, is_disposable
 from flowengine.tool_environment.results import response_of, result_of
 from flowengine.tool_environment.signatures import Fault
@@ -86,24 +84,14 @@ class Pipeline:
                 return result_of(call, "invalid", host.mask(fault))
             call.definition = host.registry.definition(call.tool) or call.definition
             decision = self._questions.answer(call)
-        result = await journal.begin(call, *self._steps(call), asks=decision is None)
-        while (wait := approval_of(result)) is not None:
-            is_open = partial(journal.is_open, wait)
-            asked = _granted(call) or await self._questions.ask(call, is_open)
-            if asked == "elsewhere":
-                result = await journal.go_on(call)
-            elif isinstance(asked, ApprovalResponse):
-                call.decision = asked
-                try:
-                    result = await journal.decide(call, wait, self._masked(asked))
-                except InputError as error:
-                    await journal.withdraw(call)
-                    why = f"the decision of {asked.by} is not valid: {error.message}"
-                    return result_of(call, "rejected", host.mask(why))
-            else:
-                result = await journal.withdraw(call)
-                if result.status == "cancelled":
-                    return self._undecided(call, asked)
+        asking = Asking(self._questions, call)
+        result = await journal.make(call, *self._steps(call), asking, asks=decision is None)
+        if approval_of(result) is not None:  # nobody has decided
+            result = await journal.withdraw(call)
+            if asking.refusal is not None:
+                return result_of(call, "rejected", host.mask(asking.refusal))
+            if result.status == "cancelled":
+                return self._undecided(call, asking.said)
         return self._read(call, result)
 
     async def ask(self, call: Call) -> EnvironmentResponse:
@@ -117,11 +105,7 @@ class Pipeline:
             call.granted = Grant(version, digest_of(call.args), decision)
         return EnvironmentResponse(result=decision)
 
-    def _masked(self, decision: ApprovalResponse) -> ApprovalResponse:
-        said = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
-        return decision.model_copy(update=self._host.mask(said))
-
-    def _undecided(self, call: Call, why: str) -> ToolResult:
+    def _undecided(self, call: Call, why: Any) -> ToolResult:
         if why == "expired":
             return result_of(call, "expired", "nobody decided in time; nothing was done")
         return not_begun(call)
@@ -244,15 +228,6 @@ class Pipeline:
 async def _in_context(call: Call, work: Coroutine[Any, Any, _Result]) -> _Result:
     """Run a part of a call in the context of its caller instead of the engine's."""
     return await asyncio.get_running_loop().create_task(work, context=call.context)
-
-
-def _granted(call: Call) -> ApprovalResponse | None:
-    """Use up an earlier approval, if tool version and arguments still match."""
-    grant, call.granted = call.granted, None
-    assert call.definition is not None
-    if grant is None or grant[:2] != (call.definition.version(), digest_of(call.args)):
-        return None
-    return grant.decision
 
 
 def _with_feedback(result: ToolResult, decision: ApprovalResponse | None) -> ToolResult:

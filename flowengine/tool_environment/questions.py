@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk.previews import SECONDS, Shown, failed, shown, too_slow
-from flowengine.sdk.tool_calls import ApprovalResponse
+from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.tool_environment.authority import (
     AUTO,
     CallbackAuthority,
     no,
     parse_decision,
 )
-from flowengine.tool_environment.call import Call
+from flowengine.tool_environment.call import Call, digest_of
 from flowengine.tool_environment.clock import LoopClock
 from flowengine.tool_environment.errors import DecisionError
 from flowengine.tool_environment.journal import LOOK
@@ -26,6 +26,7 @@ from flowengine.tool_environment.signatures import Fault
 from flowengine.tool_environment.tools import Options, Tool
 
 if TYPE_CHECKING:
+    from flowengine.errors import FlowEngineError
     from flowengine.tool_environment.host import Host
 
 
@@ -78,14 +79,12 @@ class Questions:
         self._tell(call, decision)
         return decision
 
-    async def ask(
-        self, call: Call, is_open: Callable[[], bool] = lambda: True
-    ) -> ApprovalResponse | Ended:
+    async def ask(self, call: Call, wait: str | None = None) -> ApprovalResponse | Ended:
         """Ask about a call, and wait for the decision.
 
         Args:
             call: The call.
-            is_open: Whether nobody has decided elsewhere.
+            wait: Id of the question in the engine, where others may decide; None: it has none.
 
         Returns:
             The decision, or why there is none here.
@@ -97,7 +96,7 @@ class Questions:
         call.question = question
         call.move("approval", call=call.view(), asked=True, tool=call.definition.metadata())
         asking = asyncio.ensure_future(self._ask_authority(call))
-        waiting = asyncio.ensure_future(self._decided(question, is_open))
+        waiting = asyncio.ensure_future(self._decided(question, wait))
         try:
             if not await call.unless_stopped(waiting):
                 return "aborted"
@@ -112,24 +111,27 @@ class Questions:
             return question.result()
         return ended
 
-    async def _decided(
-        self, question: Future[ApprovalResponse], is_open: Callable[[], bool]
-    ) -> Ended | None:
+    async def _decided(self, question: Future[ApprovalResponse], wait: str | None) -> Ended | None:
         """Wait for a decision; return why there is none, or None."""
         waiting = asyncio.wrap_future(question)
         expiring = asyncio.ensure_future(
             within(self._host.clock, self._host.bounds.question, waiting)
         )
         try:
-            while self._host.journal.is_kept:
+            while wait is not None and self._host.journal.is_kept:
                 if await within(LoopClock(), LOOK, expiring):
                     break
-                if not is_open():
+                if not self._host.journal.is_open(wait):
                     return "elsewhere"
             return None if await expiring else "expired"
         finally:
             expiring.cancel()
             waiting.cancel()
+
+    def masked(self, decision: ApprovalResponse) -> ApprovalResponse:
+        """Return a decision as the engine keeps it."""
+        said = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
+        return decision.model_copy(update=self._host.mask(said))
 
     def _approves_itself(self, authority: CallbackAuthority, options: Options) -> bool:
         if authority.callback is not None:
@@ -256,6 +258,49 @@ class Questions:
                 "auto_approval",
                 "calls are approved without asking anybody: no approval callback is registered",
             )
+
+
+class Asking:
+    """Is asked by the engine about one call, and asks whoever decides here.
+
+    Args:
+        questions: Those of the environment.
+        call: The call.
+    """
+
+    def __init__(self, questions: Questions, call: Call) -> None:
+        self._questions = questions
+        self._call = call
+        self.said: ApprovalResponse | Ended | None = None
+        self.refusal: str | None = None
+        """Why the decision does not count."""
+
+    async def approve_tool(self, asked: ToolCall) -> EnvironmentResponse:
+        """Return what was decided about the call; deferred: nobody has decided here."""
+        call, questions = self._call, self._questions
+        self.said = said = _granted(call) or await questions.ask(call, asked.tool_call_id)
+        if not isinstance(said, ApprovalResponse):
+            return EnvironmentResponse(result=_DEFERRED)
+        call.decision = said
+        return EnvironmentResponse(result=questions.masked(said))
+
+    def refused(self, error: FlowEngineError) -> None:
+        """Drop the decision: it is not valid, or another one stands."""
+        self._call.decision = None
+        if isinstance(self.said, ApprovalResponse):
+            self.refusal = f"the decision of {self.said.by} is not valid: {error.message}"
+
+
+_DEFERRED = ApprovalResponse(approved=False, decision="defer")
+
+
+def _granted(call: Call) -> ApprovalResponse | None:
+    """Use up an earlier approval, if tool version and arguments still match."""
+    grant, call.granted = call.granted, None
+    assert call.definition is not None
+    if grant is None or grant[:2] != (call.definition.version(), digest_of(call.args)):
+        return None
+    return grant.decision
 
 
 def unmasked(edited: Any, masked: Any, original: Any) -> Any:
