@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from flowengine.tool_environment.agent_functions import through
     from flowengine.tool_environment.authority import CallbackAuthority
     from flowengine.tool_environment.clients import EnvironmentClient, Link, MemoryClient
-    from flowengine.tool_environment.clock import Clock, LoopClock
     from flowengine.tool_environment.context import ToolContext
     from flowengine.tool_environment.errors import (
         CallError,
@@ -67,7 +66,6 @@ _HOMES = {
     "agent_functions": ("through",),
     "authority": ("CallbackAuthority",),
     "clients": ("EnvironmentClient", "Link", "MemoryClient"),
-    "clock": ("Clock", "LoopClock"),
     "context": ("ToolContext",),
     "errors": (
         "CallError",
@@ -98,7 +96,6 @@ __all__ = [
     "CallError",
     "CallbackAuthority",
     "Client",
-    "Clock",
     "DecisionError",
     "Environment",
     "EnvironmentClient",
@@ -108,7 +105,6 @@ __all__ = [
     "InstanceRegistry",
     "Link",
     "LocalEnvironment",
-    "LoopClock",
     "MemoryClient",
     "Observer",
     "ObserverResult",

@@ -76,7 +76,7 @@ class Admission:
         if call.instance is None:
             return self._unknown(made)
         call.instance.environment = self._environment
-        call.arriving = Arriving(call, host.clock)
+        call.arriving = Arriving(call)
         with host.lock:  # somebody may have brought the same call meanwhile
             there = host.calls.get(call.id)
             is_first = there is None or _may_change(there)

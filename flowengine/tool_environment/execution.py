@@ -149,7 +149,7 @@ async def _tell(host: Host, which: str, *args: Any) -> None:
     if callback is None:
         return
     args = tuple(type(each).model_validate(host.mask(each.model_dump())) for each in args)
-    outcome = await bounded(host.clock, host.bounds.observer, call_plugin(callback, *args))
+    outcome = await bounded(host.bounds.observer, call_plugin(callback, *args))
     why = outcome.fault(host.bounds.observer)
     if why is not None:
         host.warn("callback", f"the callback '{which}': {why}")
@@ -179,9 +179,9 @@ class _Attempt:
         call = self._call
         work = asyncio.ensure_future(contained(self._invoke()))
         timeout = call.options.timeout
-        withdraw = None
+        timer = None
         if timeout is not None:
-            withdraw = self._host.clock.call_later(timeout, lambda: call.halt("timed_out"))
+            timer = asyncio.get_running_loop().call_later(timeout, call.halt, "timed_out")
         try:
             await call.unless_stopped(work)
             if work.done() and call.end():
@@ -195,8 +195,8 @@ class _Attempt:
             self._kill_processes()
             raise
         finally:
-            if withdraw is not None:
-                withdraw()
+            if timer is not None:
+                timer.cancel()
 
     async def _invoke(self) -> Any:
         current.set(self._call)
@@ -249,12 +249,12 @@ class _Attempt:
     async def _stop(self, work: asyncio.Future[Outcome]) -> Outcome | None:
         """Stop the tool; None: it still runs, or nobody knows how it ended."""
         host = self._host
-        if not await within(host.clock, host.bounds.grace, work):
+        if not await within(host.bounds.grace, work):
             if self._on_thread:
                 await on_thread(self._kill_processes)
             else:
                 work.cancel()
-            if not await within(host.clock, host.bounds.grace, work) or self._on_thread:
+            if not await within(host.bounds.grace, work) or self._on_thread:
                 work.cancel()
                 call = self._call
                 call.warn("still_running", f"tool '{call.tool}' did not stop, and still runs")

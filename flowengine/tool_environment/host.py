@@ -12,7 +12,6 @@ from typing import Any
 from flowengine.sdk.tool_calls import ToolCall
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.call import Call
-from flowengine.tool_environment.clock import Clock
 from flowengine.tool_environment.feed import Feed
 from flowengine.tool_environment.journal import Journal
 from flowengine.tool_environment.observers import Observers
@@ -52,7 +51,6 @@ class Host:
     """The parts of an environment."""
 
     execution_id: str
-    clock: Clock
     bounds: Bounds
     secrets: Secrets
     feed: Feed

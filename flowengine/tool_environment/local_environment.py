@@ -24,7 +24,6 @@ from flowengine.tool_environment.admission import (
 from flowengine.tool_environment.authority import Callback, CallbackAuthority, check_callback
 from flowengine.tool_environment.call import Call
 from flowengine.tool_environment.clients import Following
-from flowengine.tool_environment.clock import Clock, LoopClock
 from flowengine.tool_environment.errors import (
     CallError,
     EnvironmentClosed,
@@ -64,7 +63,6 @@ class LocalEnvironment(BaseEnvironment):
         engine: Runs each call as an execution, so results, questions and `ctx.state` are in its
             store, for other processes too; it belongs to the caller. Default: one in memory.
         bounds: How long things may take.
-        clock: Measures the time.
         manager: Opens managed environments; default: that of the process.
 
     Attributes:
@@ -88,12 +86,10 @@ class LocalEnvironment(BaseEnvironment):
         may_decide: Callable[[str, ToolCall], bool] | None = None,
         engine: Engine | None = None,
         bounds: Bounds = Bounds(),  # noqa: B008 - it never changes
-        clock: Clock | None = None,
         manager: EnvironmentManager | None = None,
     ) -> None:
         self.execution_id = execution_id or os.urandom(8).hex()
         self.keeps_calls = bool(execution_id) and engine is not None
-        self._clock = clock or LoopClock()
         known = Secrets(secrets or {})
         self.feed = Feed(known.mask)
         known_tools = _built_in() if registry is None else registry
@@ -101,7 +97,6 @@ class LocalEnvironment(BaseEnvironment):
         self.observers = Observers()
         self._host = Host(
             execution_id=self.execution_id,
-            clock=self._clock,
             bounds=bounds,
             secrets=known,
             feed=self.feed,
@@ -164,11 +159,11 @@ class LocalEnvironment(BaseEnvironment):
         Raises:
             RegistrationError: It cannot be called with a call.
         """
-        self.authority = CallbackAuthority(callback, timeout=timeout, clock=self._clock)
+        self.authority = CallbackAuthority(callback, timeout=timeout)
 
     def clear_tool_approval_callback(self) -> None:
         """Ask nobody any more. A question that is open keeps its callback."""
-        self.authority = CallbackAuthority(clock=self._clock)
+        self.authority = CallbackAuthority()
 
     def register_execute_callback(self, start: Any = None, end: Any = None) -> None:
         """Call functions before and after every call that runs.
@@ -408,7 +403,7 @@ class LocalEnvironment(BaseEnvironment):
         loop = asyncio.get_running_loop()
         while here := {task for task in host.background if task.get_loop() is loop}:
             await asyncio.wait(here)
-        for failed in await self.registry.dispose_all(host.clock, host.bounds.dispose):
+        for failed in await self.registry.dispose_all(host.bounds.dispose):
             host.warn("dispose", f"dispose of tool '{failed.tool}': {failed.error}")
         closing = await contained(host.resources.close())
         if closing.error is not None:

@@ -12,7 +12,6 @@ from flowengine.engines.attempts.serialization import to_plain
 from flowengine.sdk import StepError
 from flowengine.sdk.tool_calls import Observer, ObserverResult, ToolCall, ToolResult
 from flowengine.tool_environment.authority import check_callback
-from flowengine.tool_environment.clock import Clock
 from flowengine.tool_environment.errors import RegistrationError
 from flowengine.tool_environment.feed import cut_text
 from flowengine.tool_environment.outcomes import bounded, call
@@ -81,8 +80,6 @@ async def observe(
     observers: list[Observer],
     made: ToolCall,
     result: ToolResult,
-    *,
-    clock: Clock,
     bound: float,
     mask: Callable[[Any], Any],
 ) -> dict[str, ObserverResult]:
@@ -92,7 +89,6 @@ async def observe(
         observers: Whom.
         made: The call.
         result: Its result.
-        clock: Measures the bound.
         bound: Seconds that each has.
         mask: Replaces secrets.
 
@@ -102,7 +98,7 @@ async def observe(
 
     async def one(observer: Observer) -> ObserverResult:
         copies = made.model_copy(deep=True), result.model_copy(deep=True)
-        outcome = await bounded(clock, bound, call(observer.execute, *copies))
+        outcome = await bounded(bound, call(observer.execute, *copies))
         said, error = None, outcome.fault(bound)
         if error is None:
             said, error = as_data(outcome.value)

@@ -155,8 +155,7 @@ class Pipeline:
         host = self._host
         made = ToolResult(**result, replayed=call.stage != "observers")
         found = await _in_context(call, observe(
-            host.observers.now(), host.shown(call), made,
-            clock=host.clock, bound=host.bounds.observer, mask=host.mask,
+            host.observers.now(), host.shown(call), made, host.bounds.observer, host.mask
         ))  # fmt: skip
         return {name: said.model_dump() for name, said in found.items()}
 
@@ -217,8 +216,8 @@ class Pipeline:
         """Dispose the instance of a call; its result does not wait for it."""
         host = self._host
         if call.arriving is not None:
-            await bounded(host.clock, host.bounds.dispose, call.arriving.end())
-        outcome = await bounded(host.clock, host.bounds.dispose, disposed(call.instance))
+            await bounded(host.bounds.dispose, call.arriving.end())
+        outcome = await bounded(host.bounds.dispose, disposed(call.instance))
         why = outcome.fault(host.bounds.dispose)
         if why is not None:
             call.warn("dispose", f"dispose of tool '{call.tool}': {why}")

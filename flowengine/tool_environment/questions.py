@@ -17,7 +17,6 @@ from flowengine.tool_environment.authority import (
     parse_decision,
 )
 from flowengine.tool_environment.call import Call, digest_of
-from flowengine.tool_environment.clock import LoopClock
 from flowengine.tool_environment.errors import DecisionError
 from flowengine.tool_environment.journal import LOOK
 from flowengine.tool_environment.outcomes import bounded, contained, describe, within
@@ -114,12 +113,10 @@ class Questions:
     async def _decided(self, question: Future[ApprovalResponse], wait: str | None) -> Ended | None:
         """Wait for a decision; return why there is none, or None."""
         waiting = asyncio.wrap_future(question)
-        expiring = asyncio.ensure_future(
-            within(self._host.clock, self._host.bounds.question, waiting)
-        )
+        expiring = asyncio.ensure_future(within(self._host.bounds.question, waiting))
         try:
             while wait is not None and self._host.journal.is_kept:
-                if await within(LoopClock(), LOOK, expiring):
+                if await within(LOOK, expiring):
                     break
                 if not self._host.journal.is_open(wait):
                     return "elsewhere"
@@ -173,7 +170,7 @@ class Questions:
         find = getattr(instance, "preview", None)
         if find is None or getattr(find, "__func__", None) is Tool.preview:
             return Shown()
-        outcome = await bounded(host.clock, SECONDS, call_plugin(find, host.shown(call).args))
+        outcome = await bounded(SECONDS, call_plugin(find, host.shown(call).args))
         if outcome.late:
             told = too_slow()
         elif outcome.error is not None:

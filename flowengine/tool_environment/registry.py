@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from flowengine.tool_environment.clock import Clock, LoopClock
 from flowengine.tool_environment.errors import RegistrationError
 from flowengine.tool_environment.outcomes import bounded, call, describe
 from flowengine.tool_environment.tools import Definition, Tool, define
@@ -158,7 +157,7 @@ class InstanceRegistry:
                 del self._registering[name]
             ended.set_result(None)
         if replaced is not None:
-            await bounded(LoopClock(), None, disposed(replaced))
+            await bounded(None, disposed(replaced))
         return name
 
     async def _add(self, definition: Definition) -> Tool | None:
@@ -169,7 +168,7 @@ class InstanceRegistry:
         instance.environment = self._environment
         init = getattr(instance, "init", None)
         if init is not None and getattr(type(instance), "init", None) is not Tool.init:
-            outcome = await bounded(LoopClock(), None, call(init, self._environment))
+            outcome = await bounded(None, call(init, self._environment))
             if outcome.error is not None:
                 why = describe(outcome.error)
                 raise RegistrationError(f"tool '{name}' was not registered: init: {why}")
@@ -214,13 +213,10 @@ class InstanceRegistry:
         """Return what is known of each registered tool as plain data."""
         return [definition.metadata() for definition in list(self._definitions.values())]
 
-    async def dispose_all(
-        self, clock: Clock | None = None, bound: float | None = None
-    ) -> list[NotDisposed]:
+    async def dispose_all(self, bound: float | None = None) -> list[NotDisposed]:
         """Dispose each live tool once, the last registered first.
 
         Args:
-            clock: Measures the bound.
             bound: Seconds that each has.
 
         Returns:
@@ -233,7 +229,7 @@ class InstanceRegistry:
             self._prepared.clear()
         failed = []
         for name, instance in reversed(live):
-            outcome = await bounded(clock or LoopClock(), bound, disposed(instance))
+            outcome = await bounded(bound, disposed(instance))
             why = outcome.fault(bound)
             if why is not None:
                 failed.append(NotDisposed(name, why))

@@ -517,7 +517,7 @@ def test_a_callback_that_takes_too_long_means_no(kind: str, tmp_path: Path) -> N
 
     async def main() -> None:
         clock, count = FakeClock(), Counting(tmp_path)
-        async with await made(count.tool, clock=clock) as env:
+        async with await made(count.tool) as env:
             env.register_tool_approval_callback(
                 hangs if kind == "coroutine" else blocks, timeout=30
             )
@@ -554,9 +554,7 @@ def test_a_question_can_expire(tmp_path: Path) -> None:
     async def main() -> None:
         clock, count = FakeClock(), Counting(tmp_path)
         defer = Asked({"approved": False, "decision": "defer"})
-        async with await made(
-            count.tool, callback=defer, clock=clock, bounds=Bounds(question=600)
-        ) as env:
+        async with await made(count.tool, callback=defer, bounds=Bounds(question=600)) as env:
             running = asyncio.ensure_future(env.execute_tool(call("count", "1")))
             await clock.until(running.done, step=60)
             response = await running

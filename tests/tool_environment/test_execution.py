@@ -254,7 +254,7 @@ def test_a_timeout_does_not_count_the_time_of_the_question() -> None:
             return True
 
         slow = Slow(timeout=1.0)
-        async with await made(slow.tool, callback=callback, clock=clock) as env:
+        async with await made(slow.tool, callback=callback) as env:
             running = asyncio.ensure_future(env.execute_tool(call("slow")))
             await until(env.questions)
             clock.advance(3600)
@@ -328,7 +328,7 @@ def test_a_callback_that_hangs_delays_a_call_no_longer_than_its_bound() -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        async with await made(echo, clock=clock) as env:
+        async with await made(echo) as env:
             seen = Seen(env)
             env.register_execute_callback(start)
             running = asyncio.ensure_future(env.execute_tool(call("echo", text="a")))

@@ -101,7 +101,7 @@ def test_one_that_raises_or_hangs_changes_no_result() -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        async with await made(join, clock=clock) as env:
+        async with await made(join) as env:
             plain = await env.execute_tool(call("join", "1", a="1", b="2"))
             env.register_observer(Watching("raises", says=raising))
             env.register_observer(Hanging("hangs"))
