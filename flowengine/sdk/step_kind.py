@@ -232,7 +232,7 @@ class StepKind:
         Args:
             word: In place of a key.
         """
-        return next((one for one in cls.synonyms if word in one.words.split()), None)
+        return next((synonym for synonym in cls.synonyms if word in synonym.words.split()), None)
 
     @classmethod
     def output(cls) -> dict[str, Plain]:

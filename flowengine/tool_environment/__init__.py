@@ -47,9 +47,9 @@ if TYPE_CHECKING:
         StateError,
         ToolEnvironmentError,
     )
-    from flowengine.tool_environment.host import Bounds
     from flowengine.tool_environment.local_environment import LocalEnvironment
     from flowengine.tool_environment.mcp_tools import mcp_tools
+    from flowengine.tool_environment.parts import Bounds
     from flowengine.tool_environment.registry import (
         InstanceRegistry,
         ToolRegistry,
@@ -75,7 +75,7 @@ _HOMES = {
         "StateError",
         "ToolEnvironmentError",
     ),
-    "host": ("Bounds",),
+    "parts": ("Bounds",),
     "local_environment": ("LocalEnvironment",),
     "mcp_tools": ("mcp_tools",),
     "registry": ("InstanceRegistry", "ToolRegistry", "tool_registry"),

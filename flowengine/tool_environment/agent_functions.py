@@ -50,7 +50,7 @@ def _function(environment: Environment, definition: Definition) -> Callable[...,
             tool_name=definition.name,
             args={name: _plain(value) for name, value in given.items()},
         )
-        return _told(tool_message(call, await environment.execute_tool(call)))
+        return _as_answer(tool_message(call, await environment.execute_tool(call)))
 
     options: Any = call_through
     options.effect = definition.options.effect
@@ -87,7 +87,7 @@ def _plain(value: Any) -> Any:
     return to_plain(value)
 
 
-def _told(message: dict[str, Any]) -> str | Result:
+def _as_answer(message: dict[str, Any]) -> str | Result:
     content = message["content"]
     if isinstance(content, str):
         return content

@@ -70,13 +70,13 @@ class CallbackAuthority:
     async def _ask(self, callback: Callback, call_: ToolCall) -> Outcome:
         if self._turns is None:
             return await bounded(self._timeout, call(callback, call_))
-        place = self._turns.queue("", exclusive=True)
+        turn = self._turns.queue("", exclusive=True)
         try:
-            if not place.granted.done():
-                await asyncio.wrap_future(place.granted)
+            if not turn.granted.done():
+                await asyncio.wrap_future(turn.granted)
             return await bounded(self._timeout, call(callback, call_))
         finally:
-            self._turns.give_back(place)
+            self._turns.give_back(turn)
 
 
 def no(why: str) -> ApprovalResponse:
@@ -123,9 +123,9 @@ def parse_decision(given: Any) -> ApprovalResponse:
     try:
         return ApprovalResponse.model_validate(dict(given))
     except ValidationError as error:
-        place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
+        turn = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
         why = f"the decision is not valid: {faults(error)}"
-        raise DecisionError("invalid_decision", why, field=place) from None
+        raise DecisionError("invalid_decision", why, field=turn) from None
 
 
 def check_callback(callback: Any, arguments: int, what: str) -> None:

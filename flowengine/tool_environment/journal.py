@@ -51,7 +51,7 @@ _CHOICES = ("approve", "reject", "respond")
 class Asking(Protocol):
     """Decides about one call: the authority of its execution."""
 
-    said: Any
+    answer: Any
     """What it has said; None: nobody has asked it."""
 
     async def approve_tool(self, call_: ToolCall, /) -> EnvironmentResponse:
@@ -125,7 +125,7 @@ class Journal:
         assert call.definition is not None
         live = {LIVE: {call.tool: run, _OBSERVERS: observe}}
         call.execution, kept = self._kept(call.id) if self.is_kept else (self._id(call.id, 0), None)
-        is_other = kept is not None and kept["version"] != call.definition.version()
+        is_other = kept is not None and kept["version"] != call.definition.version
         if is_other and approval_of(self.engine.result(call.execution)) is not None:
             await self.withdraw(call)  # the question is about another version
             call.execution, kept = self._kept(call.id)
@@ -135,16 +135,15 @@ class Journal:
             else:
                 result = await self._go_on(call, live)
             wait = approval_of(result)
-            if wait is not None and asking.said is None:  # an earlier process has asked
+            if wait is not None and asking.answer is None:  # an earlier process has asked
                 result = await self.engine.consult_async(wait["id"]) or await self._go_on(call)
         return result
 
     async def _start(self, call: Call, live: Mapping[str, Any], *, asks: bool) -> ExecutionResult:
         assert call.definition is not None
-        options, version = call.definition.options, call.definition.version()
-        schema = json.dumps(call.definition.signature.schema, sort_keys=True)
+        options, version = call.definition.options, call.definition.version
         approval = ("required" if options.approval == "required" else "ask") if asks else "none"
-        flow = flow_of(call.tool, schema, options.effect, version, approval)
+        flow = flow_of(call.tool, call.definition.schema, options.effect, version, approval)
         inputs = {
             "call": call.id, "tool": call.tool, "args": call.masked,
             "digest": digest_of(call.args), "version": version,
@@ -200,7 +199,8 @@ class Journal:
         for event in reversed(list(self.engine.events(call.execution))):
             if event["type"] == "decided" and event["choice"] in _CHOICES:
                 files = [
-                    self.engine.store.artifact(one["sha256"]) for one in event.get("images") or ()
+                    self.engine.store.artifact(image["sha256"])
+                    for image in event.get("images") or ()
                 ]
                 return ApprovalResponse(
                     approved=event["choice"] == "approve",
@@ -219,7 +219,7 @@ class Journal:
             for each in page.items:
                 made = (self.engine.result(each["execution"]).outputs or {}).get("made")
                 state = (isinstance(made, dict) and made.get("state")) or newest
-                newest = max(newest, state, key=lambda one: one["number"])
+                newest = max(newest, state, key=lambda kept: kept["number"])
             after = page.next
             if after is None:
                 break

@@ -30,10 +30,10 @@ from flowengine.tool_environment.errors import (
     RegistrationError,
 )
 from flowengine.tool_environment.feed import Feed, Message
-from flowengine.tool_environment.host import Bounds, Host
 from flowengine.tool_environment.journal import Journal
 from flowengine.tool_environment.observers import Observers, check_observer
 from flowengine.tool_environment.outcomes import contained, describe
+from flowengine.tool_environment.parts import Bounds, Parts
 from flowengine.tool_environment.pipeline import Pipeline
 from flowengine.tool_environment.questions import AutoApprove, Questions
 from flowengine.tool_environment.registry import InstanceRegistry, ToolRegistry, tool_registry
@@ -95,7 +95,7 @@ class LocalEnvironment(BaseEnvironment):
         known_tools = _built_in() if registry is None else registry
         self.registry: InstanceRegistry = known_tools.create_instance_registry(self)
         self.observers = Observers()
-        self._host = Host(
+        self._parts = Parts(
             execution_id=self.execution_id,
             bounds=bounds,
             secrets=known,
@@ -108,10 +108,10 @@ class LocalEnvironment(BaseEnvironment):
         )
         self.authority: Any = CallbackAuthority()
         self._questions = Questions(
-            self._host, lambda: self.authority, self._has_client, auto_approve, may_decide
+            self._parts, lambda: self.authority, self._has_client, auto_approve, may_decide
         )
-        self._pipeline = Pipeline(self._host, self._questions)
-        self._admission = Admission(self._host, self)
+        self._pipeline = Pipeline(self._parts, self._questions)
+        self._admission = Admission(self._parts, self)
         self._closed = False
         self._following: Following | None = None
 
@@ -179,11 +179,11 @@ class LocalEnvironment(BaseEnvironment):
             check_callback(start, 1, "the start callback")
         if end is not None:
             check_callback(end, 2, "the end callback")
-        self._host.callbacks.start, self._host.callbacks.end = start, end
+        self._parts.callbacks.start, self._parts.callbacks.end = start, end
 
     def clear_execute_callback(self) -> None:
         """Call nothing before and after calls any more."""
-        self._host.callbacks.start = self._host.callbacks.end = None
+        self._parts.callbacks.start = self._parts.callbacks.end = None
 
     def register_observer(self, observer: Any) -> None:
         """Add an observer under its own name.
@@ -239,7 +239,7 @@ class LocalEnvironment(BaseEnvironment):
         """
         self._check_open()
         made = validated(call)
-        if made.tool_call_id in self._host.calls:
+        if made.tool_call_id in self._parts.calls:
             raise CallError("duplicate_call", f"there is already a call '{made.tool_call_id}'")
         taken = await self._admission.take(made)
         if isinstance(taken, EnvironmentResponse):
@@ -274,7 +274,7 @@ class LocalEnvironment(BaseEnvironment):
         else:
             made = validated(call)
             call_id, args = made.tool_call_id, made.args
-        found = self._host.calls.get(call_id)
+        found = self._parts.calls.get(call_id)
         if found is None:
             raise CallError("unknown_call", f"no call '{call_id}' is registered")
         if found.arriving is None:
@@ -367,7 +367,7 @@ class LocalEnvironment(BaseEnvironment):
     def questions(self) -> list[ToolCall]:
         """Return the calls about which somebody is asked, secrets masked, as they came."""
         calls = [call for call in self._open_calls() if call.question is not None]
-        return list(map(self._host.shown, calls))
+        return list(map(self._parts.shown, calls))
 
     # Stopping
 
@@ -383,7 +383,7 @@ class LocalEnvironment(BaseEnvironment):
         Args:
             call_id: Its id.
         """
-        call = self._host.calls.get(call_id)
+        call = self._parts.calls.get(call_id)
         return call is not None and call.halt("aborted")
 
     async def dispose(self) -> None:
@@ -391,7 +391,7 @@ class LocalEnvironment(BaseEnvironment):
         if self._closed:
             return
         self._closed = True
-        host = self._host
+        parts = self._parts
         calls = self._open_calls()
         for call in calls:
             call.halt("aborted")
@@ -401,14 +401,14 @@ class LocalEnvironment(BaseEnvironment):
             elif call.question is None:
                 self._pipeline.abandon(call)
         loop = asyncio.get_running_loop()
-        while here := {task for task in host.background if task.get_loop() is loop}:
+        while here := {task for task in parts.background if task.get_loop() is loop}:
             await asyncio.wait(here)
-        for failed in await self.registry.dispose_all(host.bounds.dispose):
-            host.warn("dispose", f"dispose of tool '{failed.tool}': {failed.error}")
-        closing = await contained(host.resources.close())
+        for failed in await self.registry.dispose_all(parts.bounds.dispose):
+            parts.warn("dispose", f"dispose of tool '{failed.tool}': {failed.error}")
+        closing = await contained(parts.resources.close())
         if closing.error is not None:
-            host.warn("resources", describe(closing.error))
-        await host.journal.close()
+            parts.warn("resources", describe(closing.error))
+        await parts.journal.close()
         self.feed.close()
         if self._following is not None:
             await self._following.end()
@@ -434,8 +434,8 @@ class LocalEnvironment(BaseEnvironment):
         return await self._admission.admit(given)
 
     def _open_calls(self) -> list[Call]:
-        with self._host.lock:
-            return [call for call in self._host.calls.values() if not call.response.done()]
+        with self._parts.lock:
+            return [call for call in self._parts.calls.values() if not call.response.done()]
 
     def _check_open(self) -> None:
         if self._closed:

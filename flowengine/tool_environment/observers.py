@@ -96,20 +96,20 @@ async def observe(
         What each said, in the order of the observers.
     """
 
-    async def one(observer: Observer) -> ObserverResult:
+    async def tell(observer: Observer) -> ObserverResult:
         copies = made.model_copy(deep=True), result.model_copy(deep=True)
         outcome = await bounded(bound, call(observer.execute, *copies))
-        said, error = None, outcome.fault(bound)
+        answer, error = None, outcome.fault(bound)
         if error is None:
-            said, error = as_data(outcome.value)
+            answer, error = as_data(outcome.value)
         return ObserverResult(
             observer_name=observer.name,
-            observer_result=mask(said),
+            observer_result=mask(answer),
             error=None if error is None else mask(cut_text(error, LARGEST)),
             in_conversation=getattr(observer, "in_conversation", False) is True,
         )
 
-    found = await asyncio.gather(*map(one, observers))
+    found = await asyncio.gather(*map(tell, observers))
     return {each.observer_name: each for each in found}
 
 

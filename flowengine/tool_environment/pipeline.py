@@ -26,7 +26,7 @@ from flowengine.tool_environment.signatures import Fault
 
 if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
-    from flowengine.tool_environment.host import Host
+    from flowengine.tool_environment.parts import Parts
     from flowengine.tool_environment.questions import Questions
 
 _Result = TypeVar("_Result")
@@ -36,12 +36,12 @@ class Pipeline:
     """Runs the calls of one environment.
 
     Args:
-        host: The environment's parts.
+        parts: The environment's parts.
         questions: Asks about calls.
     """
 
-    def __init__(self, host: Host, questions: Questions) -> None:
-        self._host = host
+    def __init__(self, parts: Parts, questions: Questions) -> None:
+        self._parts = parts
         self._questions = questions
 
     async def run(self, call: Call) -> EnvironmentResponse:
@@ -75,23 +75,23 @@ class Pipeline:
                 self._finish(call, response)
 
     async def _result(self, call: Call) -> ToolResult:
-        host, journal = self._host, self._host.journal
-        call.masked = host.mask(copy(call.args))
+        parts, journal = self._parts, self._parts.journal
+        call.masked = parts.mask(copy(call.args))
         decision = None
         if journal.find(call.id) is None:
             fault = self._fault(call)
             if fault is not None:
-                return result_of(call, "invalid", host.mask(fault))
-            call.definition = host.registry.definition(call.tool) or call.definition
+                return result_of(call, "invalid", parts.mask(fault))
+            call.definition = parts.registry.definition(call.tool) or call.definition
             decision = self._questions.answer(call)
         asking = Asking(self._questions, call)
         result = await journal.make(call, *self._steps(call), asking, asks=decision is None)
         if approval_of(result) is not None:  # nobody has decided
             result = await journal.withdraw(call)
             if asking.refusal is not None:
-                return result_of(call, "rejected", host.mask(asking.refusal))
+                return result_of(call, "rejected", parts.mask(asking.refusal))
             if result.status == "cancelled":
-                return self._undecided(call, asking.said)
+                return self._undecided(call, asking.answer)
         return self._read(call, result)
 
     async def ask(self, call: Call) -> EnvironmentResponse:
@@ -101,7 +101,7 @@ class Pipeline:
             return response_of(self._undecided(call, decision))
         if decision.approved:
             assert call.definition is not None
-            version = call.definition.version()
+            version = call.definition.version
             call.granted = Grant(version, digest_of(call.args), decision)
         return EnvironmentResponse(result=decision)
 
@@ -130,34 +130,34 @@ class Pipeline:
         call.changed = None if args == call.args else args
         if call.stage == "parameters_final":  # approved elsewhere, or by a policy
             call.move("approval", call=call.view(), asked=False)
-        result = await _in_context(call, execute(self._host, call, args, step))
+        result = await _in_context(call, execute(self._parts, call, args, step))
         asked = step.approval is not None
-        decision = call.decision or (self._host.journal.decided(call) if asked else None)
+        decision = call.decision or (self._parts.journal.decided(call) if asked else None)
         result = _with_feedback(result, decision)
         if result.ran != "no":
             result = result.model_copy(update={"written_by": call.options.written_by})
-        observers = self._host.observers.now() if result.ran != "no" else []
+        observers = self._parts.observers.now() if result.ran != "no" else []
         if call.stage == "execution":
             call.move("observers", names=[observer.name for observer in observers])
         return {
-            "result": self._host.mask(result.model_dump(exclude_defaults=True)),
+            "result": self._parts.mask(result.model_dump(exclude_defaults=True)),
             "state": self._state_of(call),
             "is_observed": bool(observers),
         }
 
     def _state_of(self, call: Call) -> Any:
         """Return the state of the tool of a call for the next process, if it has changed."""
-        host = self._host
-        return host.mask(host.state_of(call.tool).to_keep()) if host.journal.is_kept else None
+        parts = self._parts
+        return parts.mask(parts.state_of(call.tool).to_keep()) if parts.journal.is_kept else None
 
     async def _observe(self, call: Call, result: Any) -> dict[str, Any]:
         """Run the observers that there are (second step, if there were some)."""
-        host = self._host
+        parts = self._parts
         made = ToolResult(**result, replayed=call.stage != "observers")
         found = await _in_context(call, observe(
-            host.observers.now(), host.shown(call), made, host.bounds.observer, host.mask
+            parts.observers.now(), parts.shown(call), made, parts.bounds.observer, parts.mask
         ))  # fmt: skip
-        return {name: said.model_dump() for name, said in found.items()}
+        return {name: answer.model_dump() for name, answer in found.items()}
 
     def _read(self, call: Call, result: ExecutionResult) -> ToolResult:
         """Return what came of a call, as the engine has kept it."""
@@ -169,15 +169,15 @@ class Pipeline:
             else:  # a person gave it
                 made = result_of(call, "ok", content=found)
             if made.success and made.ran == "no":
-                made = _with_feedback(made, call.decision or self._host.journal.decided(call))
+                made = _with_feedback(made, call.decision or self._parts.journal.decided(call))
         elif result.error is None:
             why = "the process ended during the call: nobody knows whether it acted"
             made = result_of(call, "uncertain", why, ran="maybe")
         elif result.error["type"] == "Rejected":
-            decision = call.decision or self._host.journal.decided(call)
+            decision = call.decision or self._parts.journal.decided(call)
             assert decision is not None
-            said = f": {decision.feedback}" if decision.feedback else ""
-            why = self._host.mask(f"rejected by {decision.by}{said}")
+            reason = f": {decision.feedback}" if decision.feedback else ""
+            why = self._parts.mask(f"rejected by {decision.by}{reason}")
             made = _with_feedback(result_of(call, "rejected", why), decision)
         elif result.error["type"] == "Refused":
             made = result_of(call, "rejected", result.error["message"])
@@ -204,7 +204,7 @@ class Pipeline:
         call.response.set_result(response)
         arriving = call.arriving
         if is_disposable(call.instance) or not (arriving is None or arriving.is_shown):
-            self._host.keep_running(self._dispose(call))
+            self._parts.keep_running(self._dispose(call))
         else:
             call.forget()
 
@@ -214,11 +214,11 @@ class Pipeline:
 
     async def _dispose(self, call: Call) -> None:
         """Dispose the instance of a call; its result does not wait for it."""
-        host = self._host
+        parts = self._parts
         if call.arriving is not None:
-            await bounded(host.bounds.dispose, call.arriving.end())
-        outcome = await bounded(host.bounds.dispose, disposed(call.instance))
-        why = outcome.fault(host.bounds.dispose)
+            await bounded(parts.bounds.dispose, call.arriving.end())
+        outcome = await bounded(parts.bounds.dispose, disposed(call.instance))
+        why = outcome.fault(parts.bounds.dispose)
         if why is not None:
             call.warn("dispose", f"dispose of tool '{call.tool}': {why}")
         call.forget()

@@ -26,7 +26,7 @@ from flowengine.tool_environment.tools import Options, Tool
 
 if TYPE_CHECKING:
     from flowengine.errors import FlowEngineError
-    from flowengine.tool_environment.host import Host
+    from flowengine.tool_environment.parts import Parts
 
 
 Ended = Literal["aborted", "expired", "elsewhere"]
@@ -40,7 +40,7 @@ class Questions:
     """Asks about the calls of one environment.
 
     Args:
-        host: The environment's parts.
+        parts: The environment's parts.
         authority: Returns who is asked.
         has_client: Returns whether a client answers questions.
         auto: What is approved by itself where nobody can be asked.
@@ -49,13 +49,13 @@ class Questions:
 
     def __init__(
         self,
-        host: Host,
+        parts: Parts,
         authority: Callable[[], Any],
         has_client: Callable[[], bool],
         auto: AutoApprove,
         may_decide: Callable[[str, Any], bool] | None,
     ) -> None:
-        self._host = host
+        self._parts = parts
         self._authority = authority
         self._has_client = has_client
         self._auto = auto
@@ -88,7 +88,7 @@ class Questions:
         Returns:
             The decision, or why there is none here.
         """
-        host = self._host
+        parts = self._parts
         assert call.definition is not None
         question: Future[ApprovalResponse] = Future()
         question.set_running_or_notify_cancel()  # nobody who stops waiting cancels it
@@ -101,7 +101,7 @@ class Questions:
                 return "aborted"
             ended = waiting.result()
         finally:
-            with host.lock:
+            with parts.lock:
                 call.question = None
             asking.cancel()
             waiting.cancel()
@@ -113,12 +113,12 @@ class Questions:
     async def _decided(self, question: Future[ApprovalResponse], wait: str | None) -> Ended | None:
         """Wait for a decision; return why there is none, or None."""
         waiting = asyncio.wrap_future(question)
-        expiring = asyncio.ensure_future(within(self._host.bounds.question, waiting))
+        expiring = asyncio.ensure_future(within(self._parts.bounds.question, waiting))
         try:
-            while wait is not None and self._host.journal.is_kept:
+            while wait is not None and self._parts.journal.is_kept:
                 if await within(LOOK, expiring):
                     break
-                if not self._host.journal.is_open(wait):
+                if not self._parts.journal.is_open(wait):
                     return "elsewhere"
             return None if await expiring else "expired"
         finally:
@@ -127,8 +127,8 @@ class Questions:
 
     def masked(self, decision: ApprovalResponse) -> ApprovalResponse:
         """Return a decision as the engine keeps it."""
-        said = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
-        return decision.model_copy(update=self._host.mask(said))
+        fields = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
+        return decision.model_copy(update=self._parts.mask(fields))
 
     def _approves_itself(self, authority: CallbackAuthority, options: Options) -> bool:
         if authority.callback is not None:
@@ -141,11 +141,11 @@ class Questions:
 
     async def _ask_authority(self, call: Call) -> None:
         """Ask the authority, unless only a client or another process can decide."""
-        host, authority = self._host, self._authority()
+        parts, authority = self._parts, self._authority()
         preview = await self._preview(call)
         if isinstance(authority, CallbackAuthority) and authority.callback is None:
             return
-        view = host.shown(call)
+        view = parts.shown(call)
         view.preview, view.preview_note = preview.preview, preview.note
         outcome = await contained(authority.approve_tool(view))
         if outcome.error is not None:
@@ -166,20 +166,20 @@ class Questions:
 
     async def _preview(self, call: Call) -> Shown:
         """Have the tool say what the call would do, and publish it; the question is open."""
-        instance, host = call.instance, self._host
+        instance, parts = call.instance, self._parts
         find = getattr(instance, "preview", None)
         if find is None or getattr(find, "__func__", None) is Tool.preview:
             return Shown()
-        outcome = await bounded(SECONDS, call_plugin(find, host.shown(call).args))
+        outcome = await bounded(SECONDS, call_plugin(find, parts.shown(call).args))
         if outcome.late:
-            told = too_slow()
+            preview = too_slow()
         elif outcome.error is not None:
-            told = failed(outcome.error, host.mask)
+            preview = failed(outcome.error, parts.mask)
         else:
-            told = shown(outcome.value, host.mask)
-        if any(told) and call.question is not None:
-            call.tell("preview", **told._asdict())
-        return told
+            preview = shown(outcome.value, parts.mask)
+        if any(preview) and call.question is not None:
+            call.tell("preview", **preview._asdict())
+        return preview
 
     def _check_edit(self, call: Call, decision: ApprovalResponse) -> None:
         """Check changed arguments.
@@ -213,7 +213,7 @@ class Questions:
         try:
             self._decide(call_id, given, by)
         except DecisionError as error:
-            self._host.feed.publish(
+            self._parts.feed.publish(
                 "decision_refused",
                 tool_call_id=call_id,
                 by=by,
@@ -223,7 +223,7 @@ class Questions:
             raise
 
     def _decide(self, call_id: str, given: Any, by: str) -> None:
-        call = self._host.calls.get(call_id)
+        call = self._parts.calls.get(call_id)
         if call is None:
             raise DecisionError("unknown_call", f"there is no call '{call_id}'")
         if call.question is None:
@@ -251,7 +251,7 @@ class Questions:
     def _warn_of_auto(self) -> None:
         if not self._warned:
             self._warned = True
-            self._host.warn(
+            self._parts.warn(
                 "auto_approval",
                 "calls are approved without asking anybody: no approval callback is registered",
             )
@@ -268,24 +268,24 @@ class Asking:
     def __init__(self, questions: Questions, call: Call) -> None:
         self._questions = questions
         self._call = call
-        self.said: ApprovalResponse | Ended | None = None
+        self.answer: ApprovalResponse | Ended | None = None
         self.refusal: str | None = None
         """Why the decision does not count."""
 
     async def approve_tool(self, asked: ToolCall) -> EnvironmentResponse:
         """Return what was decided about the call; deferred: nobody has decided here."""
         call, questions = self._call, self._questions
-        self.said = said = _granted(call) or await questions.ask(call, asked.tool_call_id)
-        if not isinstance(said, ApprovalResponse):
+        self.answer = answer = _granted(call) or await questions.ask(call, asked.tool_call_id)
+        if not isinstance(answer, ApprovalResponse):
             return EnvironmentResponse(result=_DEFERRED)
-        call.decision = said
-        return EnvironmentResponse(result=questions.masked(said))
+        call.decision = answer
+        return EnvironmentResponse(result=questions.masked(answer))
 
     def refused(self, error: FlowEngineError) -> None:
         """Drop the decision: it is not valid, or another one stands."""
         self._call.decision = None
-        if isinstance(self.said, ApprovalResponse):
-            self.refusal = f"the decision of {self.said.by} is not valid: {error.message}"
+        if isinstance(self.answer, ApprovalResponse):
+            self.refusal = f"the decision of {self.answer.by} is not valid: {error.message}"
 
 
 _DEFERRED = ApprovalResponse(approved=False, decision="defer")
@@ -295,7 +295,7 @@ def _granted(call: Call) -> ApprovalResponse | None:
     """Use up an earlier approval, if tool version and arguments still match."""
     grant, call.granted = call.granted, None
     assert call.definition is not None
-    if grant is None or grant[:2] != (call.definition.version(), digest_of(call.args)):
+    if grant is None or grant[:2] != (call.definition.version, digest_of(call.args)):
         return None
     return grant.decision
 

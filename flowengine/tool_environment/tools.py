@@ -187,12 +187,14 @@ class Definition:
         }
 
     @cached_property
-    def _told(self) -> bytes:
-        return json.dumps(self.metadata(), sort_keys=True).encode()
+    def schema(self) -> str:
+        """The JSON Schema of its arguments, as text."""
+        return json.dumps(self.signature.schema, sort_keys=True)
 
+    @cached_property
     def version(self) -> str:
-        """Return a digest of its metadata and code: what an approval holds for."""
-        digest = hashlib.sha256(self._told)
+        """Digest of its metadata and code: what an approval holds for."""
+        digest = hashlib.sha256(json.dumps(self.metadata(), sort_keys=True).encode())
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         digest.update(marshal.dumps(code) if code is not None else repr(self.function).encode())
         return digest.hexdigest()

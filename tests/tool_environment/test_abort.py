@@ -25,7 +25,7 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
-from flowengine.tool_environment.host import Bounds
+from flowengine.tool_environment.parts import Bounds
 from tests.tool_environment.world import (
     HANG,
     Asked,

@@ -22,7 +22,7 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
-from flowengine.tool_environment.host import Bounds
+from flowengine.tool_environment.parts import Bounds
 from tests.tool_environment.world import (
     Asked,
     Counting,
@@ -284,9 +284,9 @@ def test_another_version_of_the_tool_under_an_old_grant_is_asked_about_anew() ->
         async with await made(echo, callback=asked) as env:
             one = call("echo", "1", text="a")
             await env.approve_tool(one)
-            env._host.calls["1"].question = None
-            env._host.calls["1"].response.set_result(None)  # type: ignore[arg-type]
-            del env._host.calls["1"]
+            env._parts.calls["1"].question = None
+            env._parts.calls["1"].response.set_result(None)  # type: ignore[arg-type]
+            del env._parts.calls["1"]
             await env.register_tool(other, replace=True)
             response = await env.execute_tool(one)
             assert response.tool_result is not None
@@ -498,7 +498,7 @@ def test_an_edit_keeps_the_arguments_and_adds_only_declared_ones(
             response = await env.execute_tool(call("greet", name="Ana"))
             assert (response.status, response.ran) == ("rejected", "no")
             assert why in str(response.error)
-            assert env._host.journal.engine.waits().items == []
+            assert env._parts.journal.engine.waits().items == []
 
     run(main())
 

@@ -291,6 +291,6 @@ def test_an_engine_in_memory_forgets_calls_that_have_ended(monkeypatch: pytest.M
             for number in range(10):
                 response = await env.execute_tool(call("echo", text=str(number)))
                 assert response.status == "ok"
-            assert len(env._host.journal.engine.executions().items) < 4
+            assert len(env._parts.journal.engine.executions().items) < 4
 
     run(main())

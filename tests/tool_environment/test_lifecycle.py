@@ -21,7 +21,7 @@ from flowengine.tool_environment import (
     tool,
 )
 from flowengine.tool_environment.call import STAGES as ORDER
-from flowengine.tool_environment.host import Bounds
+from flowengine.tool_environment.parts import Bounds
 from tests.tool_environment.world import (
     Asked,
     Counting,

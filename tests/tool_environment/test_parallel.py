@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine.tool_environment import ToolContext, tool
-from flowengine.tool_environment.host import Bounds
+from flowengine.tool_environment.parts import Bounds
 from tests.tool_environment.world import call, made, run, until
 
 

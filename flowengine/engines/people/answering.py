@@ -112,8 +112,8 @@ def read_answer(host: Host, wait: str, answer: Mapping[str, Any]) -> tuple[str, 
         raise InputError("an answer says 'approved' with true or false", field="approved")
     if not isinstance(reason, str | None) or answer.keys() - {"approved", "reason"}:
         raise InputError("an answer has 'approved', and perhaps a 'reason' in words")
-    said: Answering = {"comment": reason} if reason else {}
-    return choice_of(host, wait, "approve" if approved else "reject"), said
+    details: Answering = {"comment": reason} if reason else {}
+    return choice_of(host, wait, "approve" if approved else "reject"), details
 
 
 def answer_questions(host: Host, result: ExecutionResult, choice: str, who: Actor) -> bool:

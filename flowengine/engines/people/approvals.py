@@ -117,7 +117,7 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
     keeper = KeptFiles(store, wait.execution)
     decision["attachments"] = [keeper.put(Path(path), os.path.basename(path)) for path in files]
     if images:
-        decision["images"] = [keeper.put(one, name_of(one)) for one in images]
+        decision["images"] = [keeper.put(image, name_of(image)) for image in images]
     event = {"type": "decided", "at": now, "wait": wait.number, **decision}
     approves = _choice(wait.record, answer.choice).get("counts_as") == "approve"
     gives = to_keep(wait, decision)
@@ -236,17 +236,17 @@ def differences(
     mine["attachments"] = sorted(set(files))
     stands = {
         **standing,
-        "images": [view(one)["sha256"] for one in standing.get("images") or ()],
+        "images": [view(image)["sha256"] for image in standing.get("images") or ()],
         "attachments": sorted({file["sha256"] for file in standing.get("attachments") or ()}),
     }
     return [
-        f"{name} there: {_told(stands.get(name))}, here: {_told(value)}"
+        f"{name} there: {_in_one_line(stands.get(name))}, here: {_in_one_line(value)}"
         for name, value in mine.items()
         if stands.get(name) != value and (name == "edits" or value not in (None, []))
     ]
 
 
-def _told(value: Any) -> str:
+def _in_one_line(value: Any) -> str:
     """Return a part of a decision in one line."""
     if value is None:
         return "none"
@@ -284,10 +284,10 @@ def _agreed(
     differ = differences(wait.record, standing, answer, [_digest(path) for path in files])
     if not differ:
         return _decision(wait, standing, first=False)
-    said = f": {standing['comment']}" if standing.get("comment") else ""
+    reason = f": {standing['comment']}" if standing.get("comment") else ""
     raise Conflict(
         f"{wait.id} was already {participle(standing['choice'])} by {standing['by']}"
-        f" at {format_time(standing['at'])}{said}",
+        f" at {format_time(standing['at'])}{reason}",
         hint=None if standing["choice"] != answer.choice else f"it differs: {'; '.join(differ)}",
         standing={key: value for key, value in standing.items() if key != "type"},
     )
@@ -399,7 +399,8 @@ def _outline(schema: Mapping[str, Any]) -> str:
     fields = schema.get("properties", {})
     required = [(name, fields.get(name)) for name in schema.get("required", fields)]
     parts = [
-        f'"{name}": {_outline(one) if isinstance(one, dict) else "JSON"}' for name, one in required
+        f'"{name}": {_outline(field) if isinstance(field, dict) else "JSON"}'
+        for name, field in required
     ]
     return f"{{{', '.join(parts)}}}"
 

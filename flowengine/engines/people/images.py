@@ -33,7 +33,7 @@ def checked_images(
     Raises:
         InputError: The decision takes none, or they are none that a model can be shown.
     """
-    counts_as = next((one["counts_as"] for one in record["choices"] if one["id"] == choice), "")
+    counts_as = next((each["counts_as"] for each in record["choices"] if each["id"] == choice), "")
     if "digest" not in record or counts_as not in ("approve", "reject"):
         raise InputError(
             "images go with the approval or rejection of a call",
@@ -51,7 +51,7 @@ def contents(images: Sequence[str | os.PathLike[str] | bytes]) -> list[bytes]:
     Raises:
         InputError: One is none, or too large.
     """
-    return [_checked(one) for one in images]
+    return [_checked(image) for image in images]
 
 
 def digests(images: Sequence[str | os.PathLike[str] | bytes]) -> list[str]:
@@ -60,7 +60,7 @@ def digests(images: Sequence[str | os.PathLike[str] | bytes]) -> list[str]:
     Raises:
         InputError: One is none, or too large.
     """
-    return [sha256(one).hexdigest() for one in contents(images)]
+    return [sha256(image).hexdigest() for image in contents(images)]
 
 
 def name_of(image: bytes) -> str:

@@ -113,21 +113,21 @@ async def _asked(authority: ToolAuthority, call: ToolCall) -> ApprovalResponse:
     return ApprovalResponse(approved=False, feedback=f"the tool authority {why}"[:2000])
 
 
-def _answer(record: Mapping[str, Any], said: ApprovalResponse, who: Actor) -> Answer | None:
+def _answer(record: Mapping[str, Any], decision: ApprovalResponse, who: Actor) -> Answer | None:
     """Return a decision as people make one; None: it is deferred, or takes a choice of its own."""
-    if said.decision == "defer":
+    if decision.decision == "defer":
         return None
-    if said.decision == "respond":
-        return Answer(RESPOND, who, comment=said.feedback, value=said.content)
-    images = [one.url for one in said.images]
-    counts_as = "approve" if said.approved else "reject"
-    choices = [one["id"] for one in record["choices"] if one["counts_as"] == counts_as]
+    if decision.decision == "respond":
+        return Answer(RESPOND, who, comment=decision.feedback, value=decision.content)
+    images = [image.url for image in decision.images]
+    counts_as = "approve" if decision.approved else "reject"
+    choices = [choice["id"] for choice in record["choices"] if choice["counts_as"] == counts_as]
     if len(choices) != 1:
         return None
     edits = None
-    if said.args is not None:
+    if decision.args is not None:
         subject = record["subject"]
-        if subject.keys() - said.args.keys():
+        if subject.keys() - decision.args.keys():
             return None  # an argument cannot be taken away
-        edits = {k: v for k, v in said.args.items() if k not in subject or subject[k] != v}
-    return Answer(choices[0], who, edits=edits or None, comment=said.feedback, images=images)
+        edits = {k: v for k, v in decision.args.items() if k not in subject or subject[k] != v}
+    return Answer(choices[0], who, edits=edits or None, comment=decision.feedback, images=images)

@@ -47,7 +47,7 @@ class Callbacks:
 
 
 @dataclass
-class Host:
+class Parts:
     """The parts of an environment."""
 
     execution_id: str
@@ -74,9 +74,9 @@ class Host:
         view = call.view()
         return view.model_copy(update={"args": self.mask(view.args)})
 
-    def warn(self, code: str, message: str, **told: Any) -> None:
+    def warn(self, code: str, message: str, **fields: Any) -> None:
         """Publish a warning."""
-        self.feed.publish("warning", code=code, message=message, **told)
+        self.feed.publish("warning", code=code, message=message, **fields)
 
     def state_of(self, tool: str) -> ToolState:
         """Return what a tool keeps from call to call."""
