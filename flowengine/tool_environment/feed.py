@@ -40,15 +40,10 @@ class Feed:
 
     Args:
         mask: Replaces secrets.
-        most: How many messages are kept.
-        largest: How many characters are kept.
     """
 
-    def __init__(
-        self, mask: Callable[[Any], Any], *, most: int = MOST, largest: int = LARGEST
-    ) -> None:
+    def __init__(self, mask: Callable[[Any], Any]) -> None:
         self._mask = mask
-        self._most, self._largest = most, largest
         self._lock = threading.Lock()
         self._kept: deque[_Kept] = deque()
         self._size = 0
@@ -76,9 +71,7 @@ class Feed:
                 text = _JSON.encode(_cut(message))
             self._kept.append(_Kept(self.number, text))
             self._size += len(text)
-            while len(self._kept) > self._most or (
-                self._size > self._largest and len(self._kept) > 1
-            ):
+            while len(self._kept) > MOST or (self._size > LARGEST and len(self._kept) > 1):
                 self._size -= len(self._kept.popleft().text)
             waiting, self._waiting = self._waiting, {}
             listeners = list(self._listeners)

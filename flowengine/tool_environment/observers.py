@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections import UserDict
+from collections.abc import Callable
 from typing import Any
 
 from flowengine.engines.attempts.serialization import to_plain
@@ -20,38 +20,18 @@ LARGEST = 64 * 1024
 """Characters of what one observer says."""
 
 
-class Observers(MutableMapping[str, Observer]):
+class Observers(UserDict[str, Observer]):
     """Observers by name, in the order in which they were added; each is checked when it is."""
-
-    def __init__(self) -> None:
-        self._observers: dict[str, Observer] = {}
-        self._lock = threading.Lock()
-
-    def __getitem__(self, name: str) -> Observer:
-        return self._observers[name]
 
     def __setitem__(self, name: str, observer: Observer) -> None:
         check_observer(observer, name)
-        with self._lock:
-            there = self._observers.get(name)
-            if there is not None and there is not observer:
-                raise RegistrationError(f"there is already an observer '{name}'")
-            self._observers[name] = observer
-
-    def __delitem__(self, name: str) -> None:
-        with self._lock:
-            del self._observers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._observers))
-
-    def __len__(self) -> int:
-        return len(self._observers)
+        there = self.data.setdefault(name, observer)
+        if there is not observer:
+            raise RegistrationError(f"there is already an observer '{name}'")
 
     def now(self) -> list[Observer]:
         """Return those that there are at this moment."""
-        with self._lock:
-            return list(self._observers.values())
+        return list(self.data.values())
 
 
 def check_observer(observer: Any, name: str | None = None) -> str:

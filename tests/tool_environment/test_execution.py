@@ -33,7 +33,6 @@ from tests.tool_environment.test_approval import PNG
 from tests.tool_environment.world import (
     Asked,
     Calls,
-    Counting,
     FakeClock,
     Seen,
     Slow,
@@ -780,16 +779,5 @@ def test_a_command_runs_in_the_managed_shell(kind: str, manager: EnvironmentMana
             assert "a.txt" in result.content["stdout"]
             assert "stderr" in result.content
             assert not Path("a.txt").exists()
-
-    run(main())
-
-
-def test_only_data_is_counted(tmp_path: Path) -> None:
-    async def main() -> None:
-        count = Counting(tmp_path)
-        async with await made(count.tool) as env:
-            seen = Seen(env)
-            await env.execute_tool(call("count"))
-            assert seen.of("result")[0]["result"]["content"] == "1"
 
     run(main())

@@ -169,24 +169,6 @@ def test_observers_that_come_and_go_meanwhile_count_from_the_next_call() -> None
     run(main())
 
 
-def test_an_observer_that_adds_observers_for_ever_ends_nothing() -> None:
-    async def main() -> None:
-        async with await made(echo) as env:
-
-            def more(one: ToolCall, result: ToolResult) -> str:
-                name = f"o{len(env.observers)}"
-                env.observers[name] = Watching(name, says=more)
-                return name
-
-            env.observers["o"] = Watching("o", says=more)
-            for expected in (1, 2, 4, 8):
-                result = (await env.execute_tool(call("echo", text="a"))).tool_result
-                assert result is not None
-                assert len(result.observer_results) == expected
-
-    run(main())
-
-
 def test_only_a_marked_observer_speaks_to_the_model() -> None:
     class Marked(Watching):
         in_conversation = True
