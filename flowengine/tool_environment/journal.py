@@ -26,7 +26,7 @@ from flowengine.tool_environment.call import Call, digest_of
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import WaitInfo
+    from flowengine.engines.infos import ExecutionInfo, WaitInfo
     from flowengine.engines.results import ExecutionResult
     from flowengine.errors import FlowEngineError
     from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
@@ -194,6 +194,10 @@ class Journal:
             await self.engine.cancel_async(call.execution)
         return self.engine.result(call.execution)
 
+    def has_begun(self, call: Call) -> bool:
+        """Return whether the tool of a call has begun, in whatever process."""
+        return _has_begun(self.engine.show(call.execution))
+
     def decided(self, call: Call) -> ApprovalResponse | None:
         """Return the newest decision about the approval of a call; None if there is none."""
         for event in reversed(list(self.engine.events(call.execution))):
@@ -228,7 +232,7 @@ class Journal:
     def _kept(self, call: str) -> tuple[str, Mapping[str, Any] | None]:
         """Return the execution id of a call, and the inputs if the execution exists.
 
-        A cancelled execution does not count: the call was withdrawn and may be made again.
+        One that was cancelled before the tool began does not count: the call may be made again.
         """
         number = 0
         while True:
@@ -237,7 +241,7 @@ class Journal:
                 shown = self.engine.show(id)
             except NotFound:
                 return id, None
-            if shown["status"] != "cancelled":
+            if shown["status"] != "cancelled" or _has_begun(shown):
                 return id, shown["inputs"]
             number += 1
 
@@ -249,6 +253,10 @@ class Journal:
 def approval_of(result: ExecutionResult) -> WaitInfo | None:
     """Return the open question whether a call may run, if an execution waits for it."""
     return next((wait for wait in result.waits if wait["kind"] == "approval"), None)
+
+
+def _has_begun(shown: ExecutionInfo) -> bool:
+    return any(step["attempts"] for step in shown["steps"])
 
 
 def _part(name: str) -> str:

@@ -60,7 +60,8 @@ class Pipeline:
             return response
         except asyncio.CancelledError:  # the loop ends, and not just whoever waits
             call.halt("aborted")
-            response = response_of(_stopped(call))
+            began = call.stage in {"execution", "observers"}
+            response = response_of(_stopped(call, began=began))
             raise
         except Elsewhere:
             message = "aborted while another process has it: it may have acted"
@@ -170,6 +171,8 @@ class Pipeline:
                 made = result_of(call, "ok", content=found)
             if made.success and made.ran == "no":
                 made = _with_feedback(made, call.decision or self._parts.journal.decided(call))
+        elif result.status == "cancelled":
+            made = _stopped(call, began=self._parts.journal.has_begun(call))
         elif result.error is None:
             why = "the process ended during the call: nobody knows whether it acted"
             made = result_of(call, "uncertain", why, ran="maybe")
@@ -237,8 +240,8 @@ def _with_feedback(result: ToolResult, decision: ApprovalResponse | None) -> Too
     )
 
 
-def _stopped(call: Call) -> ToolResult:
-    if call.stage not in {"execution", "observers"}:
+def _stopped(call: Call, *, began: bool) -> ToolResult:
+    if not began:
         return not_begun(call)
     message = "aborted while it ran: it may have acted in part"
     return result_of(call, call.stop or "aborted", message, ran="maybe")
