@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Effect = Literal["pure", "idempotent", "once"]
 AsText = Callable[[object, int], str | None]
 """What a call returned and the characters that a model is shown → how the model reads it."""
-Place = Literal["step", "tool", "generated"]
+KindPlace = Literal["step", "tool", "generated"]
 
 
 class SignatureError(Exception):
@@ -164,7 +164,7 @@ class StepKind:
 
     # What the checker and the compiler ask. A class is imported for it only where a flow uses it.
 
-    places: ClassVar[tuple[Place, ...]] = ("step", "tool")
+    places: ClassVar[tuple[KindPlace, ...]] = ("step", "tool")
     """Where its name stands in a flow file: as the action of a step, as the kind of a tool; or only
     in flows that kinds generate. A kind with no place is used by the `tools` it brings."""
     effect: ClassVar[Effect] = "once"

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     )
     from flowengine.tool_environment.local_environment import LocalEnvironment
     from flowengine.tool_environment.mcp_tools import mcp_tools
-    from flowengine.tool_environment.parts import Bounds
+    from flowengine.tool_environment.parts import CallBounds
     from flowengine.tool_environment.registry import (
         InstanceRegistry,
         ToolRegistry,
@@ -75,7 +75,7 @@ _HOMES = {
         "StateError",
         "ToolEnvironmentError",
     ),
-    "parts": ("Bounds",),
+    "parts": ("CallBounds",),
     "local_environment": ("LocalEnvironment",),
     "mcp_tools": ("mcp_tools",),
     "registry": ("InstanceRegistry", "ToolRegistry", "tool_registry"),
@@ -92,7 +92,7 @@ __all__ = [
     "Aborted",
     "ApprovalResponse",
     "BaseEnvironment",
-    "Bounds",
+    "CallBounds",
     "CallError",
     "CallbackAuthority",
     "Client",

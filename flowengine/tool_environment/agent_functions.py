@@ -16,7 +16,7 @@ from flowengine.sdk import StepContext
 from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
 from flowengine.sdk.tool_calls import Environment, ToolCall, check_environment
 from flowengine.tool_environment.tool_messages import tool_message
-from flowengine.tool_environment.tools import Definition, define
+from flowengine.tool_environment.tools import ToolDefinition, define
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Result
@@ -43,7 +43,7 @@ def through(environment: Environment, tools: Iterable[Any]) -> list[Callable[...
     return [_function(checked, define(each)) for each in tools]
 
 
-def _function(environment: Environment, definition: Definition) -> Callable[..., Any]:
+def _function(environment: Environment, definition: ToolDefinition) -> Callable[..., Any]:
     async def call_through(*, step_of_call: StepContext, **given: Any) -> Any:
         call = ToolCall(
             tool_call_id=step_of_call.idempotency_key,

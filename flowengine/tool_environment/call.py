@@ -18,7 +18,7 @@ from flowengine.tool_environment.feed import Feed
 from flowengine.tool_environment.turns import Turns
 
 if TYPE_CHECKING:
-    from flowengine.tool_environment.tools import Definition, Options, Tool
+    from flowengine.tool_environment.tools import Tool, ToolDefinition, ToolOptions
 
 Stage = Literal[
     "tool_registered",
@@ -98,7 +98,7 @@ class Call:
         """That of whoever makes the call: its tool runs there."""
         self.stage: Stage = "tool_registered"
         self.is_loading = True
-        self.definition: Definition | None = None
+        self.definition: ToolDefinition | None = None
         self.instance: Tool | None = None
         self.arriving: Incoming | None = None
         self.controller = AbortController()
@@ -153,7 +153,7 @@ class Call:
         self.tell("warning", code=code, message=message)
 
     @property
-    def options(self) -> Options:
+    def options(self) -> ToolOptions:
         """What its tool says of itself."""
         assert self.definition is not None
         return self.definition.options

@@ -33,7 +33,7 @@ from flowengine.tool_environment.feed import Feed, Message
 from flowengine.tool_environment.journal import Journal
 from flowengine.tool_environment.observers import Observers, check_observer
 from flowengine.tool_environment.outcomes import contained, describe
-from flowengine.tool_environment.parts import Bounds, Parts
+from flowengine.tool_environment.parts import CallBounds, Parts
 from flowengine.tool_environment.pipeline import Pipeline
 from flowengine.tool_environment.questions import AutoApprove, Questions
 from flowengine.tool_environment.registry import InstanceRegistry, ToolRegistry, tool_registry
@@ -85,7 +85,7 @@ class LocalEnvironment(BaseEnvironment):
         auto_approve: AutoApprove = "asking",
         may_decide: Callable[[str, ToolCall], bool] | None = None,
         engine: Engine | None = None,
-        bounds: Bounds = Bounds(),  # noqa: B008 - it never changes
+        bounds: CallBounds = CallBounds(),  # noqa: B008 - it never changes
         manager: EnvironmentManager | None = None,
     ) -> None:
         self.execution_id = execution_id or os.urandom(8).hex()

@@ -25,7 +25,7 @@ REMEMBERED = 10_000
 
 
 @dataclass(frozen=True)
-class Bounds:
+class CallBounds:
     """How long things may take, in seconds, and how much may be at once."""
 
     grace: float = 2.0
@@ -51,7 +51,7 @@ class Parts:
     """The parts of an environment."""
 
     execution_id: str
-    bounds: Bounds
+    bounds: CallBounds
     secrets: Secrets
     feed: Feed
     registry: InstanceRegistry

@@ -22,7 +22,7 @@ from flowengine.tool_environment.outcomes import bounded, describe
 from flowengine.tool_environment.questions import Asking, unmasked
 from flowengine.tool_environment.registry import disposed, is_disposable
 from flowengine.tool_environment.results import response_of, result_of
-from flowengine.tool_environment.signatures import Fault
+from flowengine.tool_environment.signatures import ArgumentFault
 
 if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
@@ -196,7 +196,7 @@ class Pipeline:
             return call.arriving.fault
         try:
             call.definition.signature.convert(call.args)
-        except Fault as error:
+        except ArgumentFault as error:
             return str(error)
         return None
 

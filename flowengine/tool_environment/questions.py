@@ -21,8 +21,8 @@ from flowengine.tool_environment.errors import DecisionError
 from flowengine.tool_environment.journal import LOOK
 from flowengine.tool_environment.outcomes import bounded, contained, describe, within
 from flowengine.tool_environment.outcomes import call as call_plugin
-from flowengine.tool_environment.signatures import Fault
-from flowengine.tool_environment.tools import Options, Tool
+from flowengine.tool_environment.signatures import ArgumentFault
+from flowengine.tool_environment.tools import Tool, ToolOptions
 
 if TYPE_CHECKING:
     from flowengine.errors import FlowEngineError
@@ -130,7 +130,7 @@ class Questions:
         fields = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
         return decision.model_copy(update=self._parts.mask(fields))
 
-    def _approves_itself(self, authority: CallbackAuthority, options: Options) -> bool:
+    def _approves_itself(self, authority: CallbackAuthority, options: ToolOptions) -> bool:
         if authority.callback is not None:
             return False
         if self._auto == "everything":
@@ -195,7 +195,7 @@ class Questions:
             raise DecisionError("invalid_decision", why, field="args")
         try:
             call.definition.signature.convert(unmasked(decision.args, call.masked, call.args))
-        except Fault as error:
+        except ArgumentFault as error:
             raise DecisionError("invalid_decision", f"args: {error}", field="args") from None
 
     def decide(self, call_id: str, given: Any, by: str) -> None:

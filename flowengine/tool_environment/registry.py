@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from flowengine.tool_environment.errors import RegistrationError
 from flowengine.tool_environment.outcomes import bounded, call, describe
-from flowengine.tool_environment.tools import Definition, Tool, define
+from flowengine.tool_environment.tools import Tool, ToolDefinition, define
 
 
 class ToolRegistry:
@@ -17,7 +17,7 @@ class ToolRegistry:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._definitions: dict[str, Definition] = {}
+        self._definitions: dict[str, ToolDefinition] = {}
 
     def register_tool(self, tool: Any, *, replace: bool = False) -> None:
         """Add a tool.
@@ -43,7 +43,7 @@ class ToolRegistry:
         definition = self._definitions.get(name)
         return None if definition is None else definition.make()
 
-    def definition(self, name: str) -> Definition | None:
+    def definition(self, name: str) -> ToolDefinition | None:
         """Return what is known of a tool, or None.
 
         Args:
@@ -66,7 +66,7 @@ class ToolRegistry:
         return InstanceRegistry(environment, self)
 
 
-def check_free(there: Definition | None, definition: Definition, *, replace: bool) -> None:
+def check_free(there: ToolDefinition | None, definition: ToolDefinition, *, replace: bool) -> None:
     """Refuse a name that another tool has.
 
     Args:
@@ -94,7 +94,7 @@ class NotDisposed(NamedTuple):
 class Live(NamedTuple):
     """A tool that is registered in an environment."""
 
-    definition: Definition
+    definition: ToolDefinition
     instance: Tool
     prepared: dict[str, Any]
     """The attributes that its `init` has set."""
@@ -121,7 +121,7 @@ class InstanceRegistry:
         """The live tools by name, in the order of registration."""
         return {name: live.instance for name, live in dict(self._live).items()}
 
-    def definition(self, name: str) -> Definition | None:
+    def definition(self, name: str) -> ToolDefinition | None:
         """Return what is known of a registered tool, or None."""
         live = self._live.get(name)
         return None if live is None else live.definition
@@ -168,7 +168,7 @@ class InstanceRegistry:
             await bounded(None, disposed(replaced))
         return name
 
-    async def _add(self, definition: Definition) -> Tool | None:
+    async def _add(self, definition: ToolDefinition) -> Tool | None:
         """Initialise a tool and add it; return the instance whose place it takes."""
         name = definition.name
         instance = definition.make()
@@ -190,7 +190,7 @@ class InstanceRegistry:
             self._live[name] = Live(definition, instance, prepared)
         return None if replaced is None else replaced.instance
 
-    async def find(self, name: str) -> Definition | None:
+    async def find(self, name: str) -> ToolDefinition | None:
         """Return a tool by name; one that is only known is registered now."""
         if name not in self._live:
             known = self._known.definition(name)

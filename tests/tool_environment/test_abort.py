@@ -25,7 +25,7 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
-from flowengine.tool_environment.parts import Bounds
+from flowengine.tool_environment.parts import CallBounds
 from tests.tool_environment.world import (
     HANG,
     Asked,
@@ -89,7 +89,7 @@ def test_a_coroutine_that_does_not_listen_is_cancelled(deaf: bool) -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        env = await made(stubborn, echo, bounds=Bounds(grace=3))
+        env = await made(stubborn, echo, bounds=CallBounds(grace=3))
         seen = Seen(env)
         running = asyncio.ensure_future(env.execute_tool(call("stubborn")))
         await began.wait()
@@ -216,7 +216,7 @@ def test_the_whole_tree_of_processes_is_stopped(kind: str, how: str) -> None:
         env = await made(
             by_context if kind == "context" else by_itself,
             echo,
-            bounds=Bounds(grace=0.2),
+            bounds=CallBounds(grace=0.2),
         )
         running = asyncio.ensure_future(env.execute_tool(call("tree")))
         await asyncio.to_thread(wait_for, mark, 4)
@@ -251,7 +251,7 @@ def test_a_program_that_ignores_term_is_killed() -> None:
         await ctx.processes.run(["sh", "-c", script], env=variables, cwd=os.getcwd())
 
     async def main() -> None:
-        async with await made(deaf, bounds=Bounds(grace=0.2)) as env:
+        async with await made(deaf, bounds=CallBounds(grace=0.2)) as env:
             running = asyncio.ensure_future(env.execute_tool(call("deaf")))
             await asyncio.to_thread(wait_for, mark, 2)
             env.abort_step()
@@ -419,7 +419,7 @@ def test_finish_and_abort_race_a_thousand_times_with_one_outcome(part: int, kind
         chance = random.Random(part)
         statuses: set[str | None] = set()
         form = on_the_loop if kind == "coroutine" else on_a_thread
-        async with await made(form, bounds=Bounds(grace=0.5)) as env:
+        async with await made(form, bounds=CallBounds(grace=0.5)) as env:
             for number in range(100):
                 name = str(number)
                 one = call("act", name, turns=chance.randrange(12))

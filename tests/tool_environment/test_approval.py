@@ -22,7 +22,7 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
-from flowengine.tool_environment.parts import Bounds
+from flowengine.tool_environment.parts import CallBounds
 from tests.tool_environment.world import (
     Asked,
     Counting,
@@ -554,7 +554,7 @@ def test_a_question_can_expire(tmp_path: Path) -> None:
     async def main() -> None:
         clock, count = FakeClock(), Counting(tmp_path)
         defer = Asked({"approved": False, "decision": "defer"})
-        async with await made(count.tool, callback=defer, bounds=Bounds(question=600)) as env:
+        async with await made(count.tool, callback=defer, bounds=CallBounds(question=600)) as env:
             running = asyncio.ensure_future(env.execute_tool(call("count", "1")))
             await clock.until(running.done, step=60)
             response = await running

@@ -21,7 +21,7 @@ from flowengine.tool_environment import (
     tool,
 )
 from flowengine.tool_environment.call import STAGES as ORDER
-from flowengine.tool_environment.parts import Bounds
+from flowengine.tool_environment.parts import CallBounds
 from tests.tool_environment.world import (
     Asked,
     Counting,
@@ -350,7 +350,7 @@ def test_a_dispose_that_hangs_or_raises_delays_no_result(kind: str) -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        env = await made(Hanging, bounds=Bounds(dispose=1.0))
+        env = await made(Hanging, bounds=CallBounds(dispose=1.0))
         seen = Seen(env)
         response = await env.execute_tool(call("hanging"))  # no time has passed
         assert response.tool_result is not None

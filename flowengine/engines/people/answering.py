@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.people.approval_ownership import hand
-from flowengine.engines.people.approvals import Answer, check_decidable, decide
+from flowengine.engines.people.approvals import GivenAnswer, check_decidable, decide
 from flowengine.engines.people.waits import stored_wait_view, wait_of
 from flowengine.engines.running.flow_grants import answer_open
 from flowengine.errors import Conflict, InputError, NotAllowed, UsageError
@@ -41,7 +41,7 @@ def record_decision(
     Returns:
         The decision that counts, and whether its execution is to be resumed.
     """
-    given = Answer(
+    given = GivenAnswer(
         choice,
         who,
         answer.get("form"),

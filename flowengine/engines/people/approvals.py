@@ -54,7 +54,7 @@ _SIGNATURES = {
 """The first bytes of files of each type: other content does not match the name."""
 
 
-class Answer(NamedTuple):
+class GivenAnswer(NamedTuple):
     """What somebody decided."""
 
     choice: str
@@ -81,7 +81,7 @@ def check_decidable(id: str, kind: str) -> None:
         )
 
 
-def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) -> Decision:
+def decide(store: Store, settings: Settings, id: str, answer: GivenAnswer, now: int) -> Decision:
     """Decide on a wait: the one function through which every decision comes.
 
     Args:
@@ -142,7 +142,9 @@ def _journaled(store: Store, wait: Wait, user: str) -> Any:
     raise damage(f"the votes of wait {wait.id}", LookupError(f"no entry is that of {user}"))
 
 
-def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) -> dict[str, Any]:
+def check_answer(
+    wait: Mapping[str, Any], answer: GivenAnswer, settings: Settings
+) -> dict[str, Any]:
     """Check an answer against the wait it is for.
 
     Args:
@@ -204,7 +206,7 @@ def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
 
 
 def differences(
-    wait: Mapping[str, Any], standing: Mapping[str, Any], answer: Answer, files: Sequence[str]
+    wait: Mapping[str, Any], standing: Mapping[str, Any], answer: GivenAnswer, files: Sequence[str]
 ) -> list[str]:
     """Return in what an answer differs from the decision that stands; nothing if it agrees.
 
@@ -256,7 +258,7 @@ def _in_one_line(value: Any) -> str:
     return text if len(text) <= LONGEST_PART else f"{text[:LONGEST_PART]}…"
 
 
-def _settled(wait: Wait, answer: Answer, files: Sequence[str]) -> Decision:
+def _settled(wait: Wait, answer: GivenAnswer, files: Sequence[str]) -> Decision:
     """Return the decision that closed a wait, if the answer is the same.
 
     Raises:
@@ -274,7 +276,7 @@ def _settled(wait: Wait, answer: Answer, files: Sequence[str]) -> Decision:
 
 
 def _agreed(
-    wait: Wait, standing: Mapping[str, Any], answer: Answer, files: Sequence[str]
+    wait: Wait, standing: Mapping[str, Any], answer: GivenAnswer, files: Sequence[str]
 ) -> Decision:
     """Return the decision that counts, if the answer is the same.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.people.approvals import Answer, decide
+from flowengine.engines.people.approvals import GivenAnswer, decide
 from flowengine.errors import FlowEngineError
 from flowengine.kernel.view import RESPOND
 
@@ -113,12 +113,14 @@ async def _asked(authority: ToolAuthority, call: ToolCall) -> ApprovalResponse:
     return ApprovalResponse(approved=False, feedback=f"the tool authority {why}"[:2000])
 
 
-def _answer(record: Mapping[str, Any], decision: ApprovalResponse, who: Actor) -> Answer | None:
+def _answer(
+    record: Mapping[str, Any], decision: ApprovalResponse, who: Actor
+) -> GivenAnswer | None:
     """Return a decision as people make one; None: it is deferred, or takes a choice of its own."""
     if decision.decision == "defer":
         return None
     if decision.decision == "respond":
-        return Answer(RESPOND, who, comment=decision.feedback, value=decision.content)
+        return GivenAnswer(RESPOND, who, comment=decision.feedback, value=decision.content)
     images = [image.url for image in decision.images]
     counts_as = "approve" if decision.approved else "reject"
     choices = [choice["id"] for choice in record["choices"] if choice["counts_as"] == counts_as]
@@ -130,4 +132,6 @@ def _answer(record: Mapping[str, Any], decision: ApprovalResponse, who: Actor) -
         if subject.keys() - decision.args.keys():
             return None  # an argument cannot be taken away
         edits = {k: v for k, v in decision.args.items() if k not in subject or subject[k] != v}
-    return Answer(choices[0], who, edits=edits or None, comment=decision.feedback, images=images)
+    return GivenAnswer(
+        choices[0], who, edits=edits or None, comment=decision.feedback, images=images
+    )
