@@ -15,6 +15,8 @@ from flowengine.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from flowengine.sdk import File
+
 MOST = 8
 LARGEST = 10 * 1024 * 1024
 """Bytes of one image."""
@@ -70,17 +72,12 @@ def name_of(image: bytes) -> str:
     return f"image.{(media_type(image[:16]) or '').removeprefix('image/')}"
 
 
-def view(image: Any) -> dict[str, Any]:
+def view(image: File) -> dict[str, Any]:
     """Return what is told of an image of a decision.
 
     Args:
-        image: A kept file; a `data:` URL in journals of earlier versions.
+        image: The kept file.
     """
-    if isinstance(image, str):
-        head, _, data = image.partition(";base64,")
-        content = b64decode(data)
-        type, size, digest = head.removeprefix("data:"), len(content), sha256(content).hexdigest()
-        return {"media_type": type, "size": size, "sha256": digest}
     type = image["name"].rpartition(".")[2]
     return {"media_type": f"image/{type}", "size": image["size"], "sha256": image["sha256"]}
 
