@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from flowengine.sdk.text_ends import Ends, ends_in_characters
 from flowengine.tool_environment.outcomes import set_soon
 
 Message = dict[str, Any]
@@ -188,8 +189,11 @@ def _cut(value: Any) -> Any:
 
 def cut_text(text: str, longest: int) -> str:
     """Return a text with its middle left out, and said so, if it is too long."""
-    if len(text) <= longest:
-        return text
-    half = longest // 2
-    left_out = len(text) - 2 * half
-    return f"{text[:half]}\n... {left_out} characters left out ...\n{text[-half:]}"
+    ends = ends_in_characters(text, longest)
+    return text if ends is None else without_middle(text, ends)
+
+
+def without_middle(text: str, ends: Ends) -> str:
+    """Return beginning and end of a text, and how much lies between."""
+    left_out = len(text) - len(ends[0]) - len(ends[1])
+    return f"{ends[0]}\n... {left_out} characters left out ...\n{ends[1]}"
