@@ -16,7 +16,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.configuration_folders import MACHINE_FOLDER, user_folder
-from flowengine.engines.actors import Actor
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.host import Host, open_store
 from flowengine.engines.operating import Operator
@@ -115,11 +114,9 @@ class Engine(Operator):
             from flowengine.engines.temporal.driving import RemoteDriving
 
             self._driving = RemoteDriving(host, remote)
+        self._tool_authority = tool_authority
         if tool_authority is not None:
-            from flowengine.engines.people.tool_authority import Consultant
-
-            who = Actor(self.user, "callback")
-            host.ask_about_call = Consultant(host, tool_authority, who).ask
+            host.ask_about_call = self._consultant.ask
         self._end_traces = self._begin_traces()
 
     def __enter__(self) -> Self:

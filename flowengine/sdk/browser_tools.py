@@ -65,8 +65,8 @@ async def call(
         return str(browser.told(seen, _SHOWN, 0, args["offset"]))
     if tool == "browser_look":
         seen = await browser.async_step({"action": "screenshot", **args})
-        said = str(browser.told(seen, _BESIDE_PICTURE, 0))
-        return Picture(said, seen.screenshot or None) if picture else said
+        text = str(browser.told(seen, _BESIDE_PICTURE, 0))
+        return Picture(text, seen.screenshot or None) if picture else text
     if tool == "browser_find":
         return str(browser.found(await browser.async_observe(), **args))
     if tool == "browser_elements":

@@ -105,9 +105,9 @@ def all_unmarked(value: Any) -> Any:
     if isinstance(value, str):
         return unmarked(value)
     if isinstance(value, list):
-        return [all_unmarked(one) for one in value]
+        return [all_unmarked(item) for item in value]
     if isinstance(value, dict):
-        return {key: all_unmarked(one) for key, one in value.items()}
+        return {key: all_unmarked(item) for key, item in value.items()}
     return value
 
 
