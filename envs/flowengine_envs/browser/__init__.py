@@ -22,7 +22,9 @@
 | `downloads` | files that pages offer |
 | `markdown`, `markdown_worker` | turn HTML into Markdown, in a process of its own |
 | `env`, `adopted` | `BrowserEnv`; browsers that somebody else has opened |
-| `driver`, `first_process` | Playwright's driver and Chromium inside the sandbox |
+| `browser_server`, `chromium_server.js` | Playwright's server and Chromium inside the sandbox |
+| `playwright_client` | Playwright in this process |
 
-Nothing here is imported before a browser opens, and `playwright` only by `driver` and `session`.
+Nothing here is imported before a browser opens, and `playwright` only by `browser_server` and
+`playwright_client`.
 """
