@@ -21,7 +21,6 @@ import os
 import signal
 import site
 import socket
-import struct
 import sys
 import threading
 import traceback
@@ -29,7 +28,7 @@ import types
 from contextlib import suppress
 from typing import Any, Optional
 
-from flowengine_envs.link import plain
+from flowengine_envs.link import parts, plain
 
 _HIGH = 200
 """Number from which own descriptors are: code likes to close the first ones."""
@@ -250,22 +249,11 @@ class Worker:
 
     def _receive(self) -> tuple[Optional[dict[str, Any]], list[int]]:  # noqa: UP045
         head, pipes, _flags, _address = socket.recv_fds(self._control, 4, 2)
-        while 0 < len(head) < 4:
-            head += self._control.recv(4 - len(head))
-        if not head:
-            return None, []
-        (length,) = struct.unpack(">I", head)
-        data = bytearray()
-        while len(data) < length:
-            part = self._control.recv(min(length - len(data), 1 << 20))
-            if not part:
-                return None, []
-            data += part
-        return json.loads(data), pipes
+        data = parts.read(self._control.recv, begun=head) if head else None
+        return (None, []) if data is None else (json.loads(data), pipes)
 
     def _send(self, answer: dict[str, Any]) -> None:
-        data = json.dumps(answer).encode()
-        self._control.sendall(struct.pack(">I", len(data)) + data)
+        self._control.sendall(parts.part(json.dumps(answer).encode()))
 
 
 def _take_over(pipes: list[int]) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from flowengine_envs.inside.loop import Call, Loop, Outbox, Timer
 from flowengine_envs.inside.output import Capture, Limits
 from flowengine_envs.inside.programs import Ended, Programs
 from flowengine_envs.link import bootstrap, code_answers
+from flowengine_envs.link.parts import Parts, TooLong, part
 from flowengine_envs.workspaces.files import Workspace
 
 _FILE_CLOCK = 5
@@ -321,7 +321,7 @@ class _Process:
         self._loop = loop
         self._answered = answered
         self._lost = lost
-        self._data = bytearray()
+        self._parts = Parts(code_answers.LARGEST)
         self._words = bytearray()
         self.dying = False
         """Whether it was killed, and its end is not heard of yet."""
@@ -342,7 +342,7 @@ class _Process:
         os.close(errors)
         loop.reading(ours.fileno(), self._read)
         loop.reading(self._errors, self._read_words)
-        self._outbox.write(bootstrap.program("inside.python_worker", "link.plain"))
+        self._outbox.write(bootstrap.program("inside.python_worker", "link.parts", "link.plain"))
 
     def kill(self) -> None:
         """End it and all that it has started."""
@@ -356,8 +356,7 @@ class _Process:
 
     def send(self, message: dict[str, Any], fds: list[int]) -> None:
         """Send a call with the writing ends of its pipes."""
-        data = json.dumps(message).encode()
-        data = struct.pack(">I", len(data)) + data
+        data = part(json.dumps(message).encode())
         self._outbox.when_empty(partial(self._send_now, data, [_copy(fd) for fd in fds]))
 
     def _send_now(self, data: bytes, fds: list[int]) -> None:
@@ -379,30 +378,18 @@ class _Process:
             return
         except OSError:
             data = b""
-        self._data += data
         try:
-            while not self.dying and (body := self._next_body()) is not None:
+            for body in () if self.dying else self._parts.feed(data):
+                if self.dying:
+                    break
                 self._answered(code_answers.read(body))
+        except TooLong:
+            self.give_up(f"it has over {code_answers.LARGEST >> 20} MiB")
         except code_answers.Broken as error:
             self.give_up(str(error))
-        if self.dying:
-            self._data.clear()
         if not data:  # without it the process is of no use
             self._loop.forget(self._control.fileno())
             self._loop.after(0.05, self.kill)
-
-    def _next_body(self) -> Optional[bytes]:  # noqa: UP045
-        """Return the next answer, if all of it is there."""
-        if len(self._data) < 4:
-            return None
-        (length,) = struct.unpack_from(">I", self._data)
-        if length > code_answers.LARGEST:
-            raise code_answers.Broken(f"it has over {code_answers.LARGEST >> 20} MiB")
-        if len(self._data) < 4 + length:
-            return None
-        body = bytes(self._data[4 : 4 + length])
-        del self._data[: 4 + length]
-        return body
 
     def _read_words(self) -> None:
         try:

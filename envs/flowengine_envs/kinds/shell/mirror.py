@@ -13,7 +13,6 @@ import json
 import os
 import re
 import socket
-import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -22,6 +21,7 @@ from typing import Any
 from flowengine.sdk.errors import EnvironmentLost, StepError
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.link.channel import Said
+from flowengine_envs.link.parts import part
 
 SOCKET = "screen"
 _VIEWERS = 16
@@ -110,8 +110,7 @@ class Mirror:
     def _take(self, header: dict[str, Any], data: bytes) -> None:
         lines = data.decode("utf-8", "replace").split("\n")[:_LONGEST]
         shown = {"lines": [shown_line(line) for line in lines], "cursor": header["cursor"]}
-        text = json.dumps(shown).encode()
-        self._screen = struct.pack(">I", len(text)) + text
+        self._screen = part(json.dumps(shown).encode())
         for changed in self._viewers.values():
             changed.set()
 
