@@ -18,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from flowengine.sdk import printable
 from flowengine.sdk.errors import EnvironmentLost, StepError
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.link.channel import Said
@@ -142,14 +143,9 @@ class Mirror:
 
 
 def shown_line(line: str) -> str:
-    """Return a line of a screen with nothing but characters that can be seen, and colours."""
+    """Return a line of a screen that controls nothing but colours."""
     parts = _COLOUR.split(line[: 4 * _LONGEST])
-    for at in range(0, len(parts), 2):
-        if not parts[at].isprintable():
-            parts[at] = "".join(
-                each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in parts[at]
-            )
-    return "".join(parts)
+    return "".join(each if at % 2 else printable(each) for at, each in enumerate(parts))
 
 
 def _listening(path: os.PathLike[str]) -> socket.socket:
