@@ -16,7 +16,7 @@
 | `requests` | what a page requests: its status, what is under way, what failed |
 | `scrolling` | scrolls pages and what scrolls inside of them |
 | `observation`, `observing` | what there is to see after an action, and how it is seen |
-| `told`, `changes` | an observation as models are told of it; what is new in it |
+| `observation_text`, `changes` | an observation as models are told of it; what is new in it |
 | `finding`, `outline` | elements that are looked for, with their rows and sections |
 | `page_text`, `page_tree` | the text that people can see, and the accessibility tree |
 | `downloads` | files that pages offer |

@@ -65,7 +65,7 @@ _ARGUMENTS = (
 )
 
 
-class Place(Protocol):
+class Surroundings(Protocol):
     """What a profile has around it."""
 
     converter: Converter

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, CDPSession, Dialog, Page
 
     from flowengine_envs.browser.approvals import Guard
-    from flowengine_envs.browser.chromium import Place
+    from flowengine_envs.browser.chromium import Surroundings
     from flowengine_envs.browser.downloads import Downloads
     from flowengine_envs.browser.files import WorkspaceFiles
     from flowengine_envs.browser.markdown import Converter
@@ -129,7 +129,7 @@ class Session:
 
     def __init__(
         self,
-        place: Place,
+        place: Surroundings,
         context: BrowserContext,
         downloads: Downloads,
         most: int,

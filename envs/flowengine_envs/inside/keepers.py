@@ -51,7 +51,7 @@ _IDLE = 30.0
 """Seconds after which a fork server that has nothing to do is ended: it holds memory."""
 
 
-class Task(NamedTuple):
+class Launch(NamedTuple):
     """What a keeper is to start."""
 
     argv: Sequence[str]
@@ -85,7 +85,7 @@ class Keeper:
         theirs.close()
         self._socket.setblocking(False)
         self._outbox = Outbox(loop, self._socket.fileno(), lambda: None)
-        self.heard: Callable[[bytes, int, int], None] = lambda *_: None
+        self.on_record: Callable[[bytes, int, int], None] = lambda *_: None
         """Called with each record."""
         self.lost: Callable[[], None] = lambda: None
         """Called when it has ended."""
@@ -93,7 +93,7 @@ class Keeper:
         """The process of its fork server, if it has one."""
         loop.reading(self._socket.fileno(), self._read)
 
-    def start(self, task: Task, fds: Mapping[int, int]) -> None:
+    def start(self, task: Launch, fds: Mapping[int, int]) -> None:
         """Have it start a program; it must be free.
 
         Args:
@@ -130,7 +130,7 @@ class Keeper:
             if record[0] == SERVER:
                 self.server = record[1]
             else:
-                self.heard(*record)
+                self.on_record(*record)
         if not data:
             self._loop.forget(self._socket.fileno())
             self._outbox.close()

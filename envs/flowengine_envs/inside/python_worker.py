@@ -131,7 +131,7 @@ class Worker:
             finally:
                 self._running = False
         except BaseException as error:
-            answer["error"] = self._told(error)
+            answer["error"] = self._error(error)
         self._running = False
         answer["interrupted"] = self._interrupted
         answer["left"] = self._end_threads() if self._interrupted else []
@@ -176,7 +176,7 @@ class Worker:
             self._interrupted = True
             raise KeyboardInterrupt
 
-    def _told(self, error: BaseException) -> dict[str, Any]:
+    def _error(self, error: BaseException) -> dict[str, Any]:
         """Return what an error says, and print its traceback as Python would."""
         told = traceback.TracebackException(type(error), error, error.__traceback__)
         _without_own_frames(told)

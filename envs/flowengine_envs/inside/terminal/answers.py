@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from flowengine_envs.inside.terminal.command import Plan, Running
+from flowengine_envs.inside.terminal.command import Running, TerminalPlan
 from flowengine_envs.inside.terminal.shell import TerminalShell
 from flowengine_envs.inside.terminal.transcript import Records
 from flowengine_envs.inside.terminal.waiters import Answer
@@ -22,7 +22,7 @@ class Answers:
         shell: Its shell.
     """
 
-    def __init__(self, plan: Plan, shell: TerminalShell) -> None:
+    def __init__(self, plan: TerminalPlan, shell: TerminalShell) -> None:
         self._plan = plan
         self._shell = shell
         self._records = Records(f"{plan.folder}/records")

@@ -27,9 +27,9 @@ from flowengine_envs.inside.terminal.command import (
     Busy,
     Gone,
     NoCommand,
-    Plan,
     Running,
-    Task,
+    TerminalPlan,
+    TypedCommand,
 )
 from flowengine_envs.inside.terminal.ending import Ending
 from flowengine_envs.inside.terminal.files import TerminalFiles
@@ -62,7 +62,7 @@ class Terminal:
     """
 
     def __init__(
-        self, programs: Programs, plan: Plan, opened: Any, full: Callable[[], bool]
+        self, programs: Programs, plan: TerminalPlan, opened: Any, full: Callable[[], bool]
     ) -> None:
         loop = programs.loop
         self._loop = loop
@@ -123,7 +123,7 @@ class Terminal:
 
     # Requests
 
-    def run(self, request: int, task: Task, wait: Optional[float], say: Say) -> None:  # noqa: UP045
+    def run(self, request: int, task: TypedCommand, wait: Optional[float], say: Say) -> None:  # noqa: UP045
         """Begin a command.
 
         Args:
@@ -277,7 +277,7 @@ class Terminal:
         """
         running = self._running
         if running is not None:
-            running.heard()
+            running.look_anew()
         if running is None or (running.handed and not running.asked):
             call()
         else:
