@@ -2,8 +2,8 @@
 
 Nothing that stands on the screen means anything here. A command is written into a pipe (see
 `handover`). Its last line makes a file whose name says how the command ended, and then waits until
-all output has been read (see `lines`). Where in the output something begins or ends is found by a
-number that is written to the terminal itself, behind everything written before (see `stream`).
+all output has been read. Where in the output something begins or ends is found by a number that is
+written to the terminal itself, behind everything written before (see `stream`).
 
 A command that was interrupted, or that began another shell, does not come to that line. Then a
 shell at its prompt has the terminal (see `foreground`), and it is asked in the same way.
@@ -22,7 +22,7 @@ from flowengine_envs.inside.inotify import CLOSED, MADE, OPENED
 from flowengine_envs.inside.loop import Call
 from flowengine_envs.inside.programs import Ended, Programs
 from flowengine_envs.inside.terminal import foreground
-from flowengine_envs.inside.terminal.answers import Answers
+from flowengine_envs.inside.terminal.answers import Answer, Answers, Waiters
 from flowengine_envs.inside.terminal.command import (
     Busy,
     Gone,
@@ -33,13 +33,11 @@ from flowengine_envs.inside.terminal.command import (
 )
 from flowengine_envs.inside.terminal.ending import Ending
 from flowengine_envs.inside.terminal.files import TerminalFiles
-from flowengine_envs.inside.terminal.handover import BEGIN, Handover
-from flowengine_envs.inside.terminal.lines import Lines
+from flowengine_envs.inside.terminal.handover import BEGIN, Handover, Lines
 from flowengine_envs.inside.terminal.looks import Looks
 from flowengine_envs.inside.terminal.shell import START, TerminalShell, pane
 from flowengine_envs.inside.terminal.stream import TerminalStream
 from flowengine_envs.inside.terminal.tmux import SETTINGS, Tmux
-from flowengine_envs.inside.terminal.waiters import Answer, Waiters
 from flowengine_envs.inside.terminal.watching import Watching
 from flowengine_envs.link.terminal_text import clean, masked
 
