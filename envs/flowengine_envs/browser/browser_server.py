@@ -18,9 +18,9 @@ from playwright.async_api import Browser
 
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Program, Sandbox
-from flowengine_envs.browser import installation
+from flowengine_envs.browser import faults, installation
 from flowengine_envs.browser.long_messages import Shortened
-from flowengine_envs.browser.playwright_client import playwright
+from flowengine_envs.browser.playwright_client import playwright, replace_ended
 from flowengine_envs.kinds.one_program import start_program
 
 LARGEST_MESSAGE = 64 * 1024 * 1024
@@ -78,6 +78,13 @@ class BrowserServer:
             address = await self.listen()
         finally:
             client = await starting
+        try:
+            return await client.chromium.connect(address)
+        except faults.Error:
+            replace_ended()
+            if self._connected:
+                raise
+        client = await self._open.enter_async_context(playwright())
         return await client.chromium.connect(address)
 
     async def listen(self) -> str:

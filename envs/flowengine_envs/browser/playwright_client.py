@@ -36,3 +36,8 @@ async def playwright() -> AsyncIterator[Playwright]:
             last, client.starting = client.starting, None
             with suppress(Exception):  # it did not start
                 await (await last).stop()
+
+
+def replace_ended() -> None:
+    """Have the next user start another one: a call has shown that this one may have ended."""
+    _clients.pop(asyncio.get_running_loop(), None)

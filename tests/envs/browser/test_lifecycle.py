@@ -31,6 +31,8 @@ from flowengine.testing.environment_conformance import (
 )
 from flowengine_envs.browser import browser_server, installation, session
 from flowengine_envs.browser.browser_server import BrowserServer
+from flowengine_envs.browser.faults import Error
+from flowengine_envs.browser.playwright_client import playwright, replace_ended
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.host import Host
@@ -128,6 +130,30 @@ def test_only_who_knows_the_path_reaches_the_server() -> None:
     for request in (b"GET /other HTTP/1.1\r\n\r\n", b"\r\n\r\n", b"GET /path" + bytes(1 << 18)):
         _, arrived, sent = asyncio.run(led_out([], request))
         assert (arrived, sent) == (b"", b"")
+
+
+def test_a_driver_that_has_ended_is_started_again_beside_its_users() -> None:
+    """The address is one at which nothing listens; what says so is a driver that runs."""
+
+    def drivers() -> set[int]:
+        tasks = Path("/proc/self/task").glob("*/children")
+        children = {int(pid) for task in tasks for pid in task.read_text().split()}
+        return {pid for pid in children if alive(pid) and "run-driver" in command(pid)}
+
+    async def ended() -> None:
+        others = drivers()
+        async with playwright() as first:
+            for pid in drivers() - others:
+                os.kill(pid, signal.SIGKILL)
+            with pytest.raises(Error, match="closed"):
+                await first.chromium.connect("ws://127.0.0.1:9/")
+            replace_ended()
+            async with playwright() as second:
+                with pytest.raises(Error, match="ECONNREFUSED"):
+                    await second.chromium.connect("ws://127.0.0.1:9/")
+        assert drivers() <= others
+
+    asyncio.run(ended())
 
 
 CASE = Case(
