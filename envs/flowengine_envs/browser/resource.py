@@ -180,7 +180,7 @@ class Browser(Verbs):
         try:
             acting = await self._acting(session)
         except Exception as lost:
-            return self._lost(session, lost)
+            return await self._lost(session, lost)
         acting.approved = approved
         action = ACTIONS.get(name)
         error, value, asked, found = "", None, None, None
@@ -204,8 +204,8 @@ class Browser(Verbs):
             error = f"{type(unexpected).__name__}: {unexpected}"[:500]
         if name != "answer_dialog" and found is None:
             session.answers.clear()
-        if not session.alive or (asked is not None and await session.has_ended()):
-            return self._lost(session)
+        if not session.alive or (error and await session.has_ended()):
+            return await self._lost(session)
         if asked is not None:
             blocked = _blocked(session)
             failed_seen = WebObservation(
@@ -302,11 +302,11 @@ class Browser(Verbs):
         except EnvironmentFailure:
             raise
         except Exception as failed:
-            return self._lost(session, failed)
+            return await self._lost(session, failed)
 
-    def _lost(self, session: Session, error: Exception | None = None) -> WebObservation:
+    async def _lost(self, session: Session, error: Exception | None = None) -> WebObservation:
         """Return that the browser has ended, or why nothing can be seen of one that has not."""
-        if error is not None and session.alive:
+        if error is not None and not await session.has_ended():
             why = f"the page cannot be observed: {error}"[:500]
         else:
             why = "browser lost: its processes have ended; the next action starts it again"
