@@ -16,6 +16,7 @@ import pytest
 from flowengine.sdk import EnvironmentFailure, LimitExceeded, NotAFile, PathEscape
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.kinds.python import Python, PythonSandbox
+from flowengine_envs.workspaces import files
 from flowengine_envs.workspaces.files import Refused, Workspace
 from tests.envs.opening import opened
 
@@ -122,6 +123,7 @@ def names(workspace: Workspace, path: str) -> set[str]:
     return {entry["path"] for entry in workspace.entries(path, deep=True)}
 
 
+@pytest.mark.parametrize("openat2", [files._OPENAT2, 100_000], ids=["openat2", "without"])
 @pytest.mark.parametrize("swapped_to", ["outside", "inside"])
 @pytest.mark.parametrize(
     ("verb", "path"),
@@ -140,13 +142,16 @@ def test_whoever_wins_the_race_at_any_moment_gains_nothing(
     verb: Callable[[Workspace, str], Any],
     path: str,
     swapped_to: str,
+    openat2: int,
     tmp_path: Path,
     outside: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The paths are swapped before the first call of the system that a verb makes, the second, …
 
     Programs that swap at random seldom meet the moment.
     """
+    monkeypatch.setattr(files, "_OPENAT2", openat2)
     (outside / "of the host").touch()
     got: list[Any] = []
     for moment in count(1):
