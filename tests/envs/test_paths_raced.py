@@ -15,6 +15,7 @@ from flowengine.sdk import EnvironmentFailure, LimitExceeded, NotAFile, PathEsca
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.kinds.python import Python, PythonSandbox
+from flowengine_envs.workspaces import files
 from flowengine_envs.workspaces.files import Refused, Workspace
 from tests.envs.opening import opened
 
@@ -70,8 +71,10 @@ def tried(verb: Callable[..., Any], *arguments: Any) -> Any:
         return type(error)
 
 
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
 def test_no_verb_reads_or_writes_outside(
-    sandbox: type[Sandbox], tmp_path: Path, outside: Path
+    sandbox: type[Sandbox], tmp_path: Path, outside: Path, block: int
 ) -> None:
     got: set[Any] = set()
     workspace = tmp_path / "workspace"
@@ -81,7 +84,7 @@ def test_no_verb_reads_or_writes_outside(
         opened(Python(), sandbox, workspace, limits={"time": 60}) as python,
         swapped(python, outside),
     ):
-        for number in range(TRIES):
+        for number in range(block * TRIES, (block + 1) * TRIES):
             got.add(tried(python.get, "folder/canary"))
             got.add(tried(python.get, "link"))
             if tried(python.fetch, "link", copy) is None:
@@ -148,18 +151,18 @@ def of_workspace(type: type[Workspace]) -> Verbs:
     """What can be done with a workspace, as the supervisor does it."""
 
     def verbs(folder: Path, closed: ExitStack) -> list[Callable[[], object]]:
-        files = type(str(folder))
-        closed.callback(os.close, files.fd)
+        space = type(str(folder))
+        closed.callback(os.close, space.fd)
 
         def read(path: str) -> bytes:
-            reading = files.read(path, 100)
+            reading = space.read(path, 100)
             try:
                 return reading.piece(100)
             finally:
                 reading.close()
 
         def write(path: str) -> None:
-            draft = files.write(path, 0o600)
+            draft = space.write(path, 0o600)
             try:
                 draft.add(b"inside")
                 draft.finish()
@@ -171,8 +174,8 @@ def of_workspace(type: type[Workspace]) -> Verbs:
             lambda: read("link"),
             lambda: write("folder/new"),
             lambda: write("link"),
-            lambda: [each["path"] for each in files.entries("folder", deep=True)],
-            lambda: files.remove("folder/canary"),
+            lambda: [each["path"] for each in space.entries("folder", deep=True)],
+            lambda: space.remove("folder/canary"),
         ]
 
     return verbs
@@ -180,15 +183,15 @@ def of_workspace(type: type[Workspace]) -> Verbs:
 
 def of_below(folder: Path, _closed: ExitStack) -> list[Callable[[], object]]:
     """What can be done with the files below a folder of the host."""
-    files = Below(folder)
+    below = Below(folder)
     return [
-        lambda: files.read("folder/canary", 100),
-        lambda: files.read("link", 100),
-        lambda: files.write("folder/new", b"inside"),
-        lambda: files.write("link", b"inside"),
-        lambda: files.glob("folder", "**"),
-        lambda: files.folder("folder"),
-        lambda: files.remove("folder/canary"),
+        lambda: below.read("folder/canary", 100),
+        lambda: below.read("link", 100),
+        lambda: below.write("folder/new", b"inside"),
+        lambda: below.write("link", b"inside"),
+        lambda: below.glob("folder", "**"),
+        lambda: below.folder("folder"),
+        lambda: below.remove("folder/canary"),
     ]
 
 
@@ -225,6 +228,7 @@ def escapes(workspace: Path, outside: Path, verbs: list[Callable[[], object]]) -
     return found
 
 
+@pytest.mark.parametrize("openat2", [files._OPENAT2, 100_000], ids=["openat2", "without"])
 @pytest.mark.parametrize(
     ("verbs", "expected"),
     [
@@ -239,7 +243,10 @@ def test_no_moment_is_one_at_which_a_swap_leads_outside(
     outside: Path,
     verbs: Verbs,
     expected: set[str],
+    openat2: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(files, "_OPENAT2", openat2)
     workspace = tmp_path / "workspace"
     (workspace / "real").mkdir(parents=True)
 
