@@ -1,18 +1,23 @@
-"""Agents as Python objects: what they are, what their tools may return, what a run gives back."""
+"""Agents as Python objects, the results of their tools, and the response of a run."""
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from flowengine.agents.agent_as_tool import AgentAsTool
-from flowengine.agents.agent_fields import AgentFields
-from flowengine.agents.agent_validation import check_agent
-from flowengine.agents.turn_limit import TURNS
+from flowengine.agents.agent_as_tool import AgentAsTool, is_tool
+from flowengine.agents.agent_tools import AgentWithTools
+from flowengine.agents.first_messages import VARIABLE
+from flowengine.agents.flow_environments import environment_names
+from flowengine.agents.function_schemas import check_name, read_tool
+from flowengine.agents.turn_limit import TURNS, turn_limit
 from flowengine.argument_checks import check_keywords
 from flowengine.errors import UsageError
 from flowengine.sdk import ValidationError
@@ -22,6 +27,8 @@ Termination = Literal[
 ]
 
 
+Instructions = str | Callable[..., str]
+
 INSTEAD = {
     "examples": "put them before the user's message: run(agent, [*examples, message])",
     "handle_mm_func": "a tool returns Result(image=…), and the model is shown it",
@@ -29,23 +36,61 @@ INSTEAD = {
 """What to write instead of fields that agents have elsewhere."""
 
 
-class Agent(AgentFields):
+class Agent(AgentWithTools):
     """A model with instructions and tools.
 
-    A tool is a Python function; its type hints are its schema. One that returns an agent, or a
-    `Result` with one, hands the conversation over to it; so does the tool `transfer_to_NAME` that
-    the model gets for each agent of `handoffs`. An agent that has `case_resolved` or
-    `case_not_resolved` among its tools ends by calling one of them, any other by an answer without
-    calls.
+    A tool is a Python function, with its type hints as the schema. A tool that returns an agent, or
+    a `Result` with an agent, hands the conversation off to it. So does the tool `transfer_to_NAME`
+    that the model receives for each agent of `handoffs`. An agent with `case_resolved` or
+    `case_not_resolved` among its tools ends by calling one of them, any other agent by a reply
+    without calls.
     """
 
+    model: str = Field(default_factory=lambda: os.environ.get(VARIABLE) or "gpt-4o")
+    """Default: the value of `FLOWENGINE_MODEL`, otherwise `gpt-4o`."""
+    instructions: Instructions = "You are a helpful agent."
+    """Text, or a function that returns it. The function is called before every turn, with the
+    context variables if it has a parameter."""
+    tool_choice: str | None = None
+    """`auto`, `none`, `required`, or the name of a tool that must be called."""
+    parallel_tool_calls: bool = True
+    context_variables_description: str = ""
+    """Added to the instructions."""
+
+    description: str = ""
+    fallbacks: list[str] = Field(default_factory=list)
+    """Fallback models, tried in order when a model fails."""
+    retry: dict[str, Any] | int | None = None
+    """Retries of a model call, as `retry` in a flow file. Default: 3 attempts, with pauses of 4 to
+    10 seconds."""
+    function_calling: Literal["native", "text"] | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Passed to the provider: `temperature`, `max_tokens`, …"""
+    repeats: int = Field(default=3, ge=0)
+    """How many times in a row the same call may fail in the same way before the model is warned. If
+    the model repeats the call after that, its work ends. 0: no limit."""
+    returns: Any = None
+    """Form of an answer: a JSON Schema, or a type such as a pydantic model or a dataclass, whose
+    instance the response contains. None: text."""
+    context: dict[str, Any] | str | Callable[..., str] | None = None
+    """How a conversation that no longer fits the model is reduced: `{"max_tokens": 50_000,
+    "reduce": "drop"}`. Default of `max_tokens`: as many as fit the model. `reduce` is `drop`,
+    `summarize`, or a function that takes `messages`, optionally `summary`, and returns the new
+    summary. A text is short for `{"reduce": text}`. None: the run fails."""
+    checks: list[Any] = Field(default_factory=list)
+    """Functions that check the prompts of the agent, `{"before": on_topic}`, and its answers,
+    `{"after": cites_sources}`. A check passes by returning and fails by raising. After a failure,
+    `"then": "end"` ends the work, and `"then": "tell"` sends the error to the model. Default: `end`
+    before, `tell` after."""
+    skills: list[str | PathLike[str]] = Field(default_factory=list)
+    """Folders with a `SKILL.md`, as paths or globs, relative to the current folder."""
     handoffs: list[Agent] = Field(default_factory=list, repr=False)
-    """Agents to which it may hand the conversation over; two may name each other."""
+    """Agents to which it may hand the conversation off. Two agents can name each other."""
 
     @model_validator(mode="before")
     @classmethod
     def _has_such_fields(cls, given: Any) -> Any:
-        """Name the field that is meant instead of one that there is not."""
+        """Reject unknown fields, with the one that was meant."""
         if not isinstance(given, dict):
             return given
         for name in given.keys() - cls.model_fields.keys():
@@ -60,25 +105,95 @@ class Agent(AgentFields):
         return self
 
     def check(self) -> None:
-        """Check what a run would fail at; its functions may have changed since it was built.
+        """Check the functions of the agent, which may have changed since it was built.
+
+        Everything else is checked by the compiler of the flow that runs the agent.
 
         Raises:
-            UsageError: What is wrong; the message names agent, function and parameter.
+            UsageError: A run would fail. The message names the agent, the function and its
+                parameter.
         """
-        check_agent(self)
+        if not self.name.strip():
+            raise UsageError("an agent has no name", hint="give it one: Agent(name=…)")
+        with self._named():
+            self.answer_schema()
+            self.check_tools()
+            names = [one.name for one in self.ready]
+            for function in self.tools:
+                name = self._tool_name(function)
+                if name in names:
+                    raise UsageError(
+                        f"agent {self.name!r} has two functions named {name!r}",
+                        hint="rename one: a model calls them by their names",
+                    )
+                names.append(name)
+            for place, check in enumerate(self.checks):
+                if not isinstance(check, Mapping):
+                    raise UsageError(
+                        f"checks[{place}] is {check!r}",
+                        hint="say {'before': function} or {'after': function}",
+                    )
+            for function in self.helper_functions:
+                self._tool_name(function)
+
+    def _tool_name(self, function: Any) -> str:
+        """Return the name of a tool, and reject what no model can call."""
+        if isinstance(function, AgentAsTool):
+            check_name(function.name)
+            turn_limit(function.max_turns)
+            return function.name
+        return read_tool(function, environments=environment_names(self, function))[0]
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Add the name of the agent to errors."""
+        try:
+            yield
+        except UsageError as error:
+            message, named = error.message, f"agent {self.name!r}"
+            if not message.startswith(named):
+                message = f"{named}: {message}"
+            raise UsageError(message, hint=error.hint) from None
+
+    @property
+    def helper_functions(self) -> list[Any]:
+        """Functions that the model does not call: those that check or summarize."""
+        reduce = self.context.get("reduce") if isinstance(self.context, dict) else self.context
+        checks = [check for check in self.checks if isinstance(check, Mapping)]
+        values = [value for check in checks for value in check.values()]
+        return [value for value in (*values, reduce) if is_tool(value)]
+
+    def answer_schema(self) -> dict[str, Any] | None:
+        """Return the JSON Schema of an answer, None for text.
+
+        Raises:
+            UsageError: `returns` has no JSON Schema.
+        """
+        if self.returns is None or isinstance(self.returns, dict):
+            return self.returns
+        from flowengine.sdk.python_functions.live_types import schema_of
+
+        try:
+            return schema_of(self.returns)
+        except Exception as error:
+            raise UsageError(
+                f"agent {self.name!r}: returns={self.returns!r} has no JSON Schema: {error}",
+                hint="say a pydantic model, a dataclass, another plain type, or a JSON Schema",
+            ) from None
 
     def as_tool(
         self, name: str = "", description: str = "", *, max_turns: int | Mapping[str, Any] = TURNS
     ) -> AgentAsTool:
-        """Return a tool for the `functions` of another agent, which asks this one.
+        """Return this agent as a tool for another agent.
 
-        This agent sees the prompt it is given, not the conversation. Its functions get the context
-        variables of the agent that calls it; what they change stays with it.
+        This agent receives the prompt of the call, not the conversation. Its functions receive the
+        context variables of the calling agent. Their changes are not visible to that agent.
 
         Args:
-            name: Of the tool; default: that of the agent, such as `tax_expert` for "Tax expert".
-            description: For the model that calls it; default: that of the agent.
-            max_turns: As of `Runner.run`, for each call.
+            name: Name of the tool. Default: from the name of the agent, such as `tax_expert` for
+                "Tax expert".
+            description: Description for the calling model. Default: that of the agent.
+            max_turns: As for `Runner.run`, for each call.
 
         Returns:
             The tool.
@@ -90,7 +205,7 @@ class Agent(AgentFields):
         """Return an answer as an instance of `returns`, if that is a type.
 
         Raises:
-            ValidationError: It fits the schema, and the type wants more than that.
+            ValidationError: The answer fits the schema of the type, but not the type itself.
         """
         if self.returns is None or isinstance(self.returns, dict):
             return value
@@ -112,10 +227,10 @@ def instructions_of(
     """Return the instructions of an agent for its next turn.
 
     Args:
-        name: Of the agent.
+        name: Name of the agent.
         instructions: Text, or a function that returns it.
-        description: Of the context variables; may be empty.
-        context_variables: As they are now.
+        description: Description of the context variables, possibly empty.
+        context_variables: Their current values.
 
     Returns:
         The text.
@@ -142,13 +257,13 @@ def instructions_of(
 
 
 class Result(BaseModel):
-    """What a tool returns to say more than its value.
+    """The result of a tool, with effects on the run.
 
     Attributes:
-        value: What the model is told.
-        agent: Who takes over.
-        context_variables: Changes of the context variables; plain data.
-        image: An image for the model, as bytes or a `data:` URL; or several.
+        value: The result for the model.
+        agent: The agent that takes over.
+        context_variables: Changes of the context variables, as plain data.
+        image: One or several images for the model, as bytes or `data:` URLs.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -160,21 +275,21 @@ class Result(BaseModel):
 
 
 class Response(BaseModel):
-    """What a run gives back; if it waits, what it has done so far.
+    """The response of a run. If the run waits, its progress so far.
 
     Attributes:
-        messages: The new messages, as plain dicts. While calls of the last reply wait, it has the
-            results of the others.
-        agent: The one that was active last.
-        context_variables: As they are now, live objects included.
-        history: All messages, those of the caller included.
-        termination: Why the run ended; empty while it waits for something.
-        result: The answer, or what `case_resolved` was given; None while it waits.
-        reason: Why it did not end as `resolved`.
-        usage: Tokens and cost of all calls of models together, and under `models` those of each.
-        execution: Id of the execution; `Engine.show` tells all of it.
-        waits: What it waits for, such as approvals, with the keys of `WaitInfo`: `id`, `title`,
-            `tool`, `subject` (the arguments of the call), `preview`, …
+        messages: The new messages, as plain dicts. While some calls of the last reply wait, they
+            include the results of the others.
+        agent: The agent that was active last.
+        context_variables: Their current values, live objects included.
+        history: All messages, including those of the caller.
+        termination: Why the run ended. Empty while it waits.
+        result: The answer, or the argument of `case_resolved`. None while the run waits.
+        reason: Why the run did not end as `resolved`.
+        usage: Tokens and cost of all model calls, and under `models` those of each model.
+        execution: Id of the execution, for `Engine.show`.
+        waits: Open approvals and questions, with the keys of `WaitInfo`: `id`, `title`, `tool`,
+            `subject` (the arguments of the call), `preview`, …
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)

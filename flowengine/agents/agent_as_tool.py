@@ -36,3 +36,8 @@ class AgentAsTool:
     """By which the model calls it."""
     description: str
     max_turns: int | Mapping[str, Any]
+
+
+def is_tool(value: object) -> bool:
+    """Return whether a value is a function or an agent as a tool."""
+    return callable(value) or isinstance(value, AgentAsTool)

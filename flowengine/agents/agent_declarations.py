@@ -9,25 +9,25 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from flowengine.agents.agent import Agent
-from flowengine.agents.agent_as_tool import AgentAsTool
-from flowengine.agents.agent_tool import ASK
-from flowengine.agents.agent_validation import CheckSaid, checks_of, context_of
+from flowengine.agents.agent_as_tool import AgentAsTool, is_tool
+from flowengine.agents.agent_tools import ReadyTool, tool_option
 from flowengine.agents.case_tools import is_case_tool
-from flowengine.agents.equipment import ReadyTool, name_of
 from flowengine.agents.flow_environments import (
     FlowEnvironments,
     declare,
     environment_names,
 )
 from flowengine.agents.function_schemas import read_tool
-from flowengine.agents.reachable import all_agents, reachable, targets
-from flowengine.agents.skills import skills_at
+from flowengine.agents.handoff_discovery import all_agents, reachable, targets
+from flowengine.agents.skills import LARGEST
+from flowengine.agents.tool_steps import ASK
 from flowengine.agents.turn_limit import turn_limit
 from flowengine.errors import UsageError
 from flowengine.kernel.graph.digests import digest
 from flowengine.sdk import Plain
 from flowengine.sdk.literal_text import literal_text
 from flowengine.sdk.python_functions.signature import Signature
+from flowengine.sdk.read_folders import UnreadableFolder, find_folders, read_folder
 from flowengine.sdk.step_kind import BuiltFlow
 
 SECRET = "secret:"
@@ -117,7 +117,7 @@ def declarations(
         "agents": entries,
     }
     secrets: dict[str, Plain] = {}
-    sections = {section: _referring(said, secrets) for section, said in made.items()}
+    sections = {section: _referring(declaration, secrets) for section, declaration in made.items()}
     return AgentDeclarations(
         sections={"secrets": secrets, **sections},
         policies=writer.policies,
@@ -175,9 +175,9 @@ def declare_in(agent: object, flow: BuiltFlow) -> str:
     if not isinstance(agent, Agent):
         raise UsageError(f"{agent!r} is no agent", hint="give an Agent, or the name of an entry")
     found = declarations([agent], _OfFile(flow), flow.head)
-    for section, said in found.sections.items():
+    for section, declaration in found.sections.items():
         there = flow.head.get(section, {})
-        for name, spec in said.items():
+        for name, spec in declaration.items():
             if there.get(name, spec) != spec:
                 raise UsageError(
                     f"the flow declares {name!r} of {section!r}, and not as the agent "
@@ -193,7 +193,15 @@ def declare_in(agent: object, flow: BuiltFlow) -> str:
 
 
 def _files(agent: Agent) -> Plain:
-    return [[one.name, one.description, {**one.files}] for one in skills_at(agent.skills)]
+    """Return the content of what skills name; the compiler reports what cannot be read."""
+    found: list[Plain] = []
+    for pattern in agent.skills:
+        for folder in find_folders(os.getcwd(), os.fspath(pattern)):
+            try:
+                found.append([folder, {**read_folder(folder, LARGEST)[0]}])
+            except UnreadableFolder as error:
+                found.append(error.message)
+    return found
 
 
 def _referring(value: Any, secrets: dict[str, Plain]) -> Any:
@@ -221,10 +229,13 @@ class _Writer:
     tools: dict[str, Plain]
     around: FlowEnvironments
     policies: list[Plain] = field(default_factory=list)
+    named: set[str] = field(default_factory=set)
+    """What the agent has that is written: its functions, ready-made tools and servers."""
 
     def entry(self, agent: Agent) -> dict[str, Plain]:
         """Return the entry of an agent; what it names is declared."""
         id = self.ids[agent.name]
+        self.named = {one.name for one in agent.ready} | {one.name for one in agent.servers}
         tools = [one for one in agent.tools if not is_case_tool(one)]
         servers = [self._server(agent, one.name) for one in agent.servers]
         uses = [self._use(agent, one) for one in tools]
@@ -245,79 +256,97 @@ class _Writer:
             "finish": "tools" if len(tools) < len(agent.tools) else None,
             "retry": agent.retry,
             "settings": literal_text(agent.settings),
-            "context": self._context(agent),
-            "checks": [self._check(agent, one) for one in checks_of(agent)],
-            "limits": None if agent.call_limit is None else {"calls": agent.call_limit},
+            "context": self._with_tools(agent, agent.context),
+            "checks": self._with_tools(agent, agent.checks),
+            "limits": {"calls": agent.limits["calls"]} if agent.bounds_calls("calls") else None,
         }
+        self._check_named(agent)
         for name in _PLAIN:
             value = getattr(agent, name)
             if value != type(agent).model_fields[name].get_default(call_default_factory=True):
                 entry[name] = value
         return {key: one for key, one in entry.items() if one not in (None, [], {})}
 
+    def _check_named(self, agent: Agent) -> None:
+        """Check that approvals and limits are of what the agent has.
+
+        Raises:
+            UsageError: One is not.
+        """
+        servers = {one.name for one in agent.servers}
+        for what, given in (("approvals", agent.approvals), ("limits", agent.limits)):
+            for name in given:
+                known = name in self.named or (what == "limits" and agent.bounds_calls(name))
+                if not known and not (what == "approvals" and name.partition(".")[0] in servers):
+                    raise UsageError(
+                        f"agent {agent.name!r}: {what} names {name!r}, which is not one of its "
+                        "functions",
+                        hint=f"it has {', '.join(sorted(self.named)) or 'none'}",
+                    )
+
     def _instructions(self, agent: Agent) -> Plain:
-        said, more = agent.instructions, agent.context_variables_description
-        if not callable(said):
-            return {"text": literal_text("\n\n".join(filter(None, (said, more))))}
+        text, more = agent.instructions, agent.context_variables_description
+        if not callable(text):
+            return {"text": literal_text("\n\n".join(filter(None, (text, more))))}
         key = f"{self.ids[agent.name]}.instructions"
-        return {"python": self.references.instructions(said, key, more)}
+        return {"python": self.references.instructions(text, key, more)}
 
     def _offered(self, agent: Agent) -> dict[str, Plain]:
         """Return what tools that name no environment work in: name → name in the flow."""
         if not agent.skills and all(one.environment or one.declared for one in agent.ready):
             return {}
-        return {name_of(one): self.around.environment(one, agent) for one in _specs(agent)}
+        specs = agent.specs
+        return {name: self.around.environment(spec, agent) for name, spec in specs.items()}
 
-    def _context(self, agent: Agent) -> Plain:
-        said = context_of(agent)
-        if said is None:
-            return None
-        how = self._use(agent, said.reduce)["tool"] if callable(said.reduce) else said.reduce
-        return {"reduce": how, **({"max_tokens": said.max_tokens} if said.max_tokens else {})}
-
-    def _check(self, agent: Agent, check: CheckSaid) -> Plain:
-        then = "tell" if check.tells else "end"
-        return {check.when: self._use(agent, check.function)["tool"], "then": then}
+    def _with_tools(self, agent: Agent, value: Any) -> Plain:
+        """Return what checks or `context` are, with the names of tools in place of functions."""
+        if is_tool(value):
+            return self._use(agent, value)["tool"]
+        if isinstance(value, Mapping):
+            return {key: self._with_tools(agent, one) for key, one in value.items()}
+        return [self._with_tools(agent, one) for one in value] if isinstance(value, list) else value
 
     def _use(self, agent: Agent, function: Any) -> dict[str, Plain]:
         """Declare a function or an agent as a tool, and return how an agent uses it."""
         if isinstance(function, AgentAsTool):
             asked = {"name": self.ids[function.agent.name]}
             limit = turn_limit(function.max_turns)
-            said: dict[str, Plain] = {
+            declaration: dict[str, Plain] = {
                 "agent": {**asked, "max_turns": {"count": limit.turns, "last": limit.last}},
                 "description": literal_text(function.description) or None,
                 **_declared(agent, function.name, function),
             }
-            return self._declare(function.name, said)
+            self.named.add(function.name)
+            return self._declare(function.name, declaration)
         name, signature = read_tool(function, environments=environment_names(agent, function))
+        self.named.add(name)
         key = f"{self.ids[agent.name]}.{name}"
-        preview = _option(function, "preview")
-        said = {
+        preview = tool_option(function, "preview")
+        declaration = {
             **self.references.tool(function, preview, key, signature),
-            "parallel": bool(_option(function, "supports_parallel_execution")) or None,
-            "on_crash": _option(function, "on_crash"),
+            "parallel": bool(tool_option(function, "supports_parallel_execution")) or None,
+            "on_crash": tool_option(function, "on_crash"),
             "environments": self.around.taken(agent, function) or None,
             **_declared(agent, name, function),
         }
-        return self._declare(name, said)
+        return self._declare(name, declaration)
 
     def _ready(self, agent: Agent, tool: ReadyTool) -> dict[str, Plain]:
         """Return how an agent uses a tool that comes with the engine."""
         if tool.name == ASK:
             return {"tool": ASK}  # it is a wait, which is not declared
-        said: dict[str, Plain] = {
+        declaration: dict[str, Plain] = {
             "approval": agent.approvals.get(tool.name),
             "limits": agent.limits_of(tool.name),
         }
         if tool.environment:
-            [spec] = [one for one in _specs(agent) if name_of(one) == tool.environment]
-            said["environments"] = {tool.place: self.around.environment(spec, agent)}
-        if not any(said.values()) and not tool.declared:
+            spec = agent.specs[tool.environment]
+            declaration["environments"] = {tool.place: self.around.environment(spec, agent)}
+        if not any(declaration.values()) and not tool.declared:
             std = tool.name.removeprefix("std.")
             return {"tool": f"std.{std}", **({"as": tool.name} if std == tool.name else {})}
         kind: Plain = literal_text({**tool.declared}) or {"std": tool.name.removeprefix("std.")}
-        return self._declare(tool.name, {**kind, **said})
+        return self._declare(tool.name, {**kind, **declaration})
 
     def _server(self, agent: Agent, name: str) -> dict[str, Plain]:
         """Return how an agent uses the tools of a server; rules say who is asked about one."""
@@ -328,8 +357,8 @@ class _Writer:
                 self.policies.append({**rule, "agent": self.ids[agent.name]})
         return {"tool": f"{declared}.*"}
 
-    def _declare(self, name: str, said: Mapping[str, Plain]) -> dict[str, Plain]:
-        found = {key: one for key, one in said.items() if one is not None}
+    def _declare(self, name: str, declaration: Mapping[str, Plain]) -> dict[str, Plain]:
+        found = {key: one for key, one in declaration.items() if one is not None}
         id = declare(self.tools, name.removeprefix("std."), found)
         return {"tool": id, **({"as": name} if id != name else {})}
 
@@ -347,25 +376,15 @@ def _rule(agent: Agent, tool: str, asked: Any, called: str) -> dict[str, Plain]:
     return {"ask": called, **({} if when is None else {"when": when})}
 
 
-def _specs(agent: Agent) -> list[dict[str, Any]]:
-    return [one for one in agent.environments if isinstance(one, dict)]
-
-
 def _declared(agent: Agent, name: str, function: Any) -> dict[str, Plain]:
     """Return what a flow declares of a tool besides what it calls."""
-    timeout = _option(function, "timeout")
+    timeout = tool_option(function, "timeout")
     return {
-        "approval": agent.approvals.get(name, _option(function, "approval")),
-        "effect": _option(function, "effect"),
+        "approval": agent.approvals.get(name, tool_option(function, "approval")),
+        "effect": tool_option(function, "effect"),
         "timeout": None if timeout is None else f"{round(timeout * 1000)}ms",
-        "limits": agent.limits_of(name, _option(function, "limits")),
+        "limits": agent.limits_of(name, tool_option(function, "limits")),
     }
-
-
-def _option(function: Any, name: str) -> Any:
-    """Return what a function says of itself: by `tool`, or by an attribute."""
-    options = getattr(function, "__flowengine_tool__", None)
-    return getattr(function if options is None else options, name, None)
 
 
 def _ids(names: Iterable[str], case: bool) -> dict[str, str]:

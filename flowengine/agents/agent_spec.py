@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from flowengine.agents.agent_tool import AgentTool
-from flowengine.agents.endings import REPEATS
 from flowengine.agents.generated_checks import Check
 from flowengine.agents.generated_reductions import Reducer
-from flowengine.agents.turn_limit import TURNS
+from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 
 RETRY: Mapping[str, Plain] = {
@@ -27,26 +25,20 @@ class AgentSpec:
     """An agent."""
 
     name: str
-    description: str = ""
-    model: str | None = None
-    fallbacks: Sequence[str] = ()
-    tools: Sequence[AgentTool] = ()
-    handoffs: Sequence[str] = ()
-    returns: Mapping[str, Plain] | None = None
-    max_turns: int = TURNS
-    last: str = "fail"
-    retry: Mapping[str, Plain] = field(default_factory=lambda: RETRY)
-    tool_choice: str | None = None
-    parallel_tool_calls: bool = True
-    function_calling: str | None = None
-    settings: Mapping[str, Plain] = field(default_factory=dict)
-    finish: str = "answer"
-    context: Reducer | None = None
-    checks: Sequence[Check] = ()
-    repeats: int = REPEATS
-    call_limit: tuple[str, int] | None = None
-    """Which agent it is among all of an execution, and how many calls it may make there."""
-    reaches: Sequence[str] = ()
+    description: str
+    model: str | None
+    fallbacks: Sequence[str]
+    tools: Sequence[ToolStep]
+    handoffs: Sequence[str]
+    reaches: Sequence[str]
     """Agents that a tool of it may hand over to, besides the `handoffs` that it is offered."""
-    extra: Mapping[str, Plain] = field(default_factory=dict)
-    """More constants of its turns."""
+    max_turns: int
+    last: str
+    retry: Mapping[str, Plain]
+    settings: Mapping[str, Plain]
+    context: Reducer | None
+    checks: Sequence[Check]
+    call_limit: tuple[str, int] | None
+    """Which agent it is among all of an execution, and how many calls it may make there."""
+    constants: Mapping[str, Plain]
+    """What its turns know for good, besides what the flow around them decides."""

@@ -7,11 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from flowengine.agents.context_window import CHARACTERS, reduced, room_for
+from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.errors import ModelError
 from flowengine.agents.models.port import Message, ModelReply, ModelRequest
-from flowengine.agents.models.registry import resolve
-from flowengine.agents.reservations import ask_within, bounds_of
-from flowengine.agents.turns import in_folder, model_of
+from flowengine.agents.turns import model_of
 from flowengine.sdk import Need, Plain, StepContext
 from flowengine.sdk.read_only import unwrapped
 
@@ -24,100 +23,71 @@ INSTRUCTIONS = (
 _CUT = " […] "
 
 
-async def reduce(
-    context: StepContext, task: Mapping[str, Any], input: Mapping[str, Any]
-) -> dict[str, Plain]:
-    """Reduce a conversation.
+class ContextReduction:
+    """One reduction.
 
     Args:
         context: The attempt; has the state of the agent's flow.
         task: `agent`: its `name`, whether it `summarizes`, and the `room` for a summary.
         input: `settings` of the model.
-
-    Returns:
-        The output of the step.
-
-    Raises:
-        StepError: What has to stay does not fit, or the model did not summarize.
     """
-    output = cut_of(context, task)
-    if not task["agent"]["summarizes"]:
-        return output
-    request = summary_request(context, task, input, output["mark"])
-    model = resolve(in_folder(request.model, context.execution.workdir))
-    reply = await ask_within(context.granted, model, request, {}, model.complete)
-    return summarized(context, task, output, reply)
 
+    def __init__(
+        self, context: StepContext, task: Mapping[str, Any], input: Mapping[str, Any]
+    ) -> None:
+        self._context = context
+        self._agent = task["agent"]
+        self._settings = input.get("settings") or {}
+        self.summarizes: bool = self._agent["summarizes"]
 
-async def needs(
-    context: StepContext, task: Mapping[str, Any], input: Mapping[str, Any]
-) -> Mapping[str, Need]:
-    """Return what a reduction may use of budgets.
+    def cut(self) -> dict[str, Any]:
+        """Return where the conversation is cut, as output of the step.
 
-    Args:
-        context: As for `reduce`.
-        task: As for `reduce`.
-        input: As for `reduce`.
-    """
-    if not task["agent"]["summarizes"]:
-        return {}
-    request = summary_request(context, task, input, cut_of(context, task)["mark"])
-    model = resolve(in_folder(request.model, context.execution.workdir))
-    return (await bounds_of(model, request, {})).needs()
+        Raises:
+            StepError: What has to stay does not fit.
+        """
+        state = self._context.state
+        found = reduced(state, self._agent["room"])
+        before = state["messages"][: found.mark]
+        return {
+            "mark": found.mark,
+            "left_out": found.mark - state["mark"],
+            "replies": sum(one["role"] == "assistant" for one in unwrapped(before)),
+            "tokens": found.tokens,
+        }
 
+    def request(self, cut: Mapping[str, Any]) -> ModelRequest:
+        """Return what the model is asked for a summary of what a cut leaves out."""
+        state, name = self._context.state, self._agent["name"]
+        return ModelRequest(
+            model=model_of(state, name, saves=self._context.fallback),
+            messages=_request(state, cut["mark"], self._agent["room"]),
+            settings=self._settings,
+            agent=name,
+        )
 
-def cut_of(context: StepContext, task: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where a conversation is cut, as output of the step.
+    def summarized(self, cut: dict[str, Any], reply: ModelReply) -> dict[str, Plain]:
+        """Return the output of the step with the summary that a model has written.
 
-    Args:
-        context: As for `reduce`.
-        task: As for `reduce`.
-    """
-    state = context.state
-    found = reduced(state, task["agent"]["room"])
-    before = state["messages"][: found.mark]
-    return {
-        "mark": found.mark,
-        "left_out": found.mark - state["mark"],
-        "replies": sum(one["role"] == "assistant" for one in unwrapped(before)),
-        "tokens": found.tokens,
-    }
+        Raises:
+            ModelError: It is empty.
+        """
+        usage = {name: n for name, n in asdict(reply.usage).items() if n or name == "cost_usd"}
+        room = room_for(self._agent["room"], self._context.state["full"])
+        return {**cut, "summary": _text(reply)[:room], "model": reply.model, "usage": usage}
 
+    async def output(self) -> dict[str, Plain]:
+        """Reduce the conversation, and return the output of the step."""
+        cut = self.cut()
+        if not self.summarizes:
+            return cut
+        return self.summarized(cut, await ask_model(self._context, self.request(cut), {}))
 
-def summary_request(
-    context: StepContext, task: Mapping[str, Any], input: Mapping[str, Any], mark: int
-) -> ModelRequest:
-    """Return what the model is asked for a summary.
-
-    Args:
-        context: As for `reduce`.
-        task: As for `reduce`.
-        input: As for `reduce`.
-        mark: Where the conversation is cut.
-    """
-    state, agent = context.state, task["agent"]
-    return ModelRequest(
-        model=model_of(state, agent["name"], saves=context.fallback),
-        messages=_request(state, mark, agent["room"]),
-        settings=input.get("settings") or {},
-        agent=agent["name"],
-    )
-
-
-def summarized(
-    context: StepContext, task: Mapping[str, Any], output: dict[str, Any], reply: ModelReply
-) -> dict[str, Plain]:
-    """Return the output of the step with the summary.
-
-    Args:
-        context: As for `reduce`.
-        task: As for `reduce`.
-        output: Where the conversation is cut.
-        reply: Of the model.
-    """
-    usage = {name: n for name, n in asdict(reply.usage).items() if n or name == "cost_usd"}
-    summary = _text(reply)[: room_for(task["agent"]["room"], context.state["full"])]
-    return {**output, "summary": summary, "model": reply.model, "usage": usage}
+    async def needs(self) -> Mapping[str, Need]:
+        """Return what it may use of budgets."""
+        if not self.summarizes:
+            return {}
+        return await model_needs(self._context, self.request(self.cut()), {})
 
 
 def _text(reply: ModelReply) -> str:

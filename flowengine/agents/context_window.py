@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowengine.agents.models.errors import ContextWindowExceeded
-from flowengine.agents.models.known_messages import total
+from flowengine.agents.models.known_messages import since_reply, total
 from flowengine.agents.models.port import Message, ModelRequest
 from flowengine.agents.models.usage import message_tokens, tools_tokens
 
@@ -111,25 +111,17 @@ def size_of(request: ModelRequest, state: Mapping[str, Any], bound: int | None) 
 
     Args:
         request: What is asked.
-        state: Of the agent's flow; `measured` has the tokens of the last request and its reply.
+        state: Of the agent's flow; `last` has the tokens of the last request and its reply.
         bound: Tokens that it may have.
     """
     tools = tools_tokens(request.tools)
     fixed = tools + message_tokens(request.messages[0])
     estimated = tools + total(request.messages, message_tokens)
-    known = state["measured"]
-    measured = known + _since_reply(request.messages) if known else 0
+    measured = state["last"].get("tokens", 0)
+    if measured:
+        _, *new = since_reply(request.messages) or [{}]
+        measured += sum(map(message_tokens, new))
     return RequestSize(request.model, fixed, estimated, measured, bound)
-
-
-def _since_reply(messages: Sequence[Message]) -> int:
-    """Return the tokens of what came after the last reply."""
-    tokens = 0
-    for message in reversed(messages):
-        if message["role"] == "assistant":
-            break
-        tokens += message_tokens(message)
-    return tokens
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,17 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from flowengine.agents.agent_spec import RETRY, AgentSpec
-from flowengine.agents.agent_tool import ASK, AgentTool, declared_tool, question, tools_of_server
-from flowengine.agents.endings import CASE_TOOLS, REPEATS
+from flowengine.agents.first_messages import VARIABLE, is_model_named
 from flowengine.agents.generated_checks import GIVEN, Check
-from flowengine.agents.generated_flow import agent_flow
+from flowengine.agents.generated_flow import FlowWriter
 from flowengine.agents.generated_reductions import REDUCTIONS, Reducer
 from flowengine.agents.generated_state import ANSWER
 from flowengine.agents.models.wire_names import clash
-from flowengine.agents.opening import VARIABLE, is_model_named
 from flowengine.agents.skill_tools import TOOLS as SKILL_TOOLS
 from flowengine.agents.skill_tools import offered, place_of, skill_tools
 from flowengine.agents.skills import skills_of
+from flowengine.agents.termination import CASE_TOOLS, REPEATS
+from flowengine.agents.tool_steps import ASK, ToolStep, declared_tool, question, tools_of_server
 from flowengine.agents.turn_limit import TURNS
 from flowengine.agents.turns import HANDOFF
 from flowengine.kernel.graph.digests import digest
@@ -88,7 +88,7 @@ def generate(
     if max_turns is not None:
         agents[0] = replace(agents[0], **_turns(max_turns))
     args = "${{ inputs._args }}" if whole else _WITH_CONTEXT
-    made = agent_flow(agents, chat=chat, execute_tools=execute_tools, args=args)
+    made = FlowWriter(agents, args, chat=chat, execute_tools=execute_tools).flow()
     texts = {
         called: Given(_instructions(one), (*one.loc, "instructions"), one.home)
         for called, one in closure.items()
@@ -184,9 +184,9 @@ def _targets(agent: Declared, closure: Mapping[str, Declared], way: str) -> dict
 def _spec(
     name: str, agent: Declared, closure: Mapping[str, Declared], execute_tools: bool
 ) -> AgentSpec:
-    said = agent.content
+    entry = agent.content
     defaults = agent.home.defaults
-    model = said.get("model") or defaults.get("model")
+    model = entry.get("model") or defaults.get("model")
     if model is None and not is_model_named():
         hint = f"say 'model' here, 'defaults.model', the variable {VARIABLE}, or --model"
         agent.home.refuse("E408", f"no model is named for the agent {name!r}", agent.loc, hint)
@@ -200,33 +200,35 @@ def _spec(
     tools += skill_tools(skills, place_of(agent), adapter)
     _check_wire_names(agent, tools, handoffs)
     _check_used(agent, environments, tools)
-    choice = _choice(agent, tools, handoffs)
-    extra: dict[str, Plain] = {"skills": offered(skills)} if skills else {}
-    if "title" in said:
-        extra["called"] = _title(agent, name)
-    if "python" in said["instructions"]:
-        extra["instructions"] = _function(agent)
+    constants: dict[str, Plain] = {
+        "returns": entry.get("returns"),
+        "tool_choice": _choice(agent, tools, handoffs),
+        "parallel_tool_calls": entry.get("parallel_tool_calls", True),
+        "function_calling": entry.get("function_calling"),
+        "finish": entry.get("finish", "answer"),
+        "repeats": entry.get("repeats", REPEATS),
+    }
+    if skills:
+        constants["skills"] = offered(skills)
+    if "title" in entry:
+        constants["called"] = _title(agent, name)
+    if "python" in entry["instructions"]:
+        constants["instructions"] = _function(agent)
     return AgentSpec(
         name=name,
-        description=plain_text(said.get("description", "")),
+        description=plain_text(entry.get("description", "")),
         model=model,
-        fallbacks=said.get("fallbacks", []),
+        fallbacks=entry.get("fallbacks", []),
         tools=tools,
         handoffs=[*handoffs.values()],
         reaches=[*reached.values()],
-        returns=said.get("returns"),
-        **_turns(said.get("max_turns", {})),
-        retry={**RETRY, **said["retry"]} if "retry" in said else RETRY,
-        tool_choice=choice,
-        parallel_tool_calls=said.get("parallel_tool_calls", True),
-        function_calling=said.get("function_calling"),
-        settings=said.get("settings", {}),
-        finish=said.get("finish", "answer"),
+        **_turns(entry.get("max_turns", {})),
+        retry={**RETRY, **entry.get("retry", {})},
+        settings=entry.get("settings", {}),
         context=_reducer(agent, environments) if execute_tools else None,
         checks=_checks(agent, environments) if execute_tools else [],
-        repeats=said.get("repeats", REPEATS),
         call_limit=_call_limit(agent),
-        extra=extra,
+        constants=constants,
     )
 
 
@@ -276,10 +278,10 @@ def _is_computed(value: Plain) -> bool:
 
 def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> Reducer | None:
     """Return what is done about a conversation that has outgrown its model."""
-    said = agent.content.get("context")
-    if said is None:
+    entry = agent.content.get("context")
+    if entry is None:
         return None
-    most, how = said.get("max_tokens"), said.get("reduce", "drop")
+    most, how = entry.get("max_tokens"), entry.get("reduce", "drop")
     if how in REDUCTIONS:
         return Reducer(most, summarizes=how == "summarize")
     loc: Loc = (*agent.loc, "context", "reduce")
@@ -298,13 +300,13 @@ def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -
 def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[Check]:
     """Return the tools that check what an agent is asked, and its answers."""
     found: list[Check] = []
-    for place, said in enumerate(agent.content.get("checks", [])):
-        when: Literal["before", "after"] = "before" if "before" in said else "after"
+    for place, entry in enumerate(agent.content.get("checks", [])):
+        when: Literal["before", "after"] = "before" if "before" in entry else "after"
         loc: Loc = (*agent.loc, "checks", place, when)
         needed = "prompt" if when == "before" else "answer"
-        if when not in said:  # which was reported
+        if when not in entry:  # which was reported
             continue
-        for one in agent.home.tools(said[when], loc, environments)[:1]:
+        for one in agent.home.tools(entry[when], loc, environments)[:1]:
             names = _arguments(one)
             if needed not in names:
                 hint = f"give it an argument {needed!r}"
@@ -313,7 +315,7 @@ def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) ->
             if any(check.tool.name == one.name and check.when == when for check in found):
                 agent.home.refuse("E105", f"{one.name!r} checks this twice", loc, "name it once")
                 continue
-            tells = said.get("then", "end" if when == "before" else "tell") == "tell"
+            tells = entry.get("then", "end" if when == "before" else "tell") == "tell"
             known = [name for name in GIVEN if name in names and name in ("prompt", needed)]
             found.append(Check(declared_tool(one, {"agents": {}}), when, tells, known))
     return found
@@ -328,9 +330,9 @@ def _tools(
     adapter: Mapping[str, Plain],
     environments: Mapping[str, Mapping[str, Plain]],
     handoffs: Mapping[str, str],
-) -> list[AgentTool]:
+) -> list[ToolStep]:
     """Return the tools of an agent, each once, however many names and globs fit it."""
-    found: dict[str, AgentTool] = {}
+    found: dict[str, ToolStep] = {}
     served: dict[str, list[DeclaredTool]] = {}
     """Server → globs over its tools: one step calls any of them."""
     for place, use in enumerate(agent.content.get("tools", [])):
@@ -403,7 +405,7 @@ def _check_tool(
 
 
 def _check_wire_names(
-    agent: Declared, tools: Sequence[AgentTool], handoffs: Mapping[str, str]
+    agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, str]
 ) -> None:
     """Refuse two tools that models would know by one name, as far as their names are known."""
     names = [HANDOFF + one for one in handoffs.values()]
@@ -419,7 +421,7 @@ def _check_wire_names(
 
 
 def _check_used(
-    agent: Declared, environments: Mapping[str, Mapping[str, Plain]], tools: Sequence[AgentTool]
+    agent: Declared, environments: Mapping[str, Mapping[str, Plain]], tools: Sequence[ToolStep]
 ) -> None:
     """Warn of environments that none of the tools works in."""
     uses = [
@@ -434,7 +436,7 @@ def _check_used(
             agent.home.refuse("W105", message, (*agent.loc, "environments"), hint)
 
 
-def _choice(agent: Declared, tools: Sequence[AgentTool], handoffs: Mapping[str, str]) -> str | None:
+def _choice(agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, str]) -> str | None:
     """Return the tool that an agent has to call, by its name in the flow."""
     choice: str | None = agent.content.get("tool_choice")
     known = [*(one.name for one in tools), *(HANDOFF + one for one in handoffs)]
@@ -448,8 +450,8 @@ def _choice(agent: Declared, tools: Sequence[AgentTool], handoffs: Mapping[str, 
 
 def _instructions(agent: Declared) -> Plain:
     """Return the text of an agent's instructions, with its expressions."""
-    said: Any = agent.content.get("instructions", {})
-    if "file" in said:
-        text = agent.home.text(said["file"], (*agent.loc, "instructions", "file"))
+    entry: Any = agent.content.get("instructions", {})
+    if "file" in entry:
+        text = agent.home.text(entry["file"], (*agent.loc, "instructions", "file"))
         return literal_text(text)
-    return said.get("text", "")
+    return entry.get("text", "")

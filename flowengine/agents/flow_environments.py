@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flowengine import registry
-from flowengine.agents.equipment import Equipped, name_of
+from flowengine.agents.agent_tools import AgentWithTools, name_of
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk import Plain
 from flowengine.sdk.literal_text import literal_text
@@ -17,10 +17,8 @@ _SCOPES = {"action_call": "step", "request": "region", "execution": "execution"}
 """Scopes of specs, as a flow says them."""
 _LONGEST = 57
 """Characters of a name to which a number can be added."""
-_TAKEN_OVER = (
-    *("kind", "config", "policy", "limits", "requires", "provider"),
-    *("approval", "on_wait", "keep_for"),
-)
+_OWN = ("scope", "owner_id", "resource_key")
+"""Keys of specs that a flow has in another form."""
 
 
 class FlowEnvironments:
@@ -36,7 +34,7 @@ class FlowEnvironments:
         self.environments = environments
 
     def environment(
-        self, spec: Mapping[str, Any], agent: Equipped, around: Sequence[str] = ()
+        self, spec: Mapping[str, Any], agent: AgentWithTools, around: Sequence[str] = ()
     ) -> str:
         """Return the name under which a spec of an agent is declared.
 
@@ -58,43 +56,42 @@ class FlowEnvironments:
         return declare(self.environments, name, declaration)
 
     def _with_mounts(
-        self, said: dict[str, Plain], agent: Equipped, around: Sequence[str]
+        self, declaration: dict[str, Plain], agent: AgentWithTools, around: Sequence[str]
     ) -> dict[str, Plain]:
         """Return a declaration in which mounted environments have the names of the flow."""
-        config: Any = said.get("config")
+        config: Any = declaration.get("config")
         mounts = config.get("mounts") if isinstance(config, Mapping) else None
         if not isinstance(mounts, Mapping):
-            return said
-        specs = {name_of(one): one for one in agent.environments if isinstance(one, dict)}
+            return declaration
+        specs = agent.specs
         names = {one: self.environment(specs[one], agent, around) for one in mounts if one in specs}
         mounted = {names.get(one, one): inside for one, inside in mounts.items()}
-        return {**said, "config": {**config, "mounts": mounted}}
+        return {**declaration, "config": {**config, "mounts": mounted}}
 
-    def server(self, agent: Equipped, name: str) -> str:
+    def server(self, agent: AgentWithTools, name: str) -> str:
         """Return the name under which a server of an agent is declared."""
         [one] = [one for one in agent.servers if one.name == name]
         chosen: dict[str, Plain] = {"exclude": [*one.exclude]}
         if one.include is not None:
             chosen["include"] = [*one.include]
         config: Any = self._with_mounts({"config": one.config}, agent, ())["config"]
-        said: dict[str, Plain] = {"mcp": literal_text({**config, **chosen})}
+        declaration: dict[str, Plain] = {"mcp": literal_text({**config, **chosen})}
         if one.effect is not None:
-            said["effect"] = one.effect
+            declaration["effect"] = one.effect
         if name in agent.approvals:
-            said["approval"] = agent.approvals[name]
+            declaration["approval"] = agent.approvals[name]
         if (limits := agent.limits_of(name)) is not None:
-            said["limits"] = limits
-        return declare(self.tools, name, said)
+            declaration["limits"] = limits
+        return declare(self.tools, name, declaration)
 
-    def taken(self, agent: Equipped, function: Callable[..., Any]) -> dict[str, Plain]:
+    def taken(self, agent: AgentWithTools, function: Callable[..., Any]) -> dict[str, Plain]:
         """Return the environments that a function takes: parameter → name in the flow.
 
         Args:
             agent: Whose tool it is.
             function: It takes them by name, by class, or all in `runtime_resources`.
         """
-        specs = {name_of(one): one for one in agent.environments if isinstance(one, dict)}
-        specs |= _own(function)
+        specs = agent.specs | _own(function)
         parameters = [one.name for one in given_parameters(function)]
         hints = resolved_hints(function)
         every = "runtime_resources" in parameters
@@ -111,17 +108,20 @@ class FlowEnvironments:
         return {**found}
 
 
-def environment_names(agent: Equipped, function: Any) -> list[str]:
+def environment_names(agent: AgentWithTools, function: Any) -> list[str]:
     """Return the parameters of a function that are for environments, by their names."""
-    options = getattr(function, "__flowengine_tool__", None)
-    return [*agent.environment_names, *(getattr(options, "resources", None) or {})]
+    return [*agent.environment_names, *_resources(function)]
 
 
 def _own(function: Any) -> dict[str, dict[str, Any]]:
     """Return the specs that a function names itself, by `@tool(resources={…})`."""
-    options = getattr(function, "__flowengine_tool__", None)
-    own = getattr(options, "resources", None) or {}
-    return {name: {"resource_key": name, **spec} for name, spec in own.items() if spec is not None}
+    own = _resources(function).items()
+    return {name: {"resource_key": name, **spec} for name, spec in own if spec is not None}
+
+
+def _resources(function: Any) -> Mapping[str, Any]:
+    """Return what `@tool(resources={…})` says."""
+    return getattr(getattr(function, "__flowengine_tool__", None), "resources", None) or {}
 
 
 def _opens(kind: str, hint: Any) -> bool:
@@ -135,7 +135,7 @@ def _opens(kind: str, hint: Any) -> bool:
     return hint is not object and any(issubclass(one, hint) for one in opened)
 
 
-def declare(known: dict[str, Plain], name: str, said: Plain, case: bool = False) -> str:
+def declare(known: dict[str, Plain], name: str, declaration: Plain, case: bool = False) -> str:
     """Declare something unless it is, and return its name: the given one, as far as it can be one.
 
     Args:
@@ -148,28 +148,22 @@ def declare(known: dict[str, Plain], name: str, said: Plain, case: bool = False)
     base = re.sub(r"[^A-Za-z0-9]+", "_", plain).strip("_")[:_LONGEST]
     base = base if base[:1].isalpha() else f"x_{base}"
     number, free = 1, base
-    while known.get(free, said) != said:
+    while known.get(free, declaration) != declaration:
         number += 1
         free = f"{base}_{number}"
-    known[free] = said
+    known[free] = declaration
     return free
 
 
-def _declaration(spec: Mapping[str, Any], agent: Equipped) -> dict[str, Plain]:
+def _declaration(spec: Mapping[str, Any], agent: AgentWithTools) -> dict[str, Plain]:
     """Return a spec as a flow declares it."""
     scope = spec.get("scope", "execution")
-    said: dict[str, Plain] = {key: spec[key] for key in _TAKEN_OVER if key in spec}
-    said |= {key: literal_text(said[key]) for key in ("config", "policy") if key in said}
+    declaration = {key: one for key, one in spec.items() if key not in _OWN}
+    for key in declaration.keys() & {"config", "policy"}:
+        declaration[key] = literal_text(declaration[key])
     where = f"agent {agent.name!r}: the environment {name_of(dict(spec))!r}"
-    known = {*_TAKEN_OVER, "scope", "owner_id", "resource_key"}
-    unknown = [key for key in spec if key not in known]
-    if unknown:
-        raise UsageError(
-            f"{where} has {unknown[0]!r}, which a run cannot take",
-            hint=f"it may have {', '.join(_TAKEN_OVER)}, scope, owner_id, resource_key",
-        )
-    if isinstance(said.get("keep_for"), int | float):
-        said["keep_for"] = f"{round(said['keep_for'] * 1000)}ms"
+    if isinstance(declaration.get("keep_for"), int | float):
+        declaration["keep_for"] = f"{round(declaration['keep_for'] * 1000)}ms"
     if scope in ("session", "agent"):
         owner = spec.get("owner_id") or (agent.name if scope == "agent" else "")
         if not owner:
@@ -178,10 +172,10 @@ def _declaration(spec: Mapping[str, Any], agent: Equipped) -> dict[str, Plain]:
                 hint="add owner_id: executions of one owner share it",
             )
         key = owner if scope == "session" else f"agent {owner}"
-        return {**said, "scope": "session", "key": key}
+        return {**declaration, "scope": "session", "key": key}
     if scope not in _SCOPES:
         raise UsageError(
             f"{where} has the scope {scope!r}",
             hint=f"it is one of: {', '.join([*_SCOPES, 'session', 'agent'])}",
         )
-    return {**said, "scope": _SCOPES[scope]}
+    return {**declaration, "scope": _SCOPES[scope]}

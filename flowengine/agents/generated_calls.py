@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flowengine.agents.agent_spec import AgentSpec
-from flowengine.agents.agent_tool import AgentTool
-from flowengine.agents.served import offered
+from flowengine.agents.server_offers import offered
+from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
@@ -97,7 +97,7 @@ def refused(caller: str) -> str:
 
 
 def group(
-    agent: AgentSpec, tools: Sequence[tuple[AgentTool, str]]
+    agent: AgentSpec, tools: Sequence[tuple[ToolStep, str]]
 ) -> tuple[list[Plain], dict[str, Mark]]:
     """Return the steps of a call, and their marks.
 
@@ -105,7 +105,7 @@ def group(
         agent: Who calls.
         tools: Its tools, with the ids of their steps.
     """
-    caller, parallel = agent.name, agent.parallel_tool_calls
+    caller, parallel = agent.name, agent.constants["parallel_tool_calls"]
     dispatch, told, refused, answer = ids(caller)
     ways: list[Plain] = [
         {"when": f"${{{{ call.step == {json.dumps(id)} }}}}", "to": id}
@@ -138,7 +138,7 @@ def group(
     return steps, marks
 
 
-def _mark(tool: AgentTool, caller: str) -> Mark:
+def _mark(tool: ToolStep, caller: str) -> Mark:
     if tool.adapter is None:
         return Mark(inputs=tool.inputs, tool=tool.name, caller=caller, told=not tool.waits)
     named = tool.name if tool.served is None else ""  # of a server, the step knows the name
@@ -152,9 +152,9 @@ def _mark(tool: AgentTool, caller: str) -> Mark:
     )
 
 
-def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
+def _step(tool: ToolStep, id: str, answer: str, parallel: bool) -> Plain:
     foreign = tool.adapter is None and not tool.waits and tool.foreign
-    told = _told(_WRONG_BY_OTHERS if foreign else _WRONG)
+    told = _message(_WRONG_BY_OTHERS if foreign else _WRONG)
     # Those that may run beside one another share it; any other waits for all before it, their
     # questions included, and is waited for in the same way.
     beside = tool.waits or (tool.parallel and parallel)
@@ -165,7 +165,7 @@ def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
             **tool.action,
             "with": tool.given,
             "lock": {**lock, "hold": True},
-            "output": _told(_TEXT),
+            "output": _message(_TEXT),
             "on_error": [{"output": told}],
             "next": {"to": answer},
         }
@@ -177,7 +177,7 @@ def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
         **tool.action,
         "with": tool.given,
         "lock": lock,
-        "output": _told(_BY_OTHERS if foreign else _TEXT) if tool.adapter is None else _ENVELOPE,
+        "output": _message(_BY_OTHERS if foreign else _TEXT) if tool.adapter is None else _ENVELOPE,
         "on_error": [
             {
                 "type": ["BudgetExceeded"],
@@ -191,7 +191,7 @@ def _step(tool: AgentTool, id: str, answer: str, parallel: bool) -> Plain:
     }
 
 
-def _told(content: str) -> Plain:
+def _message(content: str) -> Plain:
     """Return the output that tells the model something and does nothing else."""
     images = _REJECTED if content in (_WRONG, _WRONG_BY_OTHERS) else "[]"
     messages = f"${{{{ [{{{_HEAD}, 'content': {content}}}] + ({images}) }}}}"

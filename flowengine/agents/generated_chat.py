@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from flowengine.agents.agent_tool import ASK
-from flowengine.agents.generated_state import NO_END, NOTHING
+from flowengine.agents.generated_state import NOTHING
+from flowengine.agents.termination import NO_END
+from flowengine.agents.tool_steps import ASK
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 

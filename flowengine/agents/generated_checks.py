@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from flowengine.agents.agent_tool import AgentTool
-from flowengine.agents.endings import IDLE
+from flowengine.agents.termination import IDLE, NO_END
+from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
@@ -36,7 +36,7 @@ _AS_TEXT = "${{ type(state.end.value) == string ? state.end.value : json(state.e
 class Check:
     """A tool that checks."""
 
-    tool: AgentTool
+    tool: ToolStep
     when: Literal["before", "after"]
     tells: bool
     """Whether the model is told what the check raises; else that ends the step."""
@@ -53,7 +53,6 @@ class Around:
     """Where the agent's work leads when it is done."""
     over: str
     """The condition that no turn is left."""
-    no_end: Mapping[str, Plain]
     spent: Plain
     """The handler of a budget that has nothing left."""
     refused: str = "end"
@@ -133,17 +132,20 @@ def _before(check: Check, to: str, around: Around) -> list[Plain]:
 
 
 def _after(check: Check, to: str, around: Around) -> list[Plain]:
-    """Return what happens when a check of the answer raises."""
+    """Return what happens when a check of the answer raises.
+
+    The reason stands behind the refused answer in any case: the model may see both later, in a
+    chat for example, and must not believe that the user has read that answer.
+    """
     reason = _reason(check, "the answer")
+    why = "'A check refused your answer: ' + error.type + ': ' + error.message"
+    refused = {"messages": _message(why)}
     if not check.tells:
-        return [_ends(around, reason)]
-    told = (
-        "'A check refused your answer: ' + error.type + ': ' + error.message + '\\nAnswer again.'"
-    )
-    over = {"end": {**around.no_end, "reason": reason}, "text": ""}
+        return [_ends(around, reason, refused)]
+    over = {**refused, "end": {**NO_END, "reason": reason}, "text": ""}
     again: Plain = {
-        "messages": _message(told),
-        "end": dict(around.no_end),
+        "messages": _message(f"{why} + '\\nAnswer again.'"),
+        "end": NO_END,
         "text": "",
         "refused": "${{ state.refused + 1 }}",
     }
@@ -151,13 +153,15 @@ def _after(check: Check, to: str, around: Around) -> list[Plain]:
     return [
         {"when": f"${{{{ {around.over} }}}}", "set": over, "next": around.end},
         {"when": f"${{{{ state.refused < {IDLE} }}}}", "set": again, "next": around.agent},
-        _ends(around, reason, no_progress=True),
+        _ends(around, reason, refused, no_progress=True),
     ]
 
 
-def _ends(around: Around, reason: str, *, no_progress: bool = False) -> Plain:
-    end = {**around.no_end, "outcome": "not_resolved", "reason": reason, "no_progress": no_progress}
-    return {"set": {"end": end, "text": ""}, "next": around.refused}
+def _ends(
+    around: Around, reason: str, more: Mapping[str, Plain] = {}, *, no_progress: bool = False
+) -> Plain:
+    end = {**NO_END, "outcome": "not_resolved", "reason": reason, "no_progress": no_progress}
+    return {"set": {**more, "end": end, "text": ""}, "next": around.refused}
 
 
 def _reason(check: Check, what: str) -> str:

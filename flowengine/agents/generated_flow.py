@@ -23,12 +23,12 @@ from flowengine.agents import (
     generated_state,
 )
 from flowengine.agents.agent_spec import AgentSpec
-from flowengine.agents.agent_tool import AgentTool
 from flowengine.agents.generated_checks import ANSWERED, Around
 from flowengine.agents.generated_offers import OFFER, OFFER_AGAIN
-from flowengine.agents.generated_reductions import MEASURED
-from flowengine.agents.generated_state import ANSWER, NO_END, NOTHING, SPENT
-from flowengine.agents.served import wanted
+from flowengine.agents.generated_state import ANSWER, NOTHING, SPENT
+from flowengine.agents.server_offers import wanted
+from flowengine.agents.termination import NO_END
+from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
@@ -56,26 +56,6 @@ class AgentFlow:
     """Step → the agent whose it is."""
 
 
-def agent_flow(
-    agents: Sequence[AgentSpec],
-    *,
-    turn: str = "agent_turn",
-    execute_tools: bool = True,
-    chat: bool = False,
-    args: Plain = "${{ inputs._args }}",
-) -> AgentFlow:
-    """Return the flow that runs agents.
-
-    Args:
-        agents: Those that can become active; the first one begins.
-        turn: The step kind of a turn.
-        execute_tools: False: it ends before the first calls.
-        chat: Each answer is a question to a person, and what the person says the next message.
-        args: What its work opens with.
-    """
-    return _Writer(agents, turn, execute_tools, chat, args).flow()
-
-
 class _Way(NamedTuple):
     """A way out of a step."""
 
@@ -90,17 +70,25 @@ class _Way(NamedTuple):
         return {"when": f"${{{{ {self.when} }}}}", "to": self.to}
 
 
-class _Writer:
+class FlowWriter:
+    """Writes the flow that runs agents.
+
+    Args:
+        agents: Those that can become active; the first one begins.
+        args: What its work opens with.
+        execute_tools: False: it ends before the first calls.
+        chat: Each answer is a question to a person, and what the person says the next message.
+    """
+
     def __init__(
         self,
         agents: Sequence[AgentSpec],
-        turn: str,
-        execute_tools: bool,
-        chat: bool,
         args: Plain,
+        *,
+        execute_tools: bool = True,
+        chat: bool = False,
     ) -> None:
         self.agents = agents if execute_tools else agents[:1]  # nothing hands over
-        self.turn = turn
         self.by_name = {one.name: one for one in agents}
         self.execute_tools = execute_tools
         self.args = args
@@ -118,6 +106,7 @@ class _Writer:
         self._shared = {name for name in offered if offered.count(name) > 1}
 
     def flow(self) -> AgentFlow:
+        """Return the flow."""
         own = {agent.name: [*self._steps(agent)] for agent in self.agents}
         owners = {id: name for name, steps in own.items() for id in _ids(steps)}
         steps = [self._offer(), *(step for found in own.values() for step in found)]
@@ -215,7 +204,7 @@ class _Writer:
 
     def _end(self, agent: AgentSpec) -> str:
         """Return where an agent's work leads when it is done: to the end, or to the person."""
-        return "end" if self.person is None or agent.finish == "tools" else self.person
+        return "end" if self.person is None or agent.constants["finish"] == "tools" else self.person
 
     def _steps(self, agent: AgentSpec) -> Iterable[Plain]:
         calls = generated_calls.calls_of(agent.name)
@@ -234,7 +223,7 @@ class _Writer:
             yield from steps
         if agent.checks:
             refused = self.person or "end"
-            around = Around(agent.name, self._end(agent), self.over, NO_END, self._spent(), refused)
+            around = Around(agent.name, self._end(agent), self.over, self._spent(), refused)
             steps, marks = generated_checks.steps(agent.checks, around)
             self.marks |= marks
             yield from steps
@@ -255,7 +244,7 @@ class _Writer:
         step: dict[str, Plain] = {
             "id": agent.name,
             "join": {"need": "each"},
-            self.turn: {
+            "agent_turn": {
                 "agent": self._constants(agent),
                 "settings": dict(agent.settings),
             },
@@ -274,8 +263,6 @@ class _Writer:
             },
             "next": {"first": ways},
         }
-        if any(one.context is not None for one in self.agents):
-            step["set"] |= {"measured": MEASURED}
         reduces = [] if agent.context is None else [generated_reductions.handler(agent.name)]
         if checked:
             step["set"]["text"] = ""  # no text is given that was not checked
@@ -316,16 +303,10 @@ class _Writer:
             "name": agent.name,
             "tools": tools,
             "handoffs": others,
-            "returns": agent.returns,
             "max_turns": self.agents[0].max_turns,
             "last": self.agents[0].last,
-            "tool_choice": agent.tool_choice,
-            "parallel_tool_calls": agent.parallel_tool_calls,
-            "function_calling": agent.function_calling,
-            "finish": agent.finish,
-            "repeats": agent.repeats,
             "context": None if agent.context is None else {"max_tokens": agent.context.max_tokens},
-            **agent.extra,
+            **agent.constants,
         }
 
     # Calls
@@ -372,7 +353,7 @@ class _Writer:
         known = [one.name for one in self.agents]
         return [name for name in dict.fromkeys([*agent.handoffs, *agent.reaches]) if name in known]
 
-    def _step_id(self, agent: AgentSpec, tool: AgentTool) -> str:
+    def _step_id(self, agent: AgentSpec, tool: ToolStep) -> str:
         """Return the id of a tool's step: its name, where no other agent has it and no agent is."""
         name = tool.name
         taken = name in self._shared or any(name == one.name for one in self.agents)

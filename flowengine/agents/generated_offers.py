@@ -1,6 +1,6 @@
 """The steps of a generated flow that find out what its agents are offered: models, servers' tools.
 
-`agent_offer` opens the conversation as well (`opening.py`).
+`agent_offer` opens the conversation as well (`first_messages.py`).
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flowengine.agents.agent_tool import AgentTool
 from flowengine.agents.context_window import SUMMARY
+from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
@@ -22,18 +22,16 @@ STATE: Mapping[str, Plain] = {
     "earlier_replies": {"type": "integer", "default": 0},
     "summary": {"type": "string", "default": ""},
     "asked": {"type": "integer", "default": -1},
-    "measured": {"type": "integer", "default": 0},
     "full": {"type": "object", "default": {}},
     "reduced": {"type": "string", "default": ""},
 }
 """Where requests begin, how many replies were before, and what is said of them; the place of the
-user's newest message; the tokens of the last request, and of one that was too long; for which turn
-of which model the last reduction was."""
+user's newest message; the tokens of a request that was too long; for which turn of which model the
+last reduction was."""
 READ = ("messages", "mark", "summary", "asked", "full", "offer", "model_at")
 """What a reduction sees."""
 REDUCTIONS = ("drop", "summarize")
 """What is done about a long conversation without a tool."""
-MEASURED = "${{ output.usage.input_tokens + output.usage.output_tokens }}"
 UNDONE = {
     "mark": "${{ state.full.from }}", "earlier_replies": "${{ state.full.replies }}", "reduced": "",
 }  # fmt: skip
@@ -49,7 +47,7 @@ class Reducer:
     """That a request may have; None: as many as fit the model."""
     summarizes: bool = False
     """Whether the model summarizes what is left out."""
-    tool: AgentTool | None = None
+    tool: ToolStep | None = None
     """The tool that does so instead."""
     arguments: Sequence[str] = ()
     """Of the tool."""
@@ -106,7 +104,6 @@ def steps(
             "full": "${{ {'from': state.mark, 'to': output.mark, "
             "'replies': state.earlier_replies} }}",
             "reduced": f"${{{{ {_TURN} }}}}",
-            "measured": 0,
             "last": {},
         },
         "next": {"to": to},
@@ -128,7 +125,7 @@ def steps(
 def _tool(
     id: str,
     agent: str,
-    tool: AgentTool,
+    tool: ToolStep,
     arguments: Sequence[str],
     handlers: Sequence[Plain],
 ) -> Plain:

@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 
 from flowengine.agents import generated_checks, generated_reductions
+from flowengine.agents.termination import NO_END
 from flowengine.sdk import Plain
 
 STATE = (
     *("messages", "context", "offer", "turns", "begun", "idle", "model_at"),
-    *("mark", "summary", "asked", "measured", "earlier_replies", "last"),
+    *("mark", "summary", "asked", "earlier_replies", "last"),
 )
 """What a turn reads."""
 ANSWER = (
@@ -18,11 +19,10 @@ ANSWER = (
     " }}"
 )
 """The output: the answer, else the last text."""
-NO_END = {"outcome": "", "reason": "", "value": None, "no_progress": False}
 SPENT = "has(state.spent.reason)"
 """Whether a call met a budget with nothing left."""
 NOTHING = json.dumps(NO_END)
-"""The same as an expression."""
+"""That nothing has ended the work, as an expression."""
 
 
 def declared(active: str, served: bool) -> Mapping[str, Plain]:

@@ -66,10 +66,19 @@ def with_kept(message: dict[str, Any], artifacts: Keeper) -> dict[str, Any]:
 
 
 def _kept(part: Any, artifacts: Keeper) -> Any:
+    url = _url(part)
+    return part if url is None else _with_url(part, keep(artifacts, url))
+
+
+def _url(part: Any) -> str | None:
+    """Return the address of the image that a part is; None: it is none."""
     image = part.get("image_url") if isinstance(part, dict) else None
-    if not isinstance(image, dict) or not isinstance(image.get("url"), str):
-        return part
-    return {**part, "image_url": {**image, "url": keep(artifacts, image["url"])}}
+    url = image.get("url") if isinstance(image, dict) else None
+    return url if isinstance(url, str) else None
+
+
+def _with_url(part: Any, url: str) -> Any:
+    return {**part, "image_url": {**part["image_url"], "url": url}}
 
 
 def address(image: Plain) -> str:
@@ -95,10 +104,7 @@ def with_data(message: dict[str, Any], find: Find) -> dict[str, Any]:
 
 
 def _with_data(part: Any, find: Find) -> Any:
-    image = part.get("image_url") if isinstance(part, dict) else None
-    if not isinstance(image, dict) or not isinstance(image.get("url"), str):
-        return part
-    named = _REFERENCE.fullmatch(image["url"])
+    named = _REFERENCE.fullmatch(_url(part) or "")
     if named is None:
         return part
     try:
@@ -106,7 +112,7 @@ def _with_data(part: Any, find: Find) -> Any:
     except (KeyError, OSError):
         return {"type": "text", "text": _GONE}
     address = f"data:image/{_type(data)};base64,{b64encode(data).decode()}"
-    return {**part, "image_url": {**image, "url": address}}
+    return _with_url(part, address)
 
 
 def _type(data: bytes | bytearray) -> str:

@@ -52,9 +52,9 @@ def masked(event: LogEvent, mask: Callable[[Plain], Plain]) -> LogEvent:
         event: The event.
         mask: Replaces the values of secrets that this process has read.
     """
-    told = mask([event.text, _plain(event.data)])
+    clean = mask([event.text, _plain(event.data)])
     return LogEvent(
-        event.event, told[0], event.agent, event.execution, event.step, told[1], event.level,
+        event.event, clean[0], event.agent, event.execution, event.step, clean[1], event.level,
         event.time,
     )  # fmt: skip
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine.agents.context_reduction import cut_of, summarized, summary_request
+from flowengine.agents.context_reduction import ContextReduction
+from flowengine.agents.first_messages import VARIABLE, chosen, opened_with
 from flowengine.agents.models.errors import ContextWindowExceeded
 from flowengine.agents.models.port import ModelRequest
+from flowengine.agents.models.recording import entry_of
 from flowengine.agents.models.scripted import replied
-from flowengine.agents.opening import VARIABLE, chosen, opened_with
 from flowengine.agents.server_tools import scripted
 from flowengine.agents.turns import turn_of
 from flowengine.sdk import Plain, StepContext
@@ -59,12 +59,13 @@ def reduction(
     context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
 ) -> Rehearsal:
     """Return how a conversation is shortened."""
-    output = cut_of(context, task)
-    if not task["agent"]["summarizes"]:
-        return Rehearsal(lambda _: output)
-    request = summary_request(context, task, input, output["mark"])
+    made = ContextReduction(context, task, input)
+    cut = made.cut()
+    if not made.summarizes:
+        return Rehearsal(lambda _: cut)
+    request = made.request(cut)
     return Rehearsal(
-        lambda reply: summarized(context, task, output, replied(reply, request)),
+        lambda reply: made.summarized(cut, replied(reply, request)),
         asked=_asked(request),
         reply=_summary_of,
     )
@@ -85,37 +86,10 @@ def _asked(request: ModelRequest) -> dict[str, Plain]:
 
 def _reply_of(output: Any) -> dict[str, Plain]:
     """Return the reply from which a turn's output came."""
-    message = output["message"]
-    calls: list[Plain] = [
-        {
-            "id": one["id"],
-            "name": one["function"]["name"],
-            "arguments": _arguments_of(one["function"]["arguments"]),
-        }
-        for one in message.get("tool_calls") or ()
-    ]
-    found: dict[str, Plain] = {
-        "text": message.get("content") or "",
-        "reasoning": message.get("reasoning", ""),
-        "calls": calls,
-        "usage": _usage_of(output),
-        "provider_parts": message.get("provider_parts") or {},
-    }
-    return {name: one for name, one in found.items() if one}
-
-
-def _arguments_of(sent: str) -> Plain:
-    """Return arguments as data, where they would be sent as they were."""
-    try:
-        data: Plain = json.loads(sent)
-    except (ValueError, RecursionError):
-        return sent
-    return data if isinstance(data, dict) and json.dumps(data) == sent else sent
+    parts = output["message"].get("provider_parts")
+    found = entry_of(output["message"], output["usage"])
+    return {**found, "provider_parts": parts} if parts else found
 
 
 def _summary_of(output: Any) -> dict[str, Plain]:
-    return {"text": output["summary"], "usage": _usage_of(output)}
-
-
-def _usage_of(output: Any) -> dict[str, Plain]:
-    return {name: n for name, n in output["usage"].items() if n or name == "cost_usd"}
+    return entry_of({"content": output["summary"]}, output["usage"])

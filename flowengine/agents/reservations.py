@@ -9,14 +9,13 @@ the request: it may have no more tokens than budgets leave room for.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from flowengine.agents.models.known_messages import total
-from flowengine.agents.models.port import Message, Model, ModelFacts, ModelReply, ModelRequest
+from flowengine.agents.models.known_messages import since_reply, total
+from flowengine.agents.models.port import Message, Model, ModelFacts, ModelRequest
 from flowengine.agents.models.usage import message_tokens, tools_tokens
-from flowengine.sdk import Need, Plain, StepError
+from flowengine.sdk import Need, Plain
 from flowengine.sdk.read_only import plain
 
 SHORTEST = 16
@@ -117,40 +116,6 @@ async def bounds_of(model: Model, request: ModelRequest, last: Mapping[str, Any]
     return Bounds(likely, prompt, shortest, longest, facts)
 
 
-async def ask_within(
-    granted: Mapping[str, float] | None,
-    model: Model,
-    request: ModelRequest,
-    last: Mapping[str, Any],
-    ask: Callable[[ModelRequest], Awaitable[ModelReply]],
-) -> ModelReply:
-    """Ask a model for a reply that is no longer than budgets allow.
-
-    Args:
-        granted: What budgets let the request use; None: nothing bounds it.
-        model: Who is asked.
-        request: What is asked.
-        last: As for `bounds_of`.
-        ask: Sends the request.
-
-    Raises:
-        StepError: There is no reply. If its provider may count one, its data say how much at most.
-    """
-    if granted is None:
-        return await ask(request)
-    bounds = await bounds_of(model, request, last)
-    longest = bounds.reply(granted)
-    # Else the model, or a setting, bounds it.
-    if longest < bounds.longest or bounds.facts.longest_reply is None:
-        request = replace(request, longest_reply=longest)
-    try:
-        return await ask(request)
-    except StepError as error:
-        if isinstance(error.data, Mapping) and error.data.get("unfinished"):
-            error.data = {**error.data, "usage": bounds.used(granted)}
-        raise
-
-
 def _longest(settings: Mapping[str, Plain], facts: ModelFacts) -> int:
     said = [settings[name] for name in _SAID if name in settings]
     whole = [one for one in said if isinstance(one, int) and not isinstance(one, bool) and one > 0]
@@ -167,7 +132,7 @@ def _thinking(settings: Mapping[str, Plain]) -> int:
 def _prompt(request: ModelRequest, last: Mapping[str, Any]) -> tuple[int, int]:
     """Return how many tokens a prompt has by an estimate, and at most."""
     messages, fixed = request.messages, tools_bytes(request)
-    since = _since_reply(messages) if _follows(request, last) else None
+    since = since_reply(messages) if _follows(request, last) else None
     if since is None:
         likely = tools_tokens(request.tools) + total(messages, message_tokens)
         return likely, fixed + _UNSEEN + total(messages, message_bytes)
@@ -181,14 +146,6 @@ def _follows(request: ModelRequest, last: Mapping[str, Any]) -> bool:
     """Return whether a request goes on where the last one ended, and its length is known."""
     same = last.get("agent") == request.agent and last.get("model") == request.model
     return same and bool(last.get("input"))
-
-
-def _since_reply(messages: Sequence[Message]) -> list[Message] | None:
-    """Return the last reply and what came after it; None: there is no reply."""
-    for place in range(len(messages) - 1, -1, -1):
-        if messages[place]["role"] == "assistant":
-            return [messages[at] for at in range(place, len(messages))]
-    return None
 
 
 def message_bytes(message: Message) -> int:

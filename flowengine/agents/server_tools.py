@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from flowengine.agents.models.wire_names import WireNames
+from flowengine.agents.server_offers import allowed
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.near_words import did_you_mean
@@ -129,7 +130,7 @@ def _of_server(
 ) -> dict[str, Plain]:
     """Return the tools of a server that an agent may use."""
     server = use["server"]
-    known = [one for one in listed if _is_allowed(one.name, use)]
+    known = [one for one in listed if allowed(one.name, use["include"], use["exclude"])]
     names = [one.name for one in known]
     steps: dict[str, Plain] = {}
     for pattern, step in use["patterns"].items():
@@ -147,7 +148,7 @@ def _of_server(
             continue
         full = f"{server}.{one.name}"
         try:
-            taken[full] = _told(one, steps[one.name], use["bound"])
+            taken[full] = _offered_tool(one, steps[one.name], use["bound"])
         except UNUSABLE as error:
             fault = fault_of(error)
             if strict and one.name in use["patterns"]:
@@ -156,19 +157,12 @@ def _of_server(
     return taken
 
 
-def _is_allowed(name: str, use: Mapping[str, Any]) -> bool:
-    chosen = use["include"]
-    if chosen is not None and not any(fnmatchcase(name, one) for one in chosen):
-        return False
-    return not any(fnmatchcase(name, one) for one in use["exclude"])
-
-
 def _nothing_fits(server: str, pattern: str, names: Sequence[str]) -> str:
     has = did_you_mean(pattern, names) or f"it has {', '.join(names[:10]) or 'none'}"
     return f"no tool of the server {server!r} matches {pattern!r}; {has}"
 
 
-def _told(one: OfferedTool, step: Plain, bound: Sequence[str]) -> dict[str, Plain]:
+def _offered_tool(one: OfferedTool, step: Plain, bound: Sequence[str]) -> dict[str, Plain]:
     """Return what is known of a tool.
 
     Args:

@@ -11,8 +11,8 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowengine.agents.agent_tool import AgentTool
 from flowengine.agents.skills import SKILL, Skill
+from flowengine.agents.tool_steps import ToolStep
 from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.generated_flows import Declared
 from flowengine.sdk.literal_text import literal_text, plain_text
@@ -34,7 +34,7 @@ def offered(skills: Sequence[Skill]) -> list[Plain]:
     return [{"name": one.name, "description": one.description} for one in skills]
 
 
-def told(skills: Sequence[Mapping[str, str]]) -> str:
+def listing(skills: Sequence[Mapping[str, str]]) -> str:
     """Return what a model is told of the skills that there are."""
     if not skills:
         return ""
@@ -45,7 +45,7 @@ def told(skills: Sequence[Mapping[str, str]]) -> str:
 
 def skill_tools(
     skills: Sequence[Skill], place: Plain | None, adapter: Mapping[str, Plain]
-) -> list[AgentTool]:
+) -> list[ToolStep]:
     """Return the tools by which an agent reads its skills and, if it can run them, copies files.
 
     Args:
@@ -60,7 +60,7 @@ def skill_tools(
     names: Plain = {"enum": [one.name for one in skills]}
     path = {"type": "string", "default": SKILL, "description": "A file that the skill refers to."}
     tools = [
-        AgentTool(
+        ToolStep(
             READ,
             "Reads a skill, or one of its files.",
             _arguments({"name": names, "path": path}),
@@ -72,7 +72,7 @@ def skill_tools(
     brings_files = any(len(one.files) > 1 for one in skills)
     if place is not None and brings_files:
         tools.append(
-            AgentTool(
+            ToolStep(
                 COPY,
                 "Copies the files of a skill to where commands run. Gives their folder there.",
                 _arguments({"name": names}),

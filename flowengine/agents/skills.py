@@ -8,17 +8,13 @@ tool, no environment, no right.
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from os import PathLike
 from typing import Any, NamedTuple
 
-from flowengine.errors import UsageError
 from flowengine.sdk.generated_flows import Declared, Loc
-from flowengine.sdk.read_folders import UnreadableFolder, find_folders, read_folder
 
 SKILL = "SKILL.md"
 LARGEST = 4 * 1024 * 1024
@@ -82,50 +78,6 @@ def skills_of(agent: Declared) -> list[Skill]:
     return list(found.values())
 
 
-def skills_at(patterns: Sequence[str | PathLike[str]]) -> list[Skill]:
-    """Return the skills of an agent in Python, in the order of their paths.
-
-    Args:
-        patterns: Folders, as paths or globs; relative ones start at the current folder.
-
-    Raises:
-        UsageError: There is no skill, two have one name, or something is wrong with one.
-    """
-    found: dict[str, Skill] = {}
-    for pattern in patterns:
-        for folder, skill in _at(os.fspath(pattern)).items():
-            if skill.name in found and skill != found[skill.name]:
-                message = f"two skills are called {skill.name!r}; one of them is {folder!r}"
-                raise UsageError(message, hint="rename one, and its folder")
-            found[skill.name] = skill
-    return list(found.values())
-
-
-def _at(pattern: str) -> dict[str, Skill]:
-    """Return the skills that a path or glob means, by their folders."""
-    found: dict[str, Skill] = {}
-    for folder in find_folders(os.getcwd(), pattern):
-        path = os.path.join(folder, SKILL)
-        if not os.path.isfile(path):
-            continue
-        try:
-            files, _ = read_folder(folder, LARGEST)
-            front = read_front(files[SKILL], os.path.basename(folder))
-        except UnreadableFolder as error:
-            raise UsageError(error.message, hint=error.hint) from None
-        except Malformed as error:
-            raise UsageError(f"{path}:{error.line}: {error.message}", hint=error.hint) from None
-        found[folder] = _skill(front, files)
-    if not found:
-        message = f"there is no folder {pattern!r} with a file {SKILL!r}"
-        raise UsageError(message, hint=f"give the path of one, or a glob; here is {os.getcwd()}")
-    return found
-
-
-def _skill(front: Front, files: Mapping[str, bytes]) -> Skill:
-    return Skill(front.name, front.description, {**files, SKILL: front.text.encode()})
-
-
 def _read(agent: Declared, folder: str, files: Mapping[str, bytes], loc: Loc) -> Skill | None:
     try:
         front = read_front(files[SKILL], posixpath.basename(folder))
@@ -133,7 +85,7 @@ def _read(agent: Declared, folder: str, files: Mapping[str, bytes], loc: Loc) ->
         path = posixpath.join(folder, SKILL)
         agent.home.refuse("E103", f"{path}:{error.line}: {error.message}", loc, error.hint)
         return None
-    return _skill(front, files)
+    return Skill(front.name, front.description, {**files, SKILL: front.text.encode()})
 
 
 def read_front(data: bytes, folder: str) -> Front:

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from flowengine.agents import endings, generated_calls
+from flowengine.agents import generated_calls, termination
 from flowengine.agents.context_window import RequestSize, left_out, size_of
-from flowengine.agents.endings import GOING_ON, End
-from flowengine.agents.kept_images import illustrated
+from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.errors import ContextWindowExceeded
 from flowengine.agents.models.known_messages import KnownConversations, RequestMessages
 from flowengine.agents.models.port import (
     CallFault,
     Message,
-    Model,
     ModelCall,
     ModelReply,
     ModelRequest,
     ReplyPart,
-    ToolOffer,
     Usage,
 )
-from flowengine.agents.models.registry import SCRIPTED, resolve
-from flowengine.agents.reservations import ask_within, bounds_of
-from flowengine.agents.skill_tools import told
+from flowengine.agents.skill_tools import listing
+from flowengine.agents.termination import GOING_ON, End
+from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Need, Plain, StepContext
 from flowengine.sdk.read_only import plain
@@ -80,7 +76,7 @@ class Turn:
         self.conversation = conversation
         # The list itself: a copy of it would take longer than all the rest of a long conversation.
         self.messages: list[Message] = dict.__getitem__(cast("dict[str, Any]", state), "messages")
-        skills = told(agent.get("skills", ()))
+        skills = listing(agent.get("skills", ()))
         self.instructions = "\n\n".join(filter(None, (instructions, skills)))
         self.settings = settings
         self.number: int = state["turns"] - state["begun"] + 1
@@ -94,28 +90,20 @@ class Turn:
         Args:
             context: The attempt. Files of scripts are looked for in its working folder.
         """
-        found, request = self._ready(context)
+        request = self._checked_request()
         listen = partial(_pass_on, context, self.called) if context.followed else None
-
-        async def ask(request: ModelRequest) -> ModelReply:
-            images = illustrated(request.messages, context.execution.artifacts.path)
-            if images is not request.messages:
-                request = replace(request, messages=images)
-            return await found.complete(request, listen)
-
         try:
-            return await ask_within(context.granted, found, request, self._last, ask)
+            return await ask_model(context, request, self._last, listen)
         except ContextWindowExceeded as error:
             reduces = self.agent["context"] is not None
             raise self.size(request).refused(error, reduces=reduces) from error
 
     async def needs(self, context: StepContext) -> Mapping[str, Need]:
         """Return what asking the model may use of budgets."""
-        found, request = self._ready(context)
-        return (await bounds_of(found, request, self._last)).needs()
+        return await model_needs(context, self._checked_request(), self._last)
 
-    def _ready(self, context: StepContext) -> tuple[Model, ModelRequest]:
-        """Return who is asked, and what.
+    def _checked_request(self) -> ModelRequest:
+        """Return what is asked.
 
         Raises:
             ContextWindowExceeded: It does not fit, and something can be done about it.
@@ -123,7 +111,7 @@ class Turn:
         request = self.request(self.model)
         if self.agent["context"] is not None:
             self.size(request).check()
-        return resolve(in_folder(self.model, context.execution.workdir)), request
+        return request
 
     @property
     def _last(self) -> Mapping[str, Any]:
@@ -151,8 +139,8 @@ class Turn:
         offers = tuple(one.offer for one in self.tools.values())
         choice = "none" if self.answers else agent["tool_choice"]
         known = _CONVERSATIONS.of(self.conversation, self.messages)
-        told = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        first = [*told, *left_out(self.messages, self.state)]
+        system = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        first = [*system, *left_out(self.messages, self.state)]
         added = [{"role": "user", "content": LAST}] if self.answers else []
         return ModelRequest(
             model=model,
@@ -182,7 +170,7 @@ class Turn:
             offer = ToolOffer(HANDOFF + name, _hand_over(name, what), _NOTHING)
             found.append(Offered(offer, "", handoff=name))
         if self.agent["finish"] == "tools":
-            found += [Offered(one, "") for one in endings.case_offers()]
+            found += [Offered(one, "") for one in termination.case_offers()]
         return found
 
     def output(self, reply: ModelReply) -> dict[str, Plain]:
@@ -201,13 +189,6 @@ def model_of(state: Mapping[str, Any], agent: str, *, saves: bool = False) -> st
     models: list[str] = state["offer"]["models"][agent]
     at: int = len(models) if saves else state["model_at"]
     return models[min(at, len(models) - 1)]
-
-
-def in_folder(model: str, folder: str) -> str:
-    """Return the name of a model; that of a script in a file with the folder of the file."""
-    provider, _, name = model.partition("/")
-    file = os.path.join(folder, name)
-    return f"{provider}/{file}" if provider == SCRIPTED and os.path.isfile(file) else model
 
 
 _USAGE = tuple(one.name for one in fields(Usage))
@@ -300,19 +281,19 @@ class _Reading:
                 )
                 continue
             self.end = self.end if self.end.outcome else end
-            self._tell(call.id, call.name, str(end.value or end.reason or "Noted."))
+            self._answer_only(call.id, call.name, str(end.value or end.reason or "Noted."))
         for fault in self.reply.faults:
             if fault.id is None:
                 message: Message = {"role": "user", "content": fault.reason}
                 self._add_refused(fault.name, fault.reason, message)
         if not self.reply.calls:
-            self._idle("its calls could not be read", most=endings.FAULTS)
+            self._idle("its calls could not be read", most=termination.FAULTS)
 
     def _end_by(self, call: ModelCall) -> End | None:
         """Return the end that a call is; None: it ends nothing."""
         if self.turn.answers or self.turn.tools[call.name].step:
             return None
-        return endings.ended_by_call(call.name, call.arguments)
+        return termination.ended_by_call(call.name, call.arguments)
 
     def _read_call(self, call: ModelCall, sent: str) -> None:
         offered = self.turn.tools[call.name]
@@ -328,24 +309,24 @@ class _Reading:
             self._refuse(call.id, call.name, f"not taken, as {self.handed} is active now.")
             return
         self.handed = to
-        self._tell(call.id, call.name, f"Handed over to {to}.", to)
+        self._answer_only(call.id, call.name, f"Handed over to {to}.", to)
 
     def _run(self, call: ModelCall, offered: Offered, sent: str) -> None:
         most = self.turn.agent["repeats"]
         if not most:
             self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
             return
-        fails, was_told = endings.repeated(self.turn.messages, call.name, sent)
+        fails, was_told = termination.repeated(self.turn.messages, call.name, sent)
         if fails >= most:
             if was_told:
                 self.end = End(
                     "not_resolved", None, f"{call.name} failed again and again", no_progress=True
                 )
-            self._refuse(call.id, call.name, endings.REPEATED.format(most))
+            self._refuse(call.id, call.name, termination.REPEATED.format(most))
         else:
             self._add(offered.step, id=call.id, name=call.name, args=call.arguments)
 
-    def _tell(self, id: str, name: str, content: str, handoff: str = "") -> None:
+    def _answer_only(self, id: str, name: str, content: str, handoff: str = "") -> None:
         """Answer a call without running anything."""
         self._add("", handoff, messages=[_answer(id, name, content)])
 
@@ -367,15 +348,15 @@ class _Reading:
     def _read_text(self) -> None:
         turn = self.turn
         by_tools = turn.agent["finish"] == "tools"
-        by_word = endings.ended_by_word(self.text) if by_tools else None
+        by_word = termination.ended_by_word(self.text) if by_tools else None
         if by_word is not None:
             self.end = by_word if by_word.outcome != "resolved" else self._answer(by_word.value)
         elif self.reply.finish == "length":
-            self._idle("its replies were cut off", endings.CUT_SHORT)
+            self._idle("its replies were cut off", termination.CUT_SHORT)
         elif not self.text.strip():
-            self._idle("its replies were empty", endings.EMPTY)
+            self._idle("its replies were empty", termination.EMPTY)
         elif by_tools and not turn.answers:
-            self._idle("it neither called a tool nor ended its work", endings.GO_ON)
+            self._idle("it neither called a tool nor ended its work", termination.GO_ON)
         else:
             self.end = self._answer(self.text)
 
@@ -401,7 +382,7 @@ class _Reading:
         turns = self.turn.agent["max_turns"]
         return End("max_turns", value, f"it had to answer in the last of {turns} turns")
 
-    def _idle(self, reason: str, told: str | None = None, most: int = endings.IDLE) -> None:
+    def _idle(self, reason: str, told: str | None = None, most: int = termination.IDLE) -> None:
         """Note a reply that brought nothing; after too many of them the work ends."""
         self.idle = self.turn.state["idle"] + 1
         if self.idle > most:

@@ -1,4 +1,4 @@
-"""What every command works with: the engine, short ids, and command lines to paste."""
+"""The session of a command: its engine, short ids, and command lines to paste."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 from flowengine.cli.process import Process
 from flowengine.engines.engine import Engine
 from flowengine.errors import NotFound
-from flowengine.store_folder import find_store
+from flowengine.store_folder import find_store, remote_store
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
 
-NEWEST = "its id, or any unambiguous prefix; default: the newest execution"
+NEWEST = "its id, or any unambiguous prefix (default: the newest execution)"
 """The help of an argument for `Session.execution`."""
 
 
@@ -22,8 +22,8 @@ class Session:
     """The engine of one command line, and its options.
 
     Args:
-        make: Path of the flow to run. If there is no store, it is created once this flow has proved
-            valid. None: the store must exist.
+        make: Path of the flow to run. A missing store is created once this flow has proved valid.
+            None: the store must exist.
 
     Attributes:
         engine: The engine.
@@ -35,12 +35,12 @@ class Session:
         self.arguments = arguments
         self.named: set[str] = set()
         store, by_name = find_store(arguments.store or "")
-        if not os.path.exists(store):
+        if remote_store(store) is None and not os.path.exists(store):
             if make is None:
-                above = "" if by_name else ", nor in a folder above"
+                above = "" if by_name else " or in a directory above it"
                 raise NoStore(
-                    f"there is no store at {store}{above}",
-                    hint="the first run creates it; --store PATH names another one",
+                    f"no store exists at {store}{above}",
+                    hint="the first run creates it, and --store PATH names another one",
                 )
             from flowengine.engines.flows import load
 
@@ -63,7 +63,7 @@ class Session:
             self.engine.close()
 
     def execution(self, named: str | None) -> str:
-        """Return the full id of the execution that the command line names; None: the newest one.
+        """Return the full id of the execution that the command line names (None: the newest).
 
         Raises:
             NotFound: There is none, or the store is empty.
@@ -93,15 +93,21 @@ class Session:
 
     @property
     def place(self) -> str:
-        """The folder of the store, for messages."""
-        return os.path.dirname(self.engine.store.location)
+        """The directory of the store, or its address, for messages."""
+        location = self.engine.store.location
+        return remote_store(location) or os.path.dirname(location)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether workers drive the executions, perhaps on other machines."""
+        return remote_store(self.engine.store.location) is not None
 
     def short(self, execution: str) -> str:
         """Return the shortest unambiguous prefix of an execution's id."""
         return self.engine.store.short_execution(execution)
 
     def origin(self, forked_from: str | None) -> str:
-        """Return where an execution was forked, as `ID at STEP`; empty: it was not."""
+        """Return the origin of a fork, as `ID at STEP`. Empty: it is not a fork."""
         id, at, step = (forked_from or "").partition(" ")
         return f"{self.short(id)}{at}{step}" if id else ""
 
@@ -115,13 +121,8 @@ class Session:
         Args:
             execution: Full id.
         """
-        from flowengine.engines.flows import LoadedFlow
-        from flowengine.journal.shapes import unpack_flow
-
-        store = self.engine.store
-        hash = store.execution(execution).hash
-        return LoadedFlow(unpack_flow(store.get_flow(hash), hash), hash)
+        return self.engine.flow_of(execution)
 
 
 class NoStore(NotFound):
-    """There is no store yet, so it is empty."""
+    """The store does not exist yet, so it contains no executions."""

@@ -11,7 +11,7 @@ short and come once; use them from both.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,7 +28,7 @@ from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.errors import UsageError
 from flowengine.path_checks import check_path
 from flowengine.settings import current_user, load_settings
-from flowengine.store_folder import project_folder
+from flowengine.store_folder import project_folder, remote_store
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from flowengine.engines.starting.beginning import Starting
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
-    from flowengine.journal.store import Durability, Store
+    from flowengine.journal.store import Durability, JournalStore
 
 
 class Engine(Operator):
@@ -47,9 +47,10 @@ class Engine(Operator):
     executions are saved and can be resumed - and closes the store.
 
     Args:
-        store: Folder of the store (created if missing), an open `Store`, or None for one in memory.
-            Default: `$FLOWENGINE_STORE`, otherwise the nearest `.flowengine`: in the current folder
-            or one above it. If there is none, it is created in the current folder.
+        store: Folder of the store (created if missing), an open `JournalStore`, or None for one in
+            memory. Default: `$FLOWENGINE_STORE`, otherwise the nearest `.flowengine`: in the
+            current folder or one above it. If there is none, it is created in the current folder.
+            `temporal://HOST:PORT/NAMESPACE`: in Temporal, where workers drive the executions.
         durability: What a commit survives: `power` (a power cut), `process` (a killed process),
             `none`. Default: the host's settings, otherwise `power`.
         workdir: Working folder of the file tools for executions that start here, whoever resumes
@@ -73,7 +74,7 @@ class Engine(Operator):
 
     def __init__(
         self,
-        store: str | PathLike[str] | Store | None = "",
+        store: str | PathLike[str] | JournalStore | None = "",
         *,
         durability: Durability | None = None,
         workdir: str | PathLike[str] | None = None,
@@ -90,6 +91,12 @@ class Engine(Operator):
             raise UsageError(f"workdir: there is no folder {os.fspath(workdir)}")
         check_path("the folder", os.path.abspath(workdir or "."))
         settings = load_settings(project_folder())
+        address = remote_store(store) if isinstance(store, str | PathLike) else None
+        remote = None
+        if address is not None:
+            from flowengine.engines.temporal.opening import open_remote
+
+            store = remote = open_remote(address)
         opened = open_store(store, durability or settings.durability or "power")
         host = Host(
             opened,
@@ -103,9 +110,14 @@ class Engine(Operator):
             policies=PolicyFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
         )
         super().__init__(host, user or current_user(), via)
+        if remote is not None:
+            from flowengine.engines.temporal.driving import RemoteDriving
+
+            self._driving = RemoteDriving(host, remote)
         self._tool_authority = tool_authority
         if tool_authority is not None:
             host.ask_about_call = self._consultant.ask
+        self._end_traces = self._begin_traces()
 
     def __enter__(self) -> Self:
         return self
@@ -131,6 +143,7 @@ class Engine(Operator):
     def close(self) -> None:
         """Release all leases and close the store; a second call does nothing."""
         self._host.close()
+        self._end_traces()
 
     def leave(self) -> None:
         """Release all leases, and leave the store open, for a process that ends at once.
@@ -139,6 +152,15 @@ class Engine(Operator):
         the log does that.
         """
         self._host.close(store=False)
+        self._end_traces()
+
+    def _begin_traces(self) -> Callable[[], None]:
+        """Export traces if environment variables name a destination, and return what ends it."""
+        if any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
+            from flowengine.telemetry.export import export_if_wanted
+
+            return export_if_wanted(self)
+        return lambda: None
 
     # Flows
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flowengine.flow.building import Flow
     from flowengine.flow.compile import Compiled
     from flowengine.flow.source.diagnostics import Diagnostic
-    from flowengine.journal.store import Store
+    from flowengine.journal.ports.flows import FlowPort
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 _AT_LAST = " (if no sandbox starts)"
@@ -187,7 +187,7 @@ def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
         return error.diagnostics
 
 
-def load_cached(store: Store, path: str) -> LoadedFlow:
+def load_cached(store: FlowPort, path: str) -> LoadedFlow:
     """Return the flow of a file from the store, if none of its sources has changed.
 
     Args:
@@ -213,7 +213,7 @@ def load_cached(store: Store, path: str) -> LoadedFlow:
     return flow
 
 
-def as_loaded(store: Store, flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
+def as_loaded(store: FlowPort, flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
     """Return a flow as the engine runs it; for an unchanged file it comes from the store."""
     if isinstance(flow, LoadedFlow):
         return flow

@@ -58,7 +58,7 @@ class Runner:
         Returns:
             The flow.
         """
-        return flows.compile(agents, **{"model": self.model, **how})
+        return flows.described(agents, **{"model": self.model, **how}).flow
 
     def run(
         self,
@@ -90,10 +90,8 @@ class Runner:
         """
         refuse_in_loop(None, "run_async()")
         work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
-        if self.engine is not None:
-            return work.run(self.engine)
-        with _own_engine(work) as engine:
-            return _ended(work, work.run(engine))
+        with self._engine_of(work) as engine:
+            return self._checked(work, work.run(engine, work.begun(engine)))
 
     async def run_async(
         self,
@@ -106,10 +104,8 @@ class Runner:
     ) -> Response:
         """Like `run`, on the running event loop."""
         work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
-        if self.engine is not None:
-            return await work.run_async(self.engine)
-        async with _own_engine(work) as engine:
-            return _ended(work, await work.run_async(engine))
+        async with self._engine_of(work) as engine:
+            return self._checked(work, await work.run_async(engine, work.begun(engine)))
 
     def stream(
         self,
@@ -134,9 +130,11 @@ class Runner:
 
         refuse_in_loop(None, "stream_async()")
         work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
-        with _own_engine(work) if self.engine is None else nullcontext(self.engine) as engine:
-            for part in stream(engine, work, work.run_async(engine)):
-                yield self._kept_part(work, part)
+        with self._engine_of(work) as engine:
+            for part in stream(engine, work, work.begun(engine)):
+                if part.response is not None:
+                    self._checked(work, part.response)
+                yield part
 
     async def stream_async(
         self,
@@ -158,12 +156,14 @@ class Runner:
         from flowengine.metachain.streaming import stream_async
 
         work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
-        kept = _own_engine(work) if self.engine is None else nullcontext(self.engine)
-        async with kept as engine:
-            going = stream_async(engine, work, work.run_async(engine))
-            async with aclosing(going) as parts:
-                async for part in parts:
-                    yield self._kept_part(work, part)
+        async with (
+            self._engine_of(work) as engine,
+            aclosing(stream_async(engine, work, work.begun(engine))) as parts,
+        ):
+            async for part in parts:
+                if part.response is not None:
+                    self._checked(work, part.response)
+                yield part
 
     def resume(
         self,
@@ -188,7 +188,7 @@ class Runner:
         """
         refuse_in_loop(None, "resume_async()")
         engine, work = self._kept(execution, agent, context_variables, **options)
-        return work.resume(engine)
+        return work.run(engine, work.resumed(engine))
 
     async def resume_async(
         self,
@@ -199,7 +199,7 @@ class Runner:
     ) -> Response:
         """Like `resume`, on the running event loop."""
         engine, work = self._kept(execution, agent, context_variables, **options)
-        return await work.resume_async(engine)
+        return await work.run_async(engine, work.resumed(engine))
 
     def resume_stream(
         self,
@@ -217,7 +217,7 @@ class Runner:
 
         refuse_in_loop(None, "resume_stream_async()")
         engine, work = self._kept(execution, agent, context_variables, **options)
-        yield from stream(engine, work, work.resume_async(engine))
+        yield from stream(engine, work, work.resumed(engine))
 
     async def resume_stream_async(
         self,
@@ -234,14 +234,28 @@ class Runner:
         from flowengine.metachain.streaming import stream_async
 
         engine, work = self._kept(execution, agent, context_variables, **options)
-        async with aclosing(stream_async(engine, work, work.resume_async(engine))) as parts:
+        async with aclosing(stream_async(engine, work, work.resumed(engine))) as parts:
             async for part in parts:
                 yield part
 
-    def _kept_part(self, work: Work, part: StreamPart) -> StreamPart:
-        if part.response is not None and self.engine is None:
-            _ended(work, part.response)
-        return part
+    def _engine_of(self, work: Work) -> Engine | nullcontext[Engine]:
+        """Return the engine of a run; its own ends with it, but for the store of a session."""
+        if self.engine is not None:
+            return nullcontext(self.engine)
+        from flowengine.engines.engine import Engine
+
+        return Engine(None) if work.session is None else Engine()
+
+    def _checked(self, work: Work, response: Response) -> Response:
+        """Refuse to lose a run that waits together with its engine."""
+        if response.waits and work.session is None and self.engine is None:
+            wait = response.waits[0]
+            raise UsageError(
+                f"the run waits for a decision ({wait.get('title') or wait['type']}), and its "
+                "engine in memory ends with it",
+                hint="give one that lasts: Runner(Engine(…)); then decide, and call resume()",
+            )
+        return response
 
     def _new(
         self,
@@ -282,22 +296,3 @@ class Runner:
         return self.engine, Work.of(
             self.engine, self.logger, execution, agents, context_variables, objects
         )
-
-
-def _ended(work: Work, response: Response) -> Response:
-    """Refuse to lose a run that waits together with its engine."""
-    if response.waits and work.session is None:
-        wait = response.waits[0]
-        raise UsageError(
-            f"the run waits for a decision ({wait.get('title') or wait['type']}), and its engine "
-            "in memory ends with it",
-            hint="give one that lasts: Runner(Engine(…)); then decide, and call resume()",
-        )
-    return response
-
-
-def _own_engine(work: Work) -> Engine:
-    """Return an engine in memory; for a session, one with the store of the folder."""
-    from flowengine.engines.engine import Engine
-
-    return Engine(None) if work.session is None else Engine()

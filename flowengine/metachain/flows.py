@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from json import dumps
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from flowengine.agents.agent_declarations import declarations
 from flowengine.agents.turn_limit import TURNS, turn_limit
@@ -14,6 +14,7 @@ from flowengine.errors import FlowFileError, UsageError
 from flowengine.flow.building.flow import Flow
 from flowengine.flow.building.references import folder_of, reference
 from flowengine.flow.models.types import in_generated
+from flowengine.flow.source.diagnostics import Loc, Position
 from flowengine.python_modules import import_function
 from flowengine.sdk import Plain
 from flowengine.sdk.literal_text import literal_text
@@ -37,32 +38,14 @@ class How(TypedDict, total=False):
     execute_tools: bool
     """Whether calls are run. Default: yes."""
     chat: bool
-    """Whether a person is asked after each answer for the next message. Default: no."""
+    """Whether the user gives the next message after each answer. Default: no."""
     budget: Mapping[str, Any] | None
     policies: Sequence[Mapping[str, Any]]
 
 
-def compile(agents: Sequence[Agent], **how: Unpack[How]) -> LoadedFlow:
-    """Return the flow that runs agents, compiled; `to_networkx()` gives its graph.
-
-    Args:
-        agents: The first one begins; whom they hand over to is found by their functions.
-        **how: See `How`.
-
-    Returns:
-        The flow.
-
-    Raises:
-        UsageError: What a run would fail at.
-    """
-    if not agents:
-        raise UsageError("there is no agent to compile", hint="give at least one")
-    return described(agents, **how).flow
-
-
 @dataclass(frozen=True)
 class Described:
-    """The flow that runs agents, and what it cannot say."""
+    """The flow that runs agents, and the Python objects that it refers to."""
 
     flow: LoadedFlow
     agents: Mapping[str, Agent]
@@ -72,7 +55,17 @@ class Described:
 
 
 def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
-    """Return the flow that runs agents, with the functions that are only in this process."""
+    """Return the flow that runs agents, with the functions that are only in this process.
+
+    Args:
+        agents: The first one begins. Handoff targets are found in their functions.
+        **how: See `How`.
+
+    Raises:
+        UsageError: The flow has errors.
+    """
+    if not agents:
+        raise UsageError("there is no agent to compile", hint="give at least one")
     references = _References(how.get("model"))
     found = declarations(agents, references)
     limit = turn_limit(how.get("max_turns", TURNS))
@@ -88,16 +81,16 @@ def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
         top["budget"] = how["budget"]
     try:
         flow = _loaded(dumps([found.sections, top, runs]), found.files)
-    except FlowFileError as error:  # the place of an agent is no line of a file
+    except FlowFileError as error:  # the agents are in no file
         first, *more = [one for one in error.diagnostics if not one.is_warning]
-        said = "; ".join([first.message, *(one.message for one in more)])
+        said = "; ".join([f"{one.file}: {one.message}" for one in (first, *more)])
         raise UsageError(said, hint=first.hint) from error
     return Described(flow, found.agents, references.live)
 
 
 @lru_cache(maxsize=64)
 def _loaded(content: str, files: str) -> LoadedFlow:
-    """Return the compiled flow; `files` is the digest of those that it names."""
+    """Return the compiled flow. `files` is the digest of the files that it names."""
     from json import loads
 
     from flowengine.engines.flows import load
@@ -116,9 +109,12 @@ def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -
         limits={"activations": 1_000_000, "steps": 1_000_000},
         **top,
     )
+    flow.places |= {(key,): _Declared(key) for key in top}
     for section, declared in sections.items():
         for name, declaration in declared.items():
             flow.declare(section, name, declaration)
+            called = declaration.get("title", name)
+            flow.places[section, name] = _Declared(f"{section.removesuffix('s')} {called!r}: ")
     flow.step(
         STEP,
         action={"python_agents": runs},
@@ -130,11 +126,28 @@ def _flow(sections: dict[str, Any], top: dict[str, Any], runs: dict[str, Any]) -
     return flow
 
 
+class _Declared(NamedTuple):
+    """The place of a declaration outside of files: its agent or tool."""
+
+    owner: str
+    """Such as `agent 'Clerk': ` or `policies`."""
+
+    def position(self, path: Loc, *, key: bool = False) -> Position:
+        """Return the owner, and the field of it."""
+        path = () if path[:1] == ("(generated)",) else path
+        field = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path)
+        return Position(1, 1, 1, f"{self.owner}{field}".replace(": .", ": ").removesuffix(": "))
+
+    def inside(self, path: Loc, offset: int, length: int) -> Position:
+        """Return the field that has a text."""
+        return self.position(path)
+
+
 class _References:
-    """What a program has; functions that no other process finds are live, under a key.
+    """References to objects of the program. Functions that no other process finds are live.
 
     Args:
-        instead: The model of all agents; None: each has its own.
+        instead: The model of all agents. None: each has its own.
     """
 
     case = True
@@ -152,7 +165,7 @@ class _References:
         return path
 
     def tool(self, function: Any, preview: Any, key: str, signature: Signature) -> dict[str, Plain]:
-        """Return what a tool says that calls a function."""
+        """Return the declaration of a tool that calls a function."""
         named = self._named(function, key)
         if preview is not None:
             named["preview"] = self._named(preview, f"{key}.preview")
@@ -163,7 +176,7 @@ class _References:
         }
 
     def instructions(self, function: Any, key: str, more: str) -> dict[str, Plain]:
-        """Return how a function is found that says the instructions."""
+        """Return the reference to a function that returns instructions."""
         return {**self._named(function, key), "then": more}
 
     def _named(self, function: Any, key: str) -> dict[str, Plain]:
@@ -175,7 +188,7 @@ class _References:
 
 
 def _refer(function: Any) -> tuple[str, str] | None:
-    """Return under which name another process finds a function; None: under none."""
+    """Return the name and folder by which another process finds a function, None if it cannot."""
     try:
         name = reference(function)
         module = function.__module__

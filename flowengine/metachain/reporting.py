@@ -1,11 +1,12 @@
-"""From what an engine tells of an execution to log events of its agents."""
+"""Log events of agents, from the updates of an engine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flowengine.agents.loggers import LoggerManager
+from flowengine.agents.log_events import Kind, LogEvent
+from flowengine.agents.loggers import LEVELS, LoggerManager
 
 if TYPE_CHECKING:
     from flowengine.engines.results import Update
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """Tells a logger what the agents of one execution do.
+    """Reports the actions of the agents of one execution to a logger.
 
     Args:
-        logger: Is told.
-        events: Reads it from the updates of the engine.
-        ends: Also tell how each agent's work ends.
+        logger: Gets the events.
+        events: Reads them from the updates of the engine.
+        ends: Also report how each agent's work ends.
     """
 
     def __init__(self, logger: LoggerManager, events: AgentEvents, *, ends: bool = False) -> None:
@@ -31,36 +32,62 @@ class Reporter:
     def __call__(self, update: Update) -> None:
         """Take an update of the engine."""
         for event in self._events.of(update):
-            self._tell(event)
+            for kind, text, data, level in self._logged(event):
+                self._logger.log(
+                    LogEvent(
+                        kind, text, event.agent, self._events.execution, event.step, data,
+                        LEVELS[level],
+                    )
+                )  # fmt: skip
 
-    def _tell(self, event: AgentEvent) -> None:
-        logger = self._logger
-        at = {"execution": self._events.execution, "step": event.step}
-        place = {**at, "agent": event.agent}
+    def _logged(self, event: AgentEvent) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
+        """Yield kind, text, data and level of the log events of an agent event."""
         if event.kind == "handoff":
-            logger.log_agent_handoff(event.agent, event.to, **at)
+            yield "agent_handoff", f"hands over to {event.to}", {"to": event.to}, "INFO"
         elif event.kind == "retry":
-            logger.log_retry(event.attempt, event.error, **place)
+            data: dict[str, Any] = {"attempt": event.attempt, "error": event.error}
+            yield "retry", f"attempt {event.attempt} failed: {event.error}", data, "WARNING"
         elif event.kind == "failure":
-            logger.log("note", event.error, {"error": event.error}, level="ERROR", **place)
+            yield "note", event.error, {"error": event.error}, "ERROR"
         elif event.kind == "reply" and event.output is not None:
-            instead = str(event.output.get("instead_of", ""))
-            usage = event.output.get("usage")
-            logger.log_llm_call(str(event.output["model"]), usage, instead_of=instead, **place)
+            yield "llm_call", *_model_call(event.output), "INFO"
         elif event.kind in ("tool_call", "tool_end"):
-            logger.log_tool_call(event.tool, event.arguments, status=event.status, **place)
+            data = {"tool": event.tool, "arguments": {**(event.arguments or {})}}
+            data["status"] = event.status
+            yield "tool_call", f"tool {event.tool} {event.status}", data, "INFO"
             if event.status == "succeeded" and event.output is not None:
-                self._look_for_clashes(event.step, event.output.get("context") or {})
+                yield from self._clashes(event.step, event.output.get("context") or {})
         elif event.kind == "end" and self._ends:
-            logger.log_termination(event.status, event.error, **place)
+            yield "termination", *termination(event.status, event.error), "INFO"
 
-    def _look_for_clashes(self, step: str, context: Mapping[str, Any]) -> None:
-        """Tell of a key of the context that two calls of one reply have set."""
+    def _clashes(
+        self, step: str, context: Mapping[str, Any]
+    ) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
+        """Yield the keys of the context that two calls of one reply have set."""
         before = self._changed.setdefault(step.rpartition("[")[0], {})
         for key in context:
             if key in before:
                 text = f"context variable {key!r} was set by two calls of one reply"
-                data = {"key": key, "calls": [before[key], step]}
-                place = {"execution": self._events.execution, "step": step}
-                self._logger.log("context_clash", text, data, **place)
+                yield "context_clash", text, {"key": key, "calls": [before[key], step]}, "INFO"
             before[key] = step
+
+
+def _model_call(output: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the text and the data of a model call, by the output of its turn."""
+    usage, model = output.get("usage") or {}, str(output["model"])
+    data, who = {"model": model, **usage}, model
+    if instead := output.get("instead_of"):
+        data["instead_of"] = str(instead)
+        who = f"{model} instead of {instead}"
+    return f"{who}: {usage.get('input_tokens', 0)} + {usage.get('output_tokens', 0)} tokens", data
+
+
+def termination(outcome: str, reason: str) -> tuple[str, dict[str, Any]]:
+    """Return the text and the data of the end of a run.
+
+    Args:
+        outcome: As in `Response.termination`.
+        reason: Why it did not end as `resolved`.
+    """
+    text = f"ended: {outcome}, {reason}" if reason else f"ended: {outcome}"
+    return text, {"termination": outcome, "reason": reason}

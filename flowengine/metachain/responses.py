@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.agent import Agent, Response
 from flowengine.agents.kept_images import with_data
-from flowengine.agents.used import Used, used, used_by_model
+from flowengine.agents.usage_totals import UsageTotals, total_usage, usage_by_model
 from flowengine.engines.host import KeptFiles
 from flowengine.metachain.conversations import Conversation, conversations
 from flowengine.metachain.flows import STEP
@@ -101,9 +101,9 @@ def _history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[di
 def _usage(engine: Engine, execution: str) -> dict[str, Any]:
     """Return what all calls of models used, together and by model; unknown costs are left out."""
     entries = list(engine.events(execution))
-    models = {model: _told(one) for model, one in used_by_model(entries).items()}
-    return {**_told(used(entries)), "models": models}
+    models = {model: _shown(one) for model, one in usage_by_model(entries).items()}
+    return {**_shown(total_usage(entries)), "models": models}
 
 
-def _told(one: Used) -> dict[str, Any]:
+def _shown(one: UsageTotals) -> dict[str, Any]:
     return {name: asdict(one)[name] for name in _TOLD}

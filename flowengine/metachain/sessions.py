@@ -22,7 +22,7 @@ LABEL = "session"
 _LONGEST = 60
 
 
-class Said(NamedTuple):
+class SessionRequest(NamedTuple):
     """What a run says in a session."""
 
     session: str
@@ -35,8 +35,9 @@ class Said(NamedTuple):
     resources: Mapping[str, Any]
 
 
-Operations = Generator[tuple[str, tuple[Any, ...], dict[str, Any]], Any, "ExecutionResult"]
-"""Methods of an engine to call, each of which exists for an event loop, too; gets the results."""
+Operations = Generator[tuple[Any, str, tuple[Any, ...], dict[str, Any]], Any, "ExecutionResult"]
+"""Methods to call, each of which exists for an event loop, too: object, name, arguments. Receives
+their results."""
 
 
 def session_id(name: str) -> str:
@@ -64,8 +65,10 @@ def check_session(name: str, messages: Sequence[Mapping[str, Any]], id: str | No
             f"the run has an id and the session {name!r}, which is an execution by itself",
             hint="leave out 'id'",
         )
-    said = [one for one in messages if one.get("role") == "user" and _is_text(one.get("content"))]
-    if len(messages) != 1 or not said:
+    request = [
+        one for one in messages if one.get("role") == "user" and _is_text(one.get("content"))
+    ]
+    if len(messages) != 1 or not request:
         raise UsageError(
             f"a run of the session {name!r} begins with one message of the user, as text",
             hint="what was said before is in the session: run(agent, 'next', session=…)",
@@ -90,7 +93,7 @@ def has_begun(engine: Engine, id: str) -> bool:
     return True
 
 
-def said_next(engine: Engine, said: Said) -> Operations:
+def continued(engine: Engine, request: SessionRequest) -> Operations:
     """Say the next message in a session.
 
     Args:
@@ -105,22 +108,22 @@ def said_next(engine: Engine, said: Said) -> Operations:
         UsageError: The session waits for a decision, has ended, or cannot be continued by these
             agents.
     """
-    objects = {"runtime_resources": said.resources}
-    result = engine.result(said.id)
+    objects = {"runtime_resources": request.resources}
+    result = engine.result(request.id)
     if not result.ended and not result.waits:
-        resumed: ExecutionResult = yield "resume", (said.id,), objects
-        if _newest(engine, said.id) == said.message:
+        resumed: ExecutionResult = yield engine, "resume", (request.id,), objects
+        if _newest(engine, request.id) == request.message:
             return resumed  # who was not answered says it again
         result = resumed
-    _check_open(said, result)
-    _check_variables(engine, said)
-    if engine.store.execution(said.id).hash != said.flow.form:
-        [moved] = yield "upgrade", (said.flow, said.id), {}
-        _check_moved(said, moved)
-        result = engine.result(said.id)
-    wait, form = next_message(result.waits), {"answer": said.message}
+    _check_open(request, result)
+    _check_variables(engine, request)
+    if engine.store.execution(request.id).hash != request.flow.form:
+        [moved] = yield engine, "upgrade", (request.flow, request.id), {}
+        _check_moved(request, moved)
+        result = engine.result(request.id)
+    wait, form = next_message(result.waits), {"answer": request.message}
     engine.decide(str(wait), "answer", form=form, resume=False)
-    last: ExecutionResult = yield "resume", (said.id,), objects
+    last: ExecutionResult = yield engine, "resume", (request.id,), objects
     return last
 
 
@@ -148,61 +151,61 @@ def _newest(engine: Engine, execution: str) -> Any:
     return found.messages[found.asked]["content"]
 
 
-def _check_open(said: Said, result: ExecutionResult) -> None:
+def _check_open(request: SessionRequest, result: ExecutionResult) -> None:
     if result.ended:
         raise UsageError(
-            f"the session {said.session!r} has ended: {result.status}",
+            f"the session {request.session!r} has ended: {result.status}",
             hint="take another name",
         )
     if next_message(result.waits) is None:
         wait = result.waits[0] if result.waits else {}
         raise UsageError(
-            f"the session {said.session!r} waits: {wait.get('title') or wait.get('kind')}",
-            hint=f"decide, then call resume({said.id!r}, agent); after that say more",
+            f"the session {request.session!r} waits: {wait.get('title') or wait.get('kind')}",
+            hint=f"decide, then call resume({request.id!r}, agent); after that say more",
         )
 
 
-def _check_variables(engine: Engine, said: Said) -> None:
+def _check_variables(engine: Engine, request: SessionRequest) -> None:
     """Refuse data that would be ignored: the session has its own since it began."""
-    kept = conversations(engine, said.id)[STEP].context
-    first = engine.show(said.id)["inputs"]["context"]
-    for name, value in said.context.items():
+    kept = conversations(engine, request.id)[STEP].context
+    first = engine.show(request.id)["inputs"]["context"]
+    for name, value in request.context.items():
         if value not in (kept.get(name), first.get(name)):
             raise UsageError(
-                f"the session {said.session!r} has another value of {name!r}",
+                f"the session {request.session!r} has another value of {name!r}",
                 hint="its variables are those of the first run, as its tools have changed them",
             )
 
 
-def _check_moved(said: Said, moved: Mapping[str, Any]) -> None:
+def _check_moved(request: SessionRequest, moved: Mapping[str, Any]) -> None:
     if not moved["moved"]:
         why = "; ".join(str(one["why"]) for one in moved["obstacles"]) or moved["verdict"]
         raise UsageError(
-            f"the agents of the session {said.session!r} have changed, and it cannot go on with "
+            f"the agents of the session {request.session!r} have changed, and it cannot go on with "
             f"them: {why}",
             hint="take another name, or the agents as they were",
         )
 
 
-def driven(engine: Engine, operations: Operations) -> ExecutionResult:
-    """Call methods of an engine, one after the other, and return the last result."""
+def driven(operations: Operations) -> ExecutionResult:
+    """Call methods one after the other, and return the last result."""
     given: Any = None
     while True:
         try:
-            name, args, keywords = operations.send(given)
+            owner, name, args, keywords = operations.send(given)
         except StopIteration as done:
             result: ExecutionResult = done.value
             return result
-        given = getattr(engine, name)(*args, **keywords)
+        given = getattr(owner, name)(*args, **keywords)
 
 
-async def driven_async(engine: Engine, operations: Operations) -> ExecutionResult:
+async def driven_async(operations: Operations) -> ExecutionResult:
     """Do the same on the running event loop."""
     given: Any = None
     while True:
         try:
-            name, args, keywords = operations.send(given)
+            owner, name, args, keywords = operations.send(given)
         except StopIteration as done:
             result: ExecutionResult = done.value
             return result
-        given = await getattr(engine, f"{name}_async")(*args, **keywords)
+        given = await getattr(owner, f"{name}_async")(*args, **keywords)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.results import Update
     from flowengine.metachain.agent_events import AgentEvent
+    from flowengine.metachain.sessions import Operations
     from flowengine.metachain.work import Work
 
 Kind = Literal[
@@ -125,18 +126,16 @@ class _Parts:
             self._backlog.put(update)
 
 
-def stream(
-    engine: Engine, work: Work, going: Coroutine[Any, Any, Response]
-) -> Generator[StreamPart, None, None]:
+def stream(engine: Engine, work: Work, operations: Operations) -> Generator[StreamPart, None, None]:
     """Run agents on a thread and yield what comes; see `Runner.stream`.
 
     Args:
         engine: Runs them.
         work: The run.
-        going: It begins the run, or goes on with it.
+        operations: Begin the run, or continue it.
     """
     parts = _Parts(engine, work)
-    run = _Run(going, parts.close)
+    run = _Run(work.run_async(engine, operations), parts.close)
     try:
         while (part := parts.take(wait=True)) is not None:
             yield part
@@ -147,19 +146,19 @@ def stream(
 
 
 async def stream_async(
-    engine: Engine, work: Work, going: Coroutine[Any, Any, Response]
+    engine: Engine, work: Work, operations: Operations
 ) -> AsyncGenerator[StreamPart, None]:
     """Run agents on the running event loop and yield what comes; see `Runner.stream_async`.
 
     Args:
         engine: Runs them.
         work: The run.
-        going: It begins the run, or goes on with it.
+        operations: Begin the run, or continue it.
     """
     loop = asyncio.get_running_loop()
     arrived = asyncio.Event()
     parts = _Parts(engine, work, lambda: loop.call_soon_threadsafe(arrived.set))
-    run = asyncio.ensure_future(going)
+    run = asyncio.ensure_future(work.run_async(engine, operations))
     run.add_done_callback(lambda _: arrived.set())
     try:
         while not run.done():

@@ -11,23 +11,25 @@ from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.agents.kept_images import with_kept
 from flowengine.agents.live_functions import LIVE
+from flowengine.agents.log_events import LogEvent
 from flowengine.engines.seam import RandomIds
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.metachain import flows
 from flowengine.metachain.agent_events import AgentEvents
 from flowengine.metachain.conversations import conversations
-from flowengine.metachain.reporting import Reporter
+from flowengine.metachain.reporting import Reporter, termination
 from flowengine.metachain.responses import response
 from flowengine.metachain.run_inputs import check_inputs
 from flowengine.metachain.sessions import (
     LABEL,
-    Said,
+    Operations,
+    SessionRequest,
     check_session,
+    continued,
     driven,
     driven_async,
     failure,
     has_begun,
-    said_next,
     session_id,
 )
 from flowengine.sdk.python_functions.schema_forms import is_plain
@@ -152,33 +154,41 @@ class Work:
         described = flows.described(agents, chat=LABEL in shown["labels"])
         return cls(logger, described, shown["execution"], shown["inputs"], live, resources or {})
 
-    def run(self, engine: Engine) -> Response:
-        """Run it."""
-        with self._told_by(engine):
-            said = self._next(engine)
-            if said is not None:
-                result = driven(engine, said_next(engine, said))
-            else:
-                result = engine._driving.drive(engine._driving.new(self._starting(engine)))
+    def run(self, engine: Engine, operations: Operations) -> Response:
+        """Carry out what begins it or continues it, and return its response."""
+        with self._reported(engine):
+            result = driven(operations)
         return self._response(engine, result)
 
-    async def run_async(self, engine: Engine) -> Response:
-        """Run it on an event loop."""
-        with self._told_by(engine):
-            said = self._next(engine)
-            if said is not None:
-                result = await driven_async(engine, said_next(engine, said))
-            else:
-                execution = engine._driving.new(self._starting(engine))
-                result = await engine._driving.drive_async(execution)
+    async def run_async(self, engine: Engine, operations: Operations) -> Response:
+        """Do the same on the running event loop."""
+        with self._reported(engine):
+            result = await driven_async(operations)
         return self._response(engine, result)
 
-    def _next(self, engine: Engine) -> Said | None:
+    def begun(self, engine: Engine) -> Operations:
+        """Begin it; or say its message in a session that there is."""
+        request = self._next(engine)
+        if request is not None:
+            return (yield from continued(engine, request))
+        execution = engine._driving.new(self._starting(engine))
+        result: ExecutionResult = yield engine._driving, "drive", (execution,), {}
+        return result
+
+    def resumed(self, engine: Engine) -> Operations:
+        """Continue it, if it has not ended well."""
+        result: ExecutionResult = engine.result(self.id)
+        if result.status == "failed" or not result.ended:
+            name = "retry" if result.ended else "resume"
+            result = yield engine, name, (self.id,), {"runtime_resources": self.resources}
+        return result
+
+    def _next(self, engine: Engine) -> SessionRequest | None:
         """Return what it says in a session that there is; None: there is none."""
         if self.session is None or not has_begun(engine, self.id):
             return None
         message, context = self.inputs["messages"][0]["content"], self.inputs["context"]
-        return Said(self.session, self.id, self.flow, message, context, self.resources)
+        return SessionRequest(self.session, self.id, self.flow, message, context, self.resources)
 
     def _starting(self, engine: Engine) -> Starting:
         """Return the request to start it: images of messages are files of the execution."""
@@ -188,33 +198,13 @@ class Work:
         starting = engine._starting(self.flow, inputs, self.id, self.labels, (), self.resources)
         return starting._replace(files=images.files)
 
-    def resume(self, engine: Engine) -> Response:
-        """Go on with it, if it has not ended well."""
-        result = engine.result(self.id)
-        with self._told_by(engine):
-            if result.status == "failed":
-                result = engine.retry(self.id, runtime_resources=self.resources)
-            elif not result.ended:
-                result = engine.resume(self.id, runtime_resources=self.resources)
-        return self._response(engine, result)
-
-    async def resume_async(self, engine: Engine) -> Response:
-        """Go on with it on an event loop."""
-        result = engine.result(self.id)
-        with self._told_by(engine):
-            if result.status == "failed":
-                result = await engine.retry_async(self.id, runtime_resources=self.resources)
-            elif not result.ended:
-                result = await engine.resume_async(self.id, runtime_resources=self.resources)
-        return self._response(engine, result)
-
     def events(self, engine: Engine) -> AgentEvents:
         """Return what reads the events of this run, which may have begun already."""
         return AgentEvents(self.flow.compiled, self.id, conversations(engine, self.id))
 
     @contextmanager
-    def _told_by(self, engine: Engine) -> Iterator[None]:
-        """Tell the logger what an engine tells of this run."""
+    def _reported(self, engine: Engine) -> Iterator[None]:
+        """Report to the logger what this run does."""
         end = engine.subscribe(Reporter(self.logger, self.events(engine)))
         try:
             yield
@@ -231,7 +221,7 @@ class Work:
         found = response(engine, result, self.described.agents, len(self.inputs["messages"]))
         found.context_variables |= self.live
         if found.termination:
-            place = {"execution": result.execution, "step": flows.STEP}
             name = found.agent.name if found.agent else ""
-            self.logger.log_termination(found.termination, found.reason, agent=name, **place)
+            text, data = termination(found.termination, found.reason)
+            self.logger.log(LogEvent("termination", text, name, result.execution, flows.STEP, data))
         return found

@@ -20,9 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from flowengine.errors import Conflict, StoreError
+from flowengine.journal.beginning import begin
 from flowengine.journal.lease_holders import IsDead
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import (
@@ -49,13 +50,13 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
-from flowengine.journal.store import Durability, Store
+from flowengine.journal.store import Durability, JournalStore
 
 Fault = Literal["full", "locked", "read only", "die before", "die after"]
 """What happens at a write: a `StoreError` that has written nothing, or the death of the process
 before or after the write has been committed."""
 
-MakeStore = Callable[[IsDead], Store]
+MakeStore = Callable[[IsDead], JournalStore]
 """Makes an empty store that asks the function given whether an owner is dead."""
 
 _ERRORS: dict[str, tuple[str, str]] = {
@@ -69,7 +70,7 @@ class ProcessDied(BaseException):
     """The process that used the store is dead. Nothing may catch it but the test."""
 
 
-class FaultyStore(Store):
+class FaultyStore(JournalStore):
     """A store with faults.
 
     Args:
@@ -145,7 +146,7 @@ class FaultyStore(Store):
         return owner.id in self._dead_owners
 
     @property
-    def _alive(self) -> Store:
+    def _alive(self) -> JournalStore:
         """The wrapped store, for a process that lives."""
         if self._died:
             raise ProcessDied
@@ -235,6 +236,9 @@ class FaultyStore(Store):
         return self._alive.claims(lock)
 
     # -- inbox
+
+    def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
+        begin(self, beginning, files)
 
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
         sent: Sent = self._write("send", execution, event, at, message_id)
@@ -331,8 +335,11 @@ class FaultyStore(Store):
         artifact: Artifact = self._write("put_artifact", execution, content, name)
         return artifact
 
-    def artifact(self, sha256: str, execution: str | None = None) -> Path:
-        return self._alive.artifact(sha256, execution)
+    def open_artifact(self, sha256: str, execution: str | None = None) -> BinaryIO:
+        return self._alive.open_artifact(sha256, execution)
+
+    def fetch_artifact(self, sha256: str, execution: str | None = None) -> Path:
+        return self._alive.fetch_artifact(sha256, execution)
 
     # -- care
 

@@ -202,17 +202,19 @@ class Journal:
         """Return the newest decision about the approval of a call; None if there is none."""
         for event in reversed(list(self.engine.events(call.execution))):
             if event["type"] == "decided" and event["choice"] in _CHOICES:
-                files = [
-                    self.engine.store.artifact(image["sha256"])
-                    for image in event.get("images") or ()
-                ]
+                images = [self._image(image["sha256"]) for image in event.get("images") or ()]
                 return ApprovalResponse(
                     approved=event["choice"] == "approve",
                     feedback=event.get("comment"),
-                    images=[Image.model_validate(file.read_bytes()) for file in files],
+                    images=images,
                     by=event["by"],
                 )
         return None
+
+    def _image(self, sha256: str) -> Image:
+        """Return an image that came with a decision."""
+        with self.engine.store.open_artifact(sha256) as file:
+            return Image.model_validate(file.read())
 
     def state_of(self, tool: str) -> Mapping[str, Any]:
         """Return the state of a tool after its last call, as `number` and `values`."""

@@ -44,7 +44,7 @@ class Agent(StepKind):
         }
         chat: dict[str, Plain] = {
             "type": "boolean",
-            "description": "Each answer is shown to a person, who says what comes next.",
+            "description": "Each answer is shown to the user, who writes the next message.",
             "examples": [True],
         }
         count: dict[str, Plain] = {"type": "integer", "minimum": 1}
@@ -58,7 +58,7 @@ class Agent(StepKind):
                     "additionalProperties": False,
                 },
             ],
-            "description": "In place of the agent's own: how often models may be called.",
+            "description": "Replaces the agent's own limit of model calls.",
             "examples": [5],
         }
         return {
@@ -114,9 +114,9 @@ class Agent(StepKind):
     @classmethod
     def tell(cls, output: Plain) -> str | None:
         """Return what a turn said and called, or what a call gave."""
-        from flowengine.agents.telling import tell
+        from flowengine.agents.summaries import summary
 
-        return tell(output)
+        return summary(output)
 
     def adapt(
         self, context: StepContext, task: Mapping[str, Plain], result: object, text: AsText
@@ -151,8 +151,8 @@ class Offer(StepKind):
     @classmethod
     def ahead(cls, task: Mapping[str, Plain], labels: Mapping[str, str]) -> None:
         """Load what the models need; the library behind those of providers takes seconds."""
+        from flowengine.agents.first_messages import chosen
         from flowengine.agents.models.registry import prepare
-        from flowengine.agents.opening import chosen
 
         for models in chosen(task["models"], labels.get("model", "")).values():
             for model in models:
@@ -162,8 +162,8 @@ class Offer(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Return what is offered."""
+        from flowengine.agents.first_messages import opened
         from flowengine.agents.kept_images import with_kept
-        from flowengine.agents.opening import opened
 
         served: dict[str, Plain] = {}
         left_out: dict[str, str] = {}
@@ -220,17 +220,17 @@ class Reduction(StepKind):
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Mapping[str, Need]:
         """Return what the summary may use of budgets."""
-        from flowengine.agents.context_reduction import needs
+        from flowengine.agents.context_reduction import ContextReduction
 
-        return await needs(context, task, input)
+        return await ContextReduction(context, task, input).needs()
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
         """Return where the conversation is cut, and the summary."""
-        from flowengine.agents.context_reduction import reduce
+        from flowengine.agents.context_reduction import ContextReduction
 
-        return await reduce(context, task, input)
+        return await ContextReduction(context, task, input).output()
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
@@ -317,7 +317,9 @@ class Turn(StepKind):
         """Return what asking the model may use of budgets."""
         from flowengine.agents.turns import turn_of
 
-        return await turn_of(context, task, await _told(context, task, input)).needs(context)
+        return await turn_of(context, task, await _with_instructions(context, task, input)).needs(
+            context
+        )
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
@@ -325,7 +327,7 @@ class Turn(StepKind):
         """Ask the model, and return what follows from its reply."""
         from flowengine.agents.turns import take_turn
 
-        return await take_turn(context, task, await _told(context, task, input))
+        return await take_turn(context, task, await _with_instructions(context, task, input))
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether a function says the instructions: it may need objects of the program."""
@@ -342,7 +344,7 @@ class Turn(StepKind):
         return turn(context, task, input)
 
 
-async def _told(
+async def _with_instructions(
     context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
 ) -> Mapping[str, Plain]:
     """Return the input of a turn with the instructions that a function says, if one does."""

@@ -120,7 +120,7 @@ async def _described(context: StepContext, resource: Any, found: Any, question: 
 
 
 def _eyes(context: StepContext, resource: Any) -> str:
-    from flowengine.agents.turns import in_folder
+    from flowengine.agents.models.registry import in_folder
 
     return in_folder(resource.vision_model, context.execution.workdir)
 

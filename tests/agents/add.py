@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flowengine.agents.text_calls.records import Tool
+from flowengine.agents.text_calls.records import ToolOffer
 
-ADD = Tool(
+ADD = ToolOffer(
     "add",
     "Adds two numbers.",
     {

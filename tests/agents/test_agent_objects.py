@@ -10,6 +10,7 @@ import pytest
 from flowengine.agents import Agent, Response, Result
 from flowengine.agents.agent import instructions_of
 from flowengine.errors import UsageError
+from flowengine.metachain import Runner
 from flowengine.sdk import ValidationError
 
 
@@ -118,27 +119,8 @@ def test_a_description_of_the_context_is_part_of_the_instructions() -> None:
         ({"functions": [add, twin()]}, "agent 'A' has two functions named 'add'"),
         ({"functions": [stars]}, "agent 'A': the parameter '*numbers' of stars"),
         ({"functions": [takes_socket]}, "agent 'A': the parameter 'line' of takes_socket"),
-        (
-            {"functions": [add], "tool_choice": "ad"},
-            "agent 'A': tool_choice 'ad' is not one of its tools",
-        ),
-        ({"model": " "}, "agent 'A': no model is named"),
         ({"checks": [add]}, "agent 'A': checks[0] is <function add"),
-        ({"checks": [{"around": add}]}, "agent 'A': checks[0] is {'around'"),
-        ({"checks": [{"before": add, "then": "stop"}]}, "agent 'A': checks[0] is {'before'"),
-        ({"checks": [{"before": add}]}, "agent 'A': the check add takes no 'prompt'"),
-        ({"checks": [{"after": takes_more}]}, "the check takes_more needs 'length', which nothing"),
-        ({"checks": [{"after": checks}] * 2}, "agent 'A': checks checks this twice"),
-        ({"functions": [add], "checks": [{"before": other_add}]}, "functions have the name 'add'"),
-        ({"context": "shorten"}, "agent 'A': context is 'shorten'"),
-        ({"context": {"max_tokens": 0}}, "agent 'A': context is {'max_tokens': 0}"),
-        ({"context": {"reduce": add}}, "agent 'A': the function add takes no 'messages'"),
-        ({"skills": ["./none"]}, "agent 'A': there is no folder './none' with a file 'SKILL.md'"),
-        (
-            {"functions": [dotted("case_resolved")]},
-            "agent 'A': a function of yours named 'case_resolved' would end nothing",
-        ),
-        ({"functions": [dotted("a.b"), dotted("a__b")]}, "would call both 'a.b' and 'a__b' 'a__b'"),
+        ({"checks": [{"before": lambda a: a}]}, "agent 'A': a lambda has no name"),
     ],
 )
 def test_what_is_wrong_with_an_agent_is_told_when_it_is_built(
@@ -148,6 +130,53 @@ def test_what_is_wrong_with_an_agent_is_told_when_it_is_built(
         Agent(name="A", **fields)
 
     assert told in raised.value.message
+
+
+CHECKED = [
+    ({"functions": [add], "tool_choice": "ad"}, "tool_choice: the agent has no tool 'ad'"),
+    ({"model": " "}, "no model is named"),
+    ({"checks": [{"around": add}]}, "checks[0].around: unknown key 'around' in a check"),
+    ({"checks": [{"before": add, "then": "stop"}]}, "checks[0].then: expected 'tell' or 'end'"),
+    ({"checks": [{"before": add}]}, "checks[0].before: 'add' takes no 'prompt'"),
+    ({"checks": [{"after": takes_more}]}, "'takes_more' needs 'length'"),
+    ({"checks": [{"after": checks}] * 2}, "checks[1].after: 'checks' checks this twice"),
+    ({"context": "shorten"}, "context.reduce: there is no tool 'shorten'"),
+    ({"context": {"max_tokens": 0}}, "context.max_tokens: expected a whole number of 1 or more"),
+    ({"context": {"reduce": add}}, "context.reduce: 'add' takes no 'messages'"),
+    ({"skills": ["./none"]}, "skills[0]: there is no folder"),
+    ({"functions": [dotted("case_resolved")]}, "agents get 'case_resolved' from 'finish'"),
+    ({"functions": [dotted("a.b"), dotted("a__b")]}, "would call both 'a.b' and 'a__b' 'a__b'"),
+    ({"functions": [add], "approvals": {"ad": "ask"}}, "approvals names 'ad', which is not one of"),
+    (
+        {"functions": [add], "limits": {"ad": {"calls": 1}}},
+        "limits names 'ad', which is not",
+    ),
+    ({"functions": [add], "limits": {"calls": 0}}, "limits.calls: expected a whole number of 1"),
+    ({"functions": [add], "limits": {"add": {"calls": 0}}}, "tool 'add': limits.calls: expected"),
+    ({"functions": [add], "limits": {"add": {"size": 1}}}, "tool 'add': limits.size: unknown key"),
+]
+
+
+@pytest.mark.parametrize(("fields", "told"), CHECKED)
+def test_what_is_wrong_between_its_parts_is_told_when_it_is_compiled(
+    fields: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        Runner().compile([Agent(name="A", **fields)])
+
+    assert raised.value.message.startswith(("agent 'A'", "tool 'add'"))
+    assert told in raised.value.message
+
+
+def test_a_fault_is_told_with_the_name_that_the_program_gave_the_agent() -> None:
+    with pytest.raises(UsageError, match=r"^agent 'Tax expert': context\.max_tokens: expected"):
+        Runner().compile([Agent(name="Tax expert", context={"max_tokens": 0})])
+
+
+def test_a_tool_and_a_check_may_have_one_name() -> None:
+    agent = Agent(name="A", functions=[add], checks=[{"before": other_add}])
+
+    assert Runner().compile([agent])
 
 
 @pytest.mark.parametrize(

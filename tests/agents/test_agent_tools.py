@@ -211,28 +211,6 @@ def test_a_flow_is_a_tool_also_one_in_which_nothing_can_fail(tmp_path: Path) -> 
     assert "required" in refused[1]
 
 
-def test_an_agent_asks_a_person(tmp_path: Path) -> None:
-    agents = "first: {instructions: Ask., tools: [std.ask]}"
-    head = "flowengine: 1\nid: f\ninputs: {q: {type: string, default: Go.}}\n"
-    script = [
-        {"calls": [call("std.ask", "c1", question="Where to?"), call("std.ask", "c2", form={})]},
-        {"text": "Oslo it is."},
-    ]
-    case = Case(tmp_path, flow(agents, head=f"{head}defaults: {{model: scripted/test}}"), script)
-
-    with case.engine_open() as engine:
-        waiting = engine.run(case.path)
-        [wait] = waiting.waits
-        assert wait["title"] == "Where to?"
-        result = engine.decide(wait["id"], "answer", form={"answer": "Oslo"}).result
-
-    assert result is not None
-    assert result.outputs == {"answer": "Oslo it is.", "agent": "first"}
-    refused, answered = sorted(told(case.sent(1))[-2:], key=lambda one: one[1] == "Oslo")
-    assert answered == ("tool", "Oslo")
-    assert "'question'" in refused[1]
-
-
 DOLLARS = """
 flowengine: 1
 id: f

@@ -143,19 +143,6 @@ def test_agents_that_ask_each_other_are_bounded() -> None:
     assert run(a, *script).result == "stop"
 
 
-def test_somebody_may_be_asked_before_it_is_called(tmp_path: Path) -> None:
-    a = agent("a", agent("b").as_tool(), approvals={"b": "required"})
-    script = [of("a", calls=[call("b", prompt="?")]), of("b", text="3"), of("a", text="so")]
-    with Engine(tmp_path / "s.db") as engine, using(ScriptedModel(script)):
-        response = MetaChain(engine).run(a, ASK)
-        [wait] = response.waits
-        assert (wait["title"], wait["subject"]) == ("Call 'b'?", {"prompt": "?"})
-        engine.approve(wait["id"])
-        response = MetaChain(engine).resume(response.execution, a)
-
-    assert (told(response), response.result) == (["3"], "so")
-
-
 def test_an_agent_may_check_what_another_is_asked() -> None:
     judge = agent("judge", case_not_resolved).as_tool()
     script = [of("judge", calls=[call("case_not_resolved", reason="rude")])]

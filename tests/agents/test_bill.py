@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import flowengine
+from flowengine.agents.first_messages import opened_with
 from flowengine.agents.models.errors import ModelError
 from flowengine.agents.models.port import Listener, ModelFacts, ModelReply, ModelRequest, Usage
 from flowengine.agents.models.registry import register, unregister
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
-from flowengine.agents.opening import opened_with
 from flowengine.agents.turns import take_turn, turn_of
 from flowengine.kernel import ENDED
 from flowengine.kernel.commands import Run

@@ -13,7 +13,7 @@ from flowengine import load
 from flowengine.agents import Agent
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.errors import FlowFileError, UsageError
+from flowengine.errors import FlowFileError
 from flowengine.metachain import MetaChain
 from flowengine.sdk.untrusted import unmarked
 from flowengine.tool_environment import tool
@@ -67,7 +67,7 @@ def test_a_model_is_shown_so_much_of_a_result_and_all_of_it_is_kept(
     assert got.endswith(whole[-20:])
     digest = got.partition("kept as ")[2][:64]
     with case.engine_open() as engine:
-        assert engine.store.artifact(digest).read_text() == whole
+        assert engine.store.fetch_artifact(digest).read_text() == whole
 
 
 ASK = [{"role": "user", "content": "Do it."}]
@@ -101,19 +101,6 @@ def test_functions_of_python_agents_have_them(function: Any, limits: Any, begin:
     [told] = [one["content"] for one in messages if one["role"] == "tool"]
     assert told.startswith("a" * begin + "\n[…")
     assert told.endswith("z")
-
-
-@pytest.mark.parametrize(
-    ("limits", "message"),
-    [
-        ({"other": {"output": 1}}, "limits names 'other'"),
-        ({"long": {"output": "much"}}, "'long' has limits"),
-        ({"long": {"size": 1}}, "'long' has limits"),
-    ],
-)
-def test_what_is_no_limit_of_a_tool_is_refused(limits: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        Agent(name="Worker", model="scripted/x", functions=[long], limits=limits)
 
 
 EVERYTHING = """

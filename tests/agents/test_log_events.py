@@ -14,15 +14,16 @@ from flowengine.agents import LogEvent, LoggerManager
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.secrets import Secrets
 
-PLACE = {"execution": "01k8", "step": "run/a#2"}
+CALL: dict[str, Any] = {"tool": "add", "arguments": {"a": 1, "b": 2}, "status": "started"}
+
+
+def event(kind: Any, text: str, level: int = logging.INFO, **data: Any) -> LogEvent:
+    return LogEvent(kind, text, "a", "01k8", "run/a#2", data, level)
 
 
 def lines(logger: LoggerManager, stream: io.StringIO) -> list[str]:
-    logger.log_llm_call("m", {"input_tokens": 3, "output_tokens": 2}, agent="a", **PLACE)
-    logger.log_tool_call("add", {"a": 1, "b": 2}, agent="a", **PLACE)
-    logger.log_agent_handoff("a", "b", **PLACE)
-    logger.log_retry(1, "ModelError: down", agent="b", **PLACE)
-    logger.log_termination("resolved", agent="b", **PLACE)
+    logger.log(event("tool_call", "tool add started", **CALL))
+    logger.log(event("retry", "attempt 1 failed", logging.WARNING, attempt=1))
     return stream.getvalue().splitlines()
 
 
@@ -33,31 +34,25 @@ def test_each_call_is_one_event_with_its_place_and_time_in_order() -> None:
 
     lines(logger, io.StringIO())
 
-    assert [one.event for one in seen] == [
-        "llm_call",
-        "tool_call",
-        "agent_handoff",
-        "retry",
-        "termination",
+    assert [(one.event, one.data) for one in seen] == [
+        ("tool_call", CALL),
+        ("retry", {"attempt": 1}),
     ]
-    assert {(one.execution, one.step) for one in seen} == {("01k8", "run/a#2")}
+    assert {(one.agent, one.execution, one.step) for one in seen} == {("a", "01k8", "run/a#2")}
     assert [one.time for one in seen] == sorted(one.time for one in seen)
-    assert seen[0].data == {"model": "m", "input_tokens": 3, "output_tokens": 2}
-    assert seen[1].data == {"tool": "add", "arguments": {"a": 1, "b": 2}, "status": "started"}
-    assert seen[2].data == {"to": "b"}
-    assert seen[3].data == {"attempt": 1, "error": "ModelError: down"}
 
 
 def test_arguments_are_shown_from_debug_on() -> None:
-    info, debug = io.StringIO(), io.StringIO()
+    warning, info, debug = io.StringIO(), io.StringIO(), io.StringIO()
 
+    [least] = lines(LoggerManager("WARNING", console=warning), warning)
     told = lines(LoggerManager("INFO", console=info), info)
     more = lines(LoggerManager("debug", console=debug), debug)
 
-    assert len(told) == len(more) == 5
-    assert told[1].endswith("a tool add started")
-    assert more[1].endswith('a tool add started {"a": 1, "b": 2}')
-    assert "\x1b" not in info.getvalue() + debug.getvalue()
+    assert least.endswith(" a attempt 1 failed")
+    assert len(told) == len(more) == 2
+    assert told[0].endswith("a tool add started")
+    assert more[0].endswith('a tool add started {"a": 1, "b": 2}')
 
 
 def test_the_level_comes_from_the_variable_and_a_wrong_one_is_told_once(
@@ -81,7 +76,7 @@ def test_json_lines_go_to_a_file_and_on_request_to_the_console(tmp_path: Path) -
     assert [json.loads(one) for one in told] == [
         json.loads(one) for one in file.read_text().splitlines()
     ]
-    assert json.loads(told[2])["data"] == {"to": "b"}
+    assert json.loads(told[0])["data"] == CALL
 
 
 class Handle:
@@ -101,7 +96,8 @@ def test_whatever_the_arguments_hold_is_told_literally(value: Any) -> None:
     logger = LoggerManager("DEBUG", console=stream)
     logger.sinks.append(seen.append)
 
-    logger.log_tool_call("[/] :smile: \ud800 \x1b[31m", {"value": value})
+    text = "[/] :smile: \ud800 \x1b[31m"
+    logger.log(event("tool_call", text, arguments={"value": value}))
 
     assert len(seen) == 1
     [line] = stream.getvalue().splitlines()
@@ -118,13 +114,13 @@ def test_a_place_that_takes_no_events_is_told_once_and_costs_nothing(
     logger = LoggerManager(console=False, file="/dev/full")
     seen: list[LogEvent] = []
 
-    def broken(event: LogEvent) -> None:
+    def broken(_: LogEvent) -> None:
         raise ValueError("broken")
 
     logger.sinks += [broken, seen.append]
     lines(logger, io.StringIO())
 
-    assert len(seen) == 5
+    assert len(seen) == 2
     assert sorted("/dev/full" in one for one in caplog.messages) == [False, True]
 
 
@@ -136,8 +132,9 @@ def test_secrets_are_in_no_event(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     seen: list[LogEvent] = []
     logger.sinks.append(seen.append)
 
-    logger.log_tool_call("t", {"text": "it is hunter2-long", "headers": {"Authorization": "abc"}})
-    logger.log_retry(1, "401: hunter2-long")
+    given = {"text": "it is hunter2-long", "headers": {"Authorization": "abc"}}
+    logger.log(event("tool_call", "tool t started", arguments=given))
+    logger.log(event("retry", "401: hunter2-long", error="401: hunter2-long"))
 
     for text in (stream.getvalue(), file.read_text(), str(seen)):
         assert "hunter2" not in text

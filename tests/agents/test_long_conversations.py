@@ -300,7 +300,7 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 
 
 def state_of(messages: list[Message], asked: int, **more: Any) -> dict[str, Any]:
-    start = {"mark": 0, "summary": "", "asked": asked, "measured": 0, "turns": 1}
+    start = {"mark": 0, "summary": "", "asked": asked, "last": {}, "turns": 1}
     return {"messages": messages, **start, **more}
 
 

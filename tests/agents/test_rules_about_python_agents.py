@@ -12,7 +12,6 @@ from flowengine import Engine
 from flowengine.agents import Agent, Response
 from flowengine.agents.models import using
 from flowengine.agents.models.scripted import ScriptedModel
-from flowengine.errors import UsageError
 from flowengine.metachain import MetaChain
 from flowengine.sdk.tool_calls import ToolCall
 from flowengine.tool_environment import CallbackAuthority
@@ -117,15 +116,3 @@ def test_people_and_programs_that_decide_see_the_name_that_the_model_sees(
     [wait] = response.waits
     assert (wait["tool"], wait["title"]) == (tool, f"Call '{tool}'?")
     assert [(one.tool_name, one.names) for one in asked] == [(tool, names)]
-
-
-def test_a_tool_is_called_as_often_as_its_limit_allows() -> None:
-    agent = Agent(name="Clerk", model="scripted/x", functions=[pay], limits={"pay": {"calls": 2}})
-    calls = [{"name": "pay", "arguments": {"amount": n}} for n in (1, 2, 3)]
-    with Engine("store") as engine, using(ScriptedModel([{"calls": calls}, {"text": "so"}])):
-        MetaChain(engine).run(agent, ASK)
-    assert paid == [1, 2]
-    with pytest.raises(UsageError, match="'calls' has limits"):
-        MetaChain().run(agent.model_copy(update={"limits": {"calls": 0}}), ASK)
-    with pytest.raises(UsageError, match="'pay' has limits"):
-        MetaChain().run(agent.model_copy(update={"limits": {"pay": {"calls": 0}}}), ASK)

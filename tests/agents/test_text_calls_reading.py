@@ -8,15 +8,15 @@ import pytest
 
 from flowengine.agents.text_calls.marked_form import MarkedForm, mark_of, marked
 from flowengine.agents.text_calls.reading import read_reply
-from flowengine.agents.text_calls.records import Call, Reading, Tool
+from flowengine.agents.text_calls.records import Call, Reading, ToolOffer
 from tests.agents.add import ADD
 
-CODE = Tool(
+CODE = ToolOffer(
     "code",
     "Runs code.",
     {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
 )
-NOW = Tool("now", "Says what time it is.")
+NOW = ToolOffer("now", "Says what time it is.")
 TOOLS = [ADD, CODE, NOW]
 FORM = marked("0badcafe")
 
@@ -89,7 +89,6 @@ def test_several_calls_are_read_in_order_also_in_fences_of_their_own() -> None:
     for text in (f"{one}\n{two}", f"{one}{two}", f"```\n{one}\n```\n\n```\n{two}\n```"):
         reading = read(text)
         assert pairs(reading) == [(1, 2), (3, 4)]
-        assert [call.place for call in reading.calls] == [0, 1]
         assert reading.content == ""
 
 
@@ -290,37 +289,38 @@ HEAD = '<call-MARK tool="add">'
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "tool"),
+    ("text", "says", "tool"),
     [
-        ("<call-MARK", "cut", None),
-        ('<call-MARK tool="add', "cut", "add"),
-        (f'{HEAD}\n<parameter name="a">1</param', "cut", "add"),
-        (f'{HEAD}<parameter name="a">1</parameter><parameter name="b">2', "cut", "add"),
-        (f"{HEAD}a=1, b=2</call-MARK>", "unreadable", "add"),
-        (f"{HEAD}<parameter=a>1</parameter><parameter=a>2</parameter></call-MARK>", "unreadable",
+        ("<call-MARK", "cannot be read", None),
+        ('<call-MARK tool="add', "cannot be read", "add"),
+        (f'{HEAD}\n<parameter name="a">1</param', "cannot be read", "add"),
+        (f'{HEAD}<parameter name="a">1</parameter><parameter name="b">2', "was cut off", "add"),
+        (f"{HEAD}a=1, b=2</call-MARK>", "cannot be read", "add"),
+        (f"{HEAD}<parameter=a>1</parameter><parameter=a>2</parameter></call-MARK>", "cannot be",
          "add"),
-        ("<call-MARK>add(a=1, b=2)</call-MARK>", "unreadable", None),
-        (f'{HEAD}{{"a": 1, "b": "par', "cut", "add"),
-        (f'{HEAD}{{"a"=1}}</call-MARK>', "unreadable", "add"),
-        (f"{HEAD}[1, 2]</call-MARK>", "unreadable", "add"),
-        ('<call-MARK tool="ad">{"a": 1, "b": 2}</call-MARK>', "unknown_tool", "add"),
-        (f'{HEAD}{{"a": 1}}</call-MARK>', "arguments", "add"),
-        (f'{HEAD}{{"a": 1, "b": "0x10"}}</call-MARK>', "arguments", "add"),
+        ("<call-MARK>add(a=1, b=2)</call-MARK>", "cannot be read", None),
+        (f'{HEAD}{{"a": 1, "b": "par', "cannot be read", "add"),
+        (f'{HEAD}{{"a"=1}}</call-MARK>', "cannot be read", "add"),
+        (f"{HEAD}[1, 2]</call-MARK>", "cannot be read", "add"),
+        ('<call-MARK tool="ad">{"a": 1, "b": 2}</call-MARK>', "There is no tool 'ad'", "add"),
+        (f'{HEAD}{{"a": 1}}</call-MARK>', "do not fit", "add"),
+        (f'{HEAD}{{"a": 1, "b": "0x10"}}</call-MARK>', "do not fit", "add"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_told(text: str, code: str, tool: str | None) -> None:
+def test_what_cannot_be_read_is_told(text: str, says: str, tool: str | None) -> None:
     reading = read(text, ended="length" if text.endswith("2") else "stop")
 
     assert reading.calls == ()
-    assert [(one.code, one.tool) for one in reading.faults] == [(code, tool)]
+    [fault] = reading.faults
+    assert fault.tool == tool
+    assert says in fault.message
 
 
-def test_calls_beside_a_fault_can_be_made_and_know_their_place() -> None:
+def test_calls_beside_a_fault_can_be_made() -> None:
     reading = read(f'{THOUGHT}\n<call-MARK tool="ad"></call-MARK>\n{CALL}')
 
     assert pairs(reading) == [(1, 2), (3, 4)]
-    assert [call.place for call in reading.calls] == [0, 2]
-    assert [one.place for one in reading.faults] == [1]
+    assert [one.tool for one in reading.faults] == ["add"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from flowengine.agents.text_calls.marked_form import marked
 from flowengine.agents.text_calls.reading import read_reply
-from flowengine.agents.text_calls.records import Call, Tool
+from flowengine.agents.text_calls.records import Call, ToolOffer
 from flowengine.agents.text_calls.requests import faults_told, instructions, request_messages
 from tests.agents.add import ADD
 
@@ -53,7 +53,7 @@ def test_the_request_for_one_tool() -> None:
 
 
 def test_tools_come_before_the_agents_own_instructions_which_arrive_unchanged() -> None:
-    tool = Tool("odd", ODD, {"properties": {"x": {"type": "string", "description": ODD}}})
+    tool = ToolOffer("odd", ODD, {"properties": {"x": {"type": "string", "description": ODD}}})
 
     [system] = request_messages([{"role": "system", "content": ODD}], [tool], FORM)
 

@@ -184,6 +184,16 @@ def test_rules_of_the_project_allow_nothing(rule: str) -> None:
     assert acted() == "1 "
 
 
+@pytest.mark.parametrize("where", ["config/flowengine", "flow"])
+def test_an_exception_in_the_project_hides_no_question_of_others(where: str) -> None:
+    """Its `allow` before its own `ask` is an exception to that one only."""
+    host("{allow: get}", "{ask: '*'}", where=".flowengine")
+    asks = "[]" if where != "flow" else "[{ask: get}]"
+    host("{ask: get}", where=where) if where != "flow" else None
+    assert outcome(run(policies=asks)) == "ask"
+    assert acted() == ""
+
+
 def test_a_step_that_plants_rules_in_the_project_is_still_asked() -> None:
     Path("acts.py").write_text(
         f"{FUNCTIONS}\ndef write():\n    import pathlib\n"

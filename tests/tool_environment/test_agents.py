@@ -20,6 +20,7 @@ from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.metachain import MetaChain
+from flowengine.metachain.sessions import Operations
 from flowengine.metachain.work import Work
 from flowengine.tool_environment import (
     ApprovalResponse,
@@ -183,8 +184,8 @@ def test_a_task_runs_with_tools_in_its_folder(
 
     original = Work.run_async
 
-    async def watched(self: Work, engine: Engine) -> Response:
-        response = await original(self, engine)
+    async def watched(self: Work, engine: Engine, operations: Operations) -> Response:
+        response = await original(self, engine, operations)
         kept.append(list(engine.events(self.id)))
         return response
 

@@ -18,10 +18,10 @@ from flowengine.agents.models.port import (
     ModelReply,
     ModelRequest,
     ReplyPart,
-    ToolOffer,
     Usage,
 )
 from flowengine.agents.models.registry import prepare, register, resolve, unregister, using
+from flowengine.agents.text_calls.records import ToolOffer
 
 __all__ = [
     "CallFault",

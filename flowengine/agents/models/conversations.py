@@ -8,8 +8,9 @@ from hashlib import sha256
 from json import dumps, loads
 from typing import Any
 
-from flowengine.agents.models.port import Message, ToolOffer
+from flowengine.agents.models.port import Message
 from flowengine.agents.models.wire_names import WireNames
+from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.sdk.read_only import plain, unwrapped
 
 LONGEST_ID = 40
@@ -28,7 +29,7 @@ def offered(tools: Iterable[ToolOffer], names: WireNames) -> list[dict[str, Any]
             "function": {
                 "name": names.to_wire(tool.name),
                 "description": tool.description,
-                "parameters": {"type": "object", "properties": {}} | tool.parameters,
+                "parameters": tool.schema,
             },
         }
         for tool in tools

@@ -50,6 +50,14 @@ def total(messages: Sequence[Message], measure: Measure) -> int:
     return sum(map(measure, unwrapped(messages)))
 
 
+def since_reply(messages: Sequence[Message]) -> list[Message] | None:
+    """Return the last reply and what came after it; None: there is no reply."""
+    for place in range(len(messages) - 1, -1, -1):
+        if messages[place]["role"] == "assistant":
+            return [messages[at] for at in range(place, len(messages))]
+    return None
+
+
 class KnownMessages:
     """What is known of the messages of one conversation; it does not hold them."""
 

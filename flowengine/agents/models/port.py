@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.sdk import Plain
 
 Message = dict[str, Plain]
@@ -20,17 +21,6 @@ is under `provider_parts`: provider → data. It goes back to that provider and 
 
 FunctionCalling = Literal["native", "text"]
 """How a model is offered tools: by the provider's own means, or in the text of the messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOffer:
-    """A tool as a model is told of it."""
-
-    name: str
-    """As the flow knows it."""
-    description: str
-    parameters: dict[str, Plain]
-    """JSON Schema of the arguments, an object."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ from flowengine.agents.models.replies import (
     read_sent,
     text_tools_of,
 )
+from flowengine.agents.models.reply_parts import GuardedListener, PartSender
 from flowengine.agents.models.streams import ArrivingReply
-from flowengine.agents.models.telling import Teller
 from flowengine.agents.models.usage import estimated_usage, told_usage
 from flowengine.agents.models.wire_names import WireNames
 from flowengine.agents.text_calls.requests import request_messages
@@ -74,7 +74,7 @@ class _Asked:
     request: ModelRequest
     provider: str
     names: WireNames
-    teller: Teller
+    parts: PartSender
     sent: dict[str, Any]
     """What the library is called with."""
 
@@ -155,14 +155,12 @@ class ProviderModels:
         try:
             with as_plain():
                 async with asyncio.timeout(request.timeout or _TIMEOUT):
-                    if listen is None:
-                        return await _unstreamed(litellm, asked)
-                    return await _streamed(litellm, asked)
+                    return await _received(litellm, asked)
         except StepError:
-            asked.teller.broke_off()
+            asked.parts.broke_off()
             raise
         except Exception as error:
-            broke_off = asked.teller.broke_off()
+            broke_off = asked.parts.broke_off()
             if request.function_calling is None and "tools" in asked.sent and refuses_tools(error):
                 raise _ToolsRefused(error) from None
             if (
@@ -190,28 +188,22 @@ class _Here:
 
     def __init__(self, listen: Listener) -> None:
         self._loop = asyncio.get_running_loop()
-        self._listen: Listener | None = listen
+        self._listen = GuardedListener(listen)
         self._arrived: deque[ReplyPart] = deque()
 
     def __call__(self, part: ReplyPart) -> None:
         self._arrived.append(part)
         # The loop is woken once for all that arrives until it is its turn.
         if len(self._arrived) == 1 and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell)
+            self._loop.call_soon_threadsafe(self._pass_on)
 
     def close(self) -> None:
-        self._tell()
-        self._listen = None
+        self._pass_on()
+        self._listen.listen = None
 
-    def _tell(self) -> None:
+    def _pass_on(self) -> None:
         while self._arrived:
-            part = self._arrived[0]
-            try:
-                if self._listen is not None:
-                    self._listen(part)
-            except Exception:
-                self._listen = None
-                _log.exception("a listener to a reply failed, and gets no more of it")
+            self._listen(self._arrived[0])
             self._arrived.popleft()  # only now: what arrives meanwhile wakes nobody
 
 
@@ -265,7 +257,7 @@ def _asked(
     if listen is not None:
         sent["stream"] = True
         sent["stream_options"] = {"include_usage": True}
-    return _Asked(request, provider, names, Teller(listen, request, calling), sent)
+    return _Asked(request, provider, names, PartSender(listen, request, calling), sent)
 
 
 def _bound_reply(tokens: int, sent: dict[str, Any]) -> None:
@@ -309,60 +301,50 @@ def _offer(request: ModelRequest, names: WireNames, known: set[str], sent: dict[
         sent["parallel_tool_calls"] = False
 
 
-async def _unstreamed(litellm: Any, asked: _Asked) -> SentReply:
+async def _received(litellm: Any, asked: _Asked) -> SentReply:
+    """Return what the provider sent, streamed if somebody listens."""
     response = await litellm.acompletion(**asked.sent)
-    if not response.choices:
-        return _sent(litellm, asked, SentReply(), [getattr(response, "usage", None)])
-    choice = response.choices[0]
-    message = choice.message
-    calls, parts = [], {}
-    for call in getattr(message, "tool_calls", None) or ():
-        name = asked.names.from_wire(call.function.name or "")
-        calls.append(SentCall(str(call.id or ""), name, call.function.arguments))
-        if specific := getattr(call, "provider_specific_fields", None):
-            parts[call.id] = dict(specific)
-    reply = SentReply(
-        message.content or "",
-        getattr(message, "reasoning_content", None),
-        calls,
-        _ENDED.get(choice.finish_reason, "stop"),
-        provider_parts=_parts(
-            getattr(message, "thinking_blocks", None),
-            parts,
-            getattr(message, "reasoning_items", None),
-        ),
-    )
-    return _sent(litellm, asked, reply, [getattr(response, "usage", None)])
-
-
-async def _streamed(litellm: Any, asked: _Asked) -> SentReply:
-    stream = await litellm.acompletion(**asked.sent)
-    arriving = ArrivingReply(asked.teller, asked.names)
-    try:
-        async for chunk in stream:
-            arriving.take(chunk)
-        # A stream that just stops gets an ending from the library that nobody sent.
-        ended = getattr(stream, "received_finish_reason", arriving.finish) or getattr(
-            stream, "intermittent_finish_reason", None
-        )
-        told = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
-    finally:
-        await stream.aclose()
-    if ended is None:
-        message = f"{asked.request.model}: the reply broke off"
-        raise ModelError(message, retryable=True, data={"unfinished": True})
+    parts = asked.parts if "stream" in asked.sent else None
+    arriving = ArrivingReply(parts, asked.names)
+    if parts is None:
+        arriving.take_whole(response)
+        usage = [getattr(response, "usage", None)]
+    else:
+        usage = await _take_stream(asked.request.model, response, arriving)
     reply = SentReply(
         "".join(arriving.content),
         "".join(arriving.reasoning) if arriving.reasoning else None,
         arriving.calls,
-        _ENDED.get(ended, "stop"),
+        _ENDED.get(arriving.finish, "stop"),
         provider_parts=_parts(
             arriving.thinking_blocks, arriving.call_parts, arriving.reasoning_items
         ),
     )
-    found = _sent(litellm, asked, reply, told)
-    asked.teller.end(reply.ended)
+    found = _sent(litellm, asked, reply, usage)
+    if parts is not None:
+        parts.end(reply.ended)
     return found
+
+
+async def _take_stream(model: str, stream: Any, arriving: ArrivingReply) -> list[Any]:
+    """Take a stream, and return what its provider reported of usage.
+
+    Raises:
+        ModelError: It broke off.
+    """
+    try:
+        async for chunk in stream:
+            arriving.take(chunk)
+        # A stream that just stops gets an ending from the library that nobody sent.
+        arriving.finish = getattr(stream, "received_finish_reason", arriving.finish) or getattr(
+            stream, "intermittent_finish_reason", None
+        )
+        usage = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
+    finally:
+        await stream.aclose()
+    if arriving.finish is None:
+        raise ModelError(f"{model}: the reply broke off", retryable=True, data={"unfinished": True})
+    return usage
 
 
 def _sent(litellm: Any, asked: _Asked, reply: SentReply, told: list[Any]) -> SentReply:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from flowengine.agents.models.port import Listener, Model, ModelFacts, ModelReply, ModelRequest
@@ -40,17 +43,39 @@ class Recorder:
         return await self._model.facts(model)
 
 
+def entry_of(message: Mapping[str, Any], usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of a script that answers with a message.
+
+    Args:
+        message: Of a model.
+        usage: What it used; numbers that are nothing are left out.
+    """
+    calls = [
+        {"id": call["id"], "name": call["function"]["name"], "arguments": _arguments_of(call)}
+        for call in message.get("tool_calls") or ()
+    ]
+    found = {
+        "text": message.get("content") or "",
+        "reasoning": message.get("reasoning", ""),
+        "calls": calls,
+        "usage": {name: n for name, n in usage.items() if n or name == "cost_usd"},
+    }
+    return {name: one for name, one in found.items() if one}
+
+
+def _arguments_of(call: Mapping[str, Any]) -> Any:
+    """Return the arguments of a call as data, where they would be sent as they were."""
+    sent = call["function"]["arguments"]
+    try:
+        data = json.loads(sent)
+    except (ValueError, RecursionError):
+        return sent
+    return data if isinstance(data, dict) and json.dumps(data) == sent else sent
+
+
 def _answered(reply: ModelReply) -> dict[str, Any]:
-    message, usage = reply.message, reply.usage
-    entry: dict[str, Any] = {"text": message.get("content") or ""}
-    if reasoning := message.get("reasoning"):
-        entry["reasoning"] = reasoning
-    if calls := message.get("tool_calls"):
-        entry["calls"] = [{"id": call["id"], **call["function"]} for call in calls]
-    if reply.finish != "calls":
-        entry["finish"] = reply.finish
-    entry["usage"] = {name: getattr(usage, name) for name in usage.__dataclass_fields__}
-    return entry
+    ended = {} if reply.finish in ("calls", "stop") else {"finish": reply.finish}
+    return {**entry_of(reply.message, asdict(reply.usage)), **ended}
 
 
 def _raised(error: StepError) -> dict[str, Any]:

@@ -6,6 +6,7 @@ all that a piece of a program asks (`using`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -85,6 +86,13 @@ def resolve(name: str) -> Model:
     from flowengine.agents.models.provider_models import PROVIDER_MODELS
 
     return PROVIDER_MODELS
+
+
+def in_folder(name: str, folder: str) -> str:
+    """Return the name of a model; that of a script in a file with the folder of the file."""
+    provider, _, script = name.partition("/")
+    file = os.path.join(folder, script)
+    return f"{provider}/{file}" if provider == SCRIPTED and os.path.isfile(file) else name
 
 
 def prepare(name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from json import dumps, loads
 from secrets import token_hex
 from typing import Literal
@@ -23,7 +23,7 @@ from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.examples import example_arguments
 from flowengine.agents.text_calls.marked_form import MarkedForm, mark_of, marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, NOT_MADE, read_reply
-from flowengine.agents.text_calls.records import Call, Ended, Fault, RawCall, Reading, Tool
+from flowengine.agents.text_calls.records import Call, Ended, Fault, Reading, ToolOffer
 from flowengine.agents.text_calls.requests import MUST_CALL, faults_told
 from flowengine.agents.text_calls.unread import may_hold_call, unread_call
 from flowengine.sdk import Plain
@@ -62,17 +62,12 @@ class SentReply:
     provider_parts: Mapping[str, Plain] | None = None
 
 
-def tools_of(request: ModelRequest) -> tuple[Tool, ...]:
-    """Return the tools on offer, as `flowengine.agents.text_calls` knows them."""
-    return tuple(Tool(one.name, one.description, one.parameters) for one in request.tools)
-
-
-def text_tools_of(request: ModelRequest) -> tuple[Tool, ...]:
+def text_tools_of(request: ModelRequest) -> Sequence[ToolOffer]:
     """Return the tools that a model may call in text: `tool_choice` can leave one or none."""
     choice = request.tool_choice
     if choice in (None, "auto", "required"):
-        return tools_of(request)
-    return tuple(tool for tool in tools_of(request) if tool.name == choice)
+        return request.tools
+    return tuple(tool for tool in request.tools if tool.name == choice)
 
 
 def must_call(request: ModelRequest) -> bool:
@@ -147,29 +142,17 @@ def _all_unicode(data: Plain) -> Plain:
 def _mended(sent: SentReply) -> SentReply:
     """Return what was sent with all its texts as Unicode."""
     calls = [
-        SentCall(
-            as_unicode(call.id),
-            as_unicode(call.name),
-            None if call.arguments is None else as_unicode(call.arguments),
-        )
-        for call in sent.calls
+        SentCall(*map(_all_unicode, (call.id, call.name, call.arguments))) for call in sent.calls
     ]
-    parts = sent.provider_parts
-    return SentReply(
-        as_unicode(sent.content),
-        None if sent.reasoning is None else as_unicode(sent.reasoning),
-        calls,
-        sent.ended,
-        sent.usage,
-        None if parts is None else {name: _all_unicode(one) for name, one in parts.items()},
-    )
+    parts = None if sent.provider_parts is None else _all_unicode({**sent.provider_parts})
+    content, reasoning = _all_unicode(sent.content), _all_unicode(sent.reasoning)
+    return replace(sent, content=content, reasoning=reasoning, calls=calls, provider_parts=parts)
 
 
 class _Reader:
     def __init__(self, sent: SentReply, request: ModelRequest) -> None:
         self.sent = sent = _mended(sent)
         self.request = request
-        self.tools = tools_of(request)
         self.ended: Ended = "length" if sent.ended == "length" else "stop"
         self.content = sent.content
         self.reasoning = sent.reasoning or ""
@@ -196,11 +179,10 @@ class _Reader:
         """Read the calls that were sent as such. No text is one, whatever it looks like."""
         if self.content:
             self._take(self._read((), None))
-        by_name = {tool.name: tool for tool in self.tools}
+        by_name = {tool.name: tool for tool in self.request.tools}
         repairs: list[str] = []
-        for place, call in enumerate(self.sent.calls[:MAX_CALLS]):
-            raw = RawCall(call.name, call.arguments)
-            made, mended = bind(raw, by_name, ended=self.ended, place=place)
+        for call in self.sent.calls[:MAX_CALLS]:
+            made, mended = bind(Call(call.name, call.arguments), by_name, ended=self.ended)
             repairs += mended
             id = self._id(call.id)
             if isinstance(made, Fault):
@@ -219,13 +201,13 @@ class _Reader:
         self._take(reading)
         faults = reading.faults
         if must_call(self.request) and not (reading.calls or faults):
-            faults = (Fault("none", f"There is no call in your reply. {MUST_CALL}"),)
+            faults = (Fault(f"There is no call in your reply. {MUST_CALL}"),)
         for fault in faults:
             self.faults.append(CallFault(None, fault.tool, faults_told([fault], tools, form)))
         if reading.faults and not self.content:  # what some providers refuse in a history
             self.content = reading.faults[0].written
 
-    def _read(self, tools: Sequence[Tool], form: MarkedForm | None) -> Reading:
+    def _read(self, tools: Sequence[ToolOffer], form: MarkedForm | None) -> Reading:
         thought = None if self.sent.reasoning is None else bool(self.reasoning.strip())
         return read_reply(self.content, tools, form, ended=self.ended, thought=thought)
 
@@ -244,7 +226,7 @@ class _Reader:
             return
         if calling == "text":
             message = UNREAD.format(unread.tool, "exactly as shown")
-            fault = Fault("form", message, unread.tool, unread.written)
+            fault = Fault(message, unread.tool, unread.written)
             told = faults_told([fault], [*tools.values()], form_of(self.request))
         else:  # no example: somebody else may have named the tool, and its schema is known
             told = UNREAD.format(unread.tool, "by function calling only")
@@ -254,10 +236,7 @@ class _Reader:
         self.content = reading.content
         self.reasoning = "\n".join(filter(None, [self.reasoning, reading.reasoning]))
         self._tell_repairs(reading.repairs)
-        self._enter_all(reading.calls)
-
-    def _enter_all(self, calls: Sequence[Call]) -> None:
-        for call in calls:
+        for call in reading.calls:
             id = self._id("")
             self.calls.append(ModelCall(id, call.name, call.arguments))
             self._enter(id, call.name, _json(call.arguments))
@@ -281,7 +260,7 @@ class _Reader:
         return id
 
 
-def _worded(fault: Fault, tools: Mapping[str, Tool]) -> str:
+def _worded(fault: Fault, tools: Mapping[str, ToolOffer]) -> str:
     """Return what a model with function calling is told: what is wrong, and what would be right."""
     tool = tools.get(fault.tool or "")
     if tool is None:

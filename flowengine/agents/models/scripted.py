@@ -22,8 +22,9 @@ from flowengine.agents.models.port import (
     Usage,
 )
 from flowengine.agents.models.replies import SentCall, SentReply, read_sent
-from flowengine.agents.models.telling import Teller
+from flowengine.agents.models.reply_parts import PartSender
 from flowengine.agents.text_calls.models import function_calling
+from flowengine.agents.text_calls.records import text_of
 from flowengine.errors import InputError
 from flowengine.sdk import StepError, Timeout
 from flowengine.sdk.validation_messages import predicate
@@ -190,17 +191,17 @@ class ScriptedModel:
             raise answer
         entry = answer if isinstance(answer, Scripted) else _entry(answer, self.name)
         calling = function_calling(request.model, agent=request.function_calling)
-        teller = Teller(listen, request, calling)
-        name = _told(self.name, request.model)
+        parts = PartSender(listen, request, calling)
+        name = _shown_name(self.name, request.model)
         sent = _sent(entry, name)
         if entry.raises is None or entry.cut:
-            _tell(teller, sent)
+            _pass_on(parts, sent)
         if entry.raises is not None:
-            teller.broke_off()
+            parts.broke_off()
             raise _error(entry)
         note = _note(request, name)
         reply = read_sent(sent, request, calling, events=[note], scripted=True)
-        teller.end(sent.ended)
+        parts.end(sent.ended)
         return reply
 
     async def facts(self, model: str) -> ModelFacts:
@@ -245,7 +246,7 @@ def _replies(message: Message) -> int:
     return int(message.get("role") == "assistant")
 
 
-def _told(script: str, model: str) -> str:
+def _shown_name(script: str, model: str) -> str:
     """Return the name that replies tell: of a file as the flow names it, in whatever folder."""
     if not os.path.isabs(script):
         return script
@@ -300,13 +301,13 @@ def _sent(entry: Scripted, name: str) -> SentReply:
     return SentReply(entry.text, entry.reasoning or None, calls, entry.finish, usage, parts)
 
 
-def _tell(teller: Teller, sent: SentReply) -> None:
+def _pass_on(parts: PartSender, sent: SentReply) -> None:
     if sent.reasoning:
-        teller.reasoning(sent.reasoning)
+        parts.reasoning(sent.reasoning)
     for start in range(0, len(sent.content), _PIECE):
-        teller.text(sent.content[start : start + _PIECE])
+        parts.text(sent.content[start : start + _PIECE])
     for place, call in enumerate(sent.calls):
-        teller.call(call.id or str(place), call.name, call.arguments or "")
+        parts.call(call.id or str(place), call.name, call.arguments or "")
 
 
 def _error(entry: Scripted) -> StepError:
@@ -319,7 +320,4 @@ def _error(entry: Scripted) -> StepError:
 
 
 def _last_text(request: ModelRequest) -> str:
-    content = request.messages[-1].get("content") if request.messages else None
-    if isinstance(content, str):
-        return content
-    return "\n".join(part.get("text", "") for part in content or ())
+    return text_of(request.messages[-1].get("content")) if request.messages else ""

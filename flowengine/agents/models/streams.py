@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.agents.models.replies import SentCall
-from flowengine.agents.models.telling import Teller
+from flowengine.agents.models.reply_parts import PartSender
 from flowengine.agents.models.wire_names import WireNames
 
 
@@ -14,11 +14,11 @@ class ArrivingReply:
     """What has arrived of a reply.
 
     Args:
-        teller: Tells whoever listens.
+        parts: Passes on what arrives; None: nobody listens.
         names: Of the tools on offer.
     """
 
-    def __init__(self, teller: Teller, names: WireNames) -> None:
+    def __init__(self, parts: PartSender | None, names: WireNames) -> None:
         self.content: list[str] = []
         self.reasoning: list[str] = []
         self.thinking_blocks: list[dict[str, Any]] = []
@@ -27,7 +27,7 @@ class ArrivingReply:
         """Of calls, what only the provider understands: id → data."""
         self.finish: str | None = None
         self._calls: dict[Any, SentCall] = {}
-        self._teller = teller
+        self._parts = parts
         self._names = names
 
     @property
@@ -43,17 +43,31 @@ class ArrivingReply:
         for choice in chunk.choices or ():
             self.finish = choice.finish_reason or self.finish
             delta = choice.delta
-            if text := getattr(delta, "content", None):
-                self.content.append(text)
-                self._teller.text(text)
-            if (thought := getattr(delta, "reasoning_content", None)) is not None:
-                self.reasoning.append(thought)
-                self._teller.reasoning(thought)
             for block in getattr(delta, "thinking_blocks", None) or ():
                 self._think(block)
-            self.reasoning_items += getattr(delta, "reasoning_items", None) or ()
             for call in getattr(delta, "tool_calls", None) or ():
-                self._call(call)
+                self._call(call, getattr(call, "index", None))
+            self._take_texts(delta)
+
+    def take_whole(self, response: Any) -> None:
+        """Take a reply that was not streamed."""
+        for choice in response.choices[:1]:
+            self.finish = choice.finish_reason
+            self.thinking_blocks += getattr(choice.message, "thinking_blocks", None) or ()
+            for place, call in enumerate(getattr(choice.message, "tool_calls", None) or ()):
+                self._call(call, place)
+            self._take_texts(choice.message)
+
+    def _take_texts(self, delta: Any) -> None:
+        if text := getattr(delta, "content", None):
+            self.content.append(text)
+            if self._parts:
+                self._parts.text(text)
+        if (thought := getattr(delta, "reasoning_content", None)) is not None:
+            self.reasoning.append(thought)
+            if self._parts:
+                self._parts.reasoning(thought)
+        self.reasoning_items += getattr(delta, "reasoning_items", None) or ()
 
     def _think(self, block: Mapping[str, Any]) -> None:
         """Add a piece of a signed thought; its signature comes last, and ends it."""
@@ -69,14 +83,14 @@ class ArrivingReply:
             elif isinstance(value, str):
                 last[key] += value
 
-    def _call(self, piece: Any) -> None:
-        index, id = getattr(piece, "index", None), getattr(piece, "id", None)
+    def _call(self, piece: Any, index: Any) -> None:
+        id = str(getattr(piece, "id", None) or "")
         call = self._calls.get(index)
         if call is None or (id and call.id and id != call.id):
             # Some providers give every call the same index: another id is another call.
             key = index if call is None else (index, id)
             call = self._calls.setdefault(key, SentCall())
-        call.id = call.id or id or ""
+        call.id = call.id or id
         function = getattr(piece, "function", None)
         name = getattr(function, "name", None) or ""
         if name != call.name and not call.arguments:
@@ -85,4 +99,5 @@ class ArrivingReply:
         call.arguments = f"{call.arguments}{arguments}"
         if parts := getattr(piece, "provider_specific_fields", None):
             self.call_parts[call.id] = dict(parts)
-        self._teller.call(call.id or str(index), self._names.from_wire(call.name), arguments)
+        if self._parts:
+            self._parts.call(call.id or str(index), self._names.from_wire(call.name), arguments)

@@ -7,7 +7,8 @@ from json import dumps
 from math import isfinite
 from typing import Any
 
-from flowengine.agents.models.port import ToolOffer, Usage
+from flowengine.agents.models.port import Usage
+from flowengine.agents.text_calls.records import ToolOffer
 
 _CHARACTERS_A_TOKEN = 4
 _TOKENS_AN_IMAGE = 1_000

@@ -7,15 +7,7 @@ from json import dumps
 from typing import Any
 
 from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_json
-from flowengine.agents.text_calls.records import (
-    Call,
-    Ended,
-    Fault,
-    FaultCode,
-    RawCall,
-    Tool,
-    Untyped,
-)
+from flowengine.agents.text_calls.records import Call, Ended, Fault, ToolOffer, Untyped
 from flowengine.agents.text_calls.text_values import Misfit, allowed_types, typed
 from flowengine.errors import InputError
 from flowengine.sdk.near_words import nearest
@@ -30,41 +22,38 @@ _OPENED = 2
 
 
 def bind(
-    raw: RawCall, tools: Mapping[str, Tool], *, ended: Ended = "stop", place: int = 0
+    call: Call, tools: Mapping[str, ToolOffer], *, ended: Ended = "stop"
 ) -> tuple[Call | Fault, tuple[str, ...]]:
     """Find the tool of a call and make its arguments fit.
 
     Args:
-        raw: As it was written.
+        call: As it was written.
         tools: Those on offer, by name.
         ended: Why the reply ended.
-        place: Of the call in the reply.
 
     Returns:
         The call, or what the model is to be told; and what was mended.
     """
-    tool = tools.get(raw.name)
+    tool = tools.get(call.name)
     if tool is None:
-        return _unknown(raw.name, tools, place), ()
+        return _unknown(call.name, tools), ()
     try:
-        arguments, repairs = _opened(raw.arguments, complete=ended == "stop")
-        call = Call(tool.name, _fitting(arguments, tool, repairs), place)
-        return call, tuple(dict.fromkeys(repairs))
+        arguments, repairs = _opened(call.arguments, complete=ended == "stop")
+        return Call(tool.name, _fitting(arguments, tool, repairs)), tuple(dict.fromkeys(repairs))
     except BrokenJson as broken:
         message = f"The arguments of {tool.name} cannot be read: {broken.reason}."
-        code: FaultCode = "cut" if broken.cut else "unreadable"
     except Misfit as misfit:
-        code, message = "arguments", f"The arguments of {tool.name} do not fit: {misfit}."
-    return Fault(code, message, tool.name, _written(raw.arguments), place), ()
+        message = f"The arguments of {tool.name} do not fit: {misfit}."
+    written = call.arguments[:_SHOWN] if isinstance(call.arguments, str) else ""
+    return Fault(message, tool.name, written), ()
 
 
-def _unknown(name: str, tools: Mapping[str, Tool], place: int) -> Fault:
+def _unknown(name: str, tools: Mapping[str, ToolOffer]) -> Fault:
     short = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
     close = nearest(short, tools)
     hint = f" Did you mean {close}?" if close else ""
     offer = f"These are on offer: {', '.join(tools)}." if tools else "None is on offer."
-    message = f"There is no tool '{short}'.{hint} {offer}"
-    return Fault("unknown_tool", message, close, place=place)
+    return Fault(f"There is no tool '{short}'.{hint} {offer}", close)
 
 
 def _opened(arguments: Any, *, complete: bool) -> tuple[dict[str, Any], list[str]]:
@@ -80,13 +69,13 @@ def _opened(arguments: Any, *, complete: bool) -> tuple[dict[str, Any], list[str
         if not arguments.strip():
             return {}, repairs
         if len(arguments) >= MAX_LENGTH:
-            raise BrokenJson(f"they have {len(arguments)} characters, {MAX_LENGTH} are too many", 0)
+            raise BrokenJson(f"they have {len(arguments)} characters, {MAX_LENGTH} are too many")
         arguments, mended = _read(arguments, complete=complete)
         repairs += mended
     if arguments is None:
         return {}, repairs
     if not isinstance(arguments, dict):
-        raise BrokenJson("they must be one JSON object", 0)
+        raise BrokenJson("they must be one JSON object")
     return arguments, repairs
 
 
@@ -94,12 +83,12 @@ def _read(text: str, *, complete: bool) -> tuple[Any, tuple[str, ...]]:
     value, end, repairs = read_json(text, complete=complete)
     if text[end:].strip():
         if not isinstance(value, dict):
-            raise BrokenJson("they must be one JSON object", end)
+            raise BrokenJson("they must be one JSON object")
         repairs += ("what stood after the arguments was left out",)
     return value, repairs
 
 
-def _fitting(arguments: dict[str, Any], tool: Tool, repairs: list[str]) -> dict[str, Any]:
+def _fitting(arguments: dict[str, Any], tool: ToolOffer, repairs: list[str]) -> dict[str, Any]:
     """Return the arguments in the types of the schema.
 
     Raises:
@@ -171,7 +160,3 @@ def _is_unicode(text: str) -> bool:
 def _short(value: Any) -> str:
     text = value.text if isinstance(value, Untyped) else dumps(value, ensure_ascii=False)
     return f"'{text[:40]}…'" if len(text) > 40 else f"'{text}'"
-
-
-def _written(arguments: Any) -> str:
-    return arguments[:_SHOWN] if isinstance(arguments, str) else ""

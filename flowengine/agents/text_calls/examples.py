@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine.agents.text_calls.records import Tool
+from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.agents.text_calls.text_values import allowed_types, choices_of
 
 _BY_TYPE: tuple[tuple[str, Any], ...] = (
@@ -16,7 +16,7 @@ _BY_TYPE: tuple[tuple[str, Any], ...] = (
 )
 
 
-def example_arguments(tool: Tool) -> dict[str, Any]:
+def example_arguments(tool: ToolOffer) -> dict[str, Any]:
     """Return arguments of the right types for all that a tool requires.
 
     Args:

@@ -39,14 +39,12 @@ class BrokenJson(Exception):
 
     Attributes:
         reason: Why, for the model.
-        at: How far the text was looked at.
         cut: The text ended before the value did.
     """
 
-    def __init__(self, reason: str, at: int, *, cut: bool = False) -> None:
+    def __init__(self, reason: str, *, cut: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.at = at
         self.cut = cut
 
 
@@ -85,9 +83,9 @@ class _Reader:
     def value(self, at: int, depth: int) -> tuple[Any, int]:
         match self.text[at : at + 1]:
             case "":
-                raise BrokenJson("it ends where a value should stand", at, cut=True)
+                raise BrokenJson("it ends where a value should stand", cut=True)
             case "{" | "[" if depth == MAX_DEPTH:
-                raise BrokenJson(f"it is nested more than {MAX_DEPTH} levels deep", at)
+                raise BrokenJson(f"it is nested more than {MAX_DEPTH} levels deep")
             case "{":
                 return self._object(at, depth)
             case "[":
@@ -110,7 +108,7 @@ class _Reader:
             if self.text[at : at + 1] != ":":
                 raise self._refusal(at, "':'")
             if key in found:
-                raise BrokenJson(f"{_shown(key)} is given twice", at)
+                raise BrokenJson(f"{_shown(key)} is given twice")
             found[key], at = self.value(self.skip(at + 1), depth + 1)
             at, closed = self._next(self.skip(at), "}")
         return found, at
@@ -140,7 +138,7 @@ class _Reader:
         if not self._is_end(at):
             raise self._refusal(at, f"',' or '{bracket}'")
         if at >= len(self.text) and not self.complete:
-            raise BrokenJson("it ends before its last bracket", at, cut=True)
+            raise BrokenJson("it ends before its last bracket", cut=True)
         self.repairs.append("a missing closing bracket was added")
         return at, True
 
@@ -151,7 +149,7 @@ class _Reader:
         quote = self.text[at]
         match = _STRINGS[quote].match(self.text, at)
         if match is None:
-            raise BrokenJson("a text in quotes has no end", len(self.text), cut=True)
+            raise BrokenJson("a text in quotes has no end", cut=True)
         inner = match[0][1:-1]
         if quote == "'":
             self.repairs.append("single quotes were read as double quotes")
@@ -163,7 +161,7 @@ class _Reader:
             text: str = loads(f'"{escaped}"', strict=False)
         except JSONDecodeError:
             reason = "a text has a wrong escape; a backslash is written \\\\"
-            raise BrokenJson(reason, match.end()) from None
+            raise BrokenJson(reason) from None
         self._note_controls(inner)
         if quote == '"' and escaped != inner:
             self.repairs.append("\\' was read as '")
@@ -176,8 +174,8 @@ class _Reader:
     def _number_or_word(self, at: int) -> tuple[Any, int]:
         if number := _NUMBER.match(self.text, at):
             if number.end() == len(self.text) and not self.complete:
-                raise BrokenJson("it ends inside a number", number.end(), cut=True)
-            return _number(number[0], number.end()), number.end()
+                raise BrokenJson("it ends inside a number", cut=True)
+            return _number(number[0]), number.end()
         word = _WORD.match(self.text, at)
         if word and word[0] in _WORDS:
             return _WORDS[word[0]], word.end()
@@ -185,15 +183,15 @@ class _Reader:
             self.repairs.append("True, False and None were read as true, false and null")
             return _OF_PYTHON[word[0]], word.end()
         if word and word[0].lstrip("-") in {"NaN", "Infinity", "nan", "inf", "Inf"}:
-            raise BrokenJson(f"{word[0]} is not a JSON number", word.end())
+            raise BrokenJson(f"{word[0]} is not a JSON number")
         if self._is_end(at):
-            raise BrokenJson("it ends where a value should stand", at, cut=True)
-        raise BrokenJson(f"{_shown(self.text[at : at + 12])} is not a JSON value", at)
+            raise BrokenJson("it ends where a value should stand", cut=True)
+        raise BrokenJson(f"{_shown(self.text[at : at + 12])} is not a JSON value")
 
     def _refusal(self, at: int, wanted: str) -> BrokenJson:
         if self._is_end(at):
-            return BrokenJson(f"it ends where {wanted} should stand", at, cut=True)
-        return BrokenJson(f"{wanted} should stand before {_shown(self.text[at : at + 12])}", at)
+            return BrokenJson(f"it ends where {wanted} should stand", cut=True)
+        return BrokenJson(f"{wanted} should stand before {_shown(self.text[at : at + 12])}")
 
 
 def _as_in_json(match: re.Match[str]) -> str:
@@ -201,14 +199,14 @@ def _as_in_json(match: re.Match[str]) -> str:
     return {"\\'": "'", '"': '\\"'}.get(match[0], match[0])
 
 
-def _number(written: str, at: int) -> int | float:
+def _number(written: str) -> int | float:
     if len(written) > _LONGEST_NUMBER:
-        raise BrokenJson(f"a number has {len(written)} digits", at)
+        raise BrokenJson(f"a number has {len(written)} digits")
     if written.lstrip("-").isdigit():
         return int(written)
     number = float(written)
     if not isfinite(number):
-        raise BrokenJson(f"{_shown(written)} is too large for a number", at)
+        raise BrokenJson(f"{_shown(written)} is too large for a number")
     return number
 
 

@@ -6,14 +6,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowengine.agents.text_calls.json_text import BrokenJson, read_json
 from flowengine.agents.text_calls.marked_form import (
     PARAMETER,
     VALUE_END,
     MarkedForm,
     without_line_ends,
 )
-from flowengine.agents.text_calls.records import Fault, RawCall, Untyped
+from flowengine.agents.text_calls.records import Call, Fault, Untyped
 from flowengine.agents.text_calls.source import Source
 
 SHOWN = 300
@@ -26,7 +25,7 @@ class Found:
     """A call, or what stands where one should."""
 
     end: int
-    item: RawCall | Fault
+    item: Call | Fault
     repairs: list[str] = field(default_factory=list)
 
 
@@ -69,7 +68,7 @@ class _Call:
             cut = broken.cut and self.end == len(self.source.text)
             return Found(self.end, self._fault(str(broken), cut=cut))
 
-    def _made(self) -> RawCall:
+    def _made(self) -> Call:
         source = self.source
         head = self.form.head.match(source.text, self.start, self.inside)
         if head is None:
@@ -80,14 +79,14 @@ class _Call:
         if not self.closed and not source.complete:
             raise _Broken("it has no end", cut=True)
         body = source.text[head.end() : self.inside].strip()
-        call = RawCall(self.name, self._arguments(body))
+        call = Call(self.name, self._arguments(body))
         if not self.closed:
             self.repairs.append(f"the missing end of a call of {self.name} was added")
         return call
 
     def _arguments(self, body: str) -> Any:
         if body.startswith("{"):
-            return self._json(body)
+            return body  # JSON, which is read with the arguments of all other calls
         arguments: dict[str, Any] = {}
         at = 0
         while opening := PARAMETER.match(body, at):
@@ -104,23 +103,13 @@ class _Call:
             raise _Broken(reason, cut=not self.closed)
         return arguments
 
-    def _json(self, body: str) -> Any:
-        try:
-            value, end, repairs = read_json(body)
-        except BrokenJson as broken:
-            raise _Broken(broken.reason, cut=broken.cut and not self.closed) from None
-        self.repairs += repairs
-        if body[end:].strip():
-            self.repairs.append("text after the JSON of a call was left out")
-        return value
-
     def _fault(self, reason: str, *, cut: bool) -> Fault:
         call = f"A call of {self.name}" if self.name else "A call"
         message = f"{call} cannot be read, and was not made: {reason}."
         if cut and not self.source.complete:
             message = f"{call} was cut off by the limit of length, and was not made."
         written = self.source.text[self.start : min(self.end, self.start + SHOWN)]
-        return Fault("cut" if cut else "unreadable", message, self.name or None, written)
+        return Fault(message, self.name or None, written)
 
 
 def _skipped(text: str, at: int) -> int:

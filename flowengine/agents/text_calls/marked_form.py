@@ -15,6 +15,8 @@ from json import dumps
 from secrets import token_bytes
 from typing import Any
 
+from flowengine.agents.text_calls.records import text_of
+
 _SECRET = token_bytes(32)
 """Of this process. Another process marks the same conversation otherwise, all of it."""
 _DIGITS = 8
@@ -48,14 +50,6 @@ def _texts(message: Mapping[str, Any]) -> list[str]:
         arguments = call["function"].get("arguments")
         texts.append(arguments if isinstance(arguments, str) else dumps(arguments))
     return texts
-
-
-def text_of(content: Any) -> str:
-    """Return the text of a message's content, which may be in parts."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    texts = [part.get("text", "") for part in content if isinstance(part, Mapping)]
-    return "\n".join(filter(None, texts))
 
 
 class MarkedForm:

@@ -19,7 +19,7 @@ from flowengine.agents.text_calls.places import (
     without_wrappers,
 )
 from flowengine.agents.text_calls.reasoning import CLOSINGS, OPENING, STRAY, TAG
-from flowengine.agents.text_calls.records import Call, Ended, Fault, RawCall, Reading, Tool
+from flowengine.agents.text_calls.records import Call, Ended, Fault, Reading, ToolOffer
 from flowengine.agents.text_calls.source import Source
 
 MAX_CALLS = 1_000
@@ -27,7 +27,6 @@ NOT_MADE = f"The calls after the first {MAX_CALLS:,} were not made."
 MAX_FAULTS = 20
 """A reply that has so many calls, or so many faults, is not read any further."""
 _MISPLACED = Fault(
-    "misplaced",
     "Nothing was called: a call stands inside of a line, a quotation or a code fence. Write calls "
     "on lines of their own, outside of code fences. If you meant to call nothing, leave it out.",
 )
@@ -35,7 +34,7 @@ _MISPLACED = Fault(
 
 def read_reply(
     text: str,
-    tools: Iterable[Tool],
+    tools: Iterable[ToolOffer],
     form: MarkedForm | None,
     *,
     ended: Ended = "stop",
@@ -120,7 +119,7 @@ class _Scan:
                 self._cut(at, len(source.text))
                 break
 
-    def items(self) -> list[RawCall | Fault]:
+    def items(self) -> list[Call | Fault]:
         """Return calls and faults in the order of the reply."""
         fenced = any(cut.fenced for cut in self.cuts)
         if self.misplaced or (fenced and self.content().strip()):
@@ -277,23 +276,18 @@ class _Scan:
         return self.begin
 
 
-def _bound(items: list[RawCall | Fault], tools: dict[str, Tool], ended: Ended) -> Reading:
+def _bound(items: list[Call | Fault], tools: dict[str, ToolOffer], ended: Ended) -> Reading:
     calls: list[Call] = []
     faults: list[Fault] = []
     repairs: list[str] = []
     for item in items:
-        place = len(calls) + len(faults)
         if len(faults) == MAX_FAULTS:
             break
-        if place == MAX_CALLS:
-            faults.append(Fault("unreadable", NOT_MADE, place=place))
+        if len(calls) + len(faults) == MAX_CALLS:
+            faults.append(Fault(NOT_MADE))
             break
-        made: Call | Fault
-        if isinstance(item, RawCall):
-            made, mended = bind(item, tools, ended=ended, place=place)
-            repairs += mended
-        else:
-            made = replace(item, place=place)
+        made, mended = (item, ()) if isinstance(item, Fault) else bind(item, tools, ended=ended)
+        repairs += mended
         if isinstance(made, Call):
             calls.append(made)
         else:

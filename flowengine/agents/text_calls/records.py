@@ -3,53 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Ended = Literal["stop", "length"]
 """Why a reply ended: the model stopped by itself, or it ran into the limit of length."""
 
-FaultCode = Literal["unreadable", "cut", "unknown_tool", "arguments", "misplaced", "form", "none"]
-"""`misplaced`: inside of a line or a code fence; `form`: as no model is shown to write calls here;
-`none`: there had to be a call."""
-
 
 @dataclass(frozen=True, slots=True)
-class Tool:
-    """A tool on offer."""
+class ToolOffer:
+    """A tool as a model is told of it."""
 
     name: str
+    """As the flow knows it."""
     description: str = ""
-    parameters: Mapping[str, Any] | None = None
-    """JSON Schema of its arguments, an object; None: it takes none."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """JSON Schema of the arguments, an object; empty: it takes none."""
 
     @property
     def schema(self) -> dict[str, Any]:
         """The schema of the arguments, with at least a type and properties."""
-        return {"type": "object", "properties": {}} | dict(self.parameters or {})
+        return {"type": "object", "properties": {}} | dict(self.parameters)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that can be made: its tool is on offer and its arguments fit the schema."""
+    """A call, as it was written or, once it is bound, with arguments that fit the schema."""
 
     name: str
-    arguments: dict[str, Any]
-    place: int = 0
-    """Counted from 0 among the calls and faults of the reply."""
+    arguments: Any
+    """A dict once it is bound; before, some models write the JSON of it, as a string."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What stood for a call and cannot be one; the model is told."""
 
-    code: FaultCode
     message: str
     tool: str | None = None
     """The tool that was meant, where it is on offer."""
     written: str = ""
     """The beginning of what the model wrote."""
-    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +65,14 @@ class Untyped:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class RawCall:
-    """A call as it was written: nobody has looked yet whether such a tool is on offer."""
+def text_of(content: Any, between: str = "\n") -> str:
+    """Return the text of a message's content, which may be in parts.
 
-    name: str
-    arguments: Any
-    """Usually a dict; some models write the JSON of it, as a string."""
+    Args:
+        content: Text, parts of which those that are no text are left out, or nothing.
+        between: Put between parts.
+    """
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = [part.get("text", "") for part in content if isinstance(part, Mapping)]
+    return between.join(filter(None, texts))

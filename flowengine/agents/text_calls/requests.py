@@ -12,15 +12,15 @@ from typing import Any
 
 from flowengine.agents.text_calls.examples import example_arguments
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
-from flowengine.agents.text_calls.marked_form import MarkedForm, text_of
-from flowengine.agents.text_calls.records import Fault, Tool
+from flowengine.agents.text_calls.marked_form import MarkedForm
+from flowengine.agents.text_calls.records import Fault, ToolOffer, text_of
 
 Message = dict[str, Any]
 _SHOWN_FAULTS = 5
 MUST_CALL = "Your reply must have a call."
 
 
-def instructions(tools: Sequence[Tool], form: MarkedForm, *, must_call: bool = False) -> str:
+def instructions(tools: Sequence[ToolOffer], form: MarkedForm, *, must_call: bool = False) -> str:
     """Say which tools there are and how they are called, for the beginning of a system message.
 
     Args:
@@ -45,17 +45,17 @@ def instructions(tools: Sequence[Tool], form: MarkedForm, *, must_call: bool = F
     return "\n\n".join(parts)
 
 
-def _described(tool: Tool) -> str:
+def _described(tool: ToolOffer) -> str:
     schema = dumps(tool.schema, ensure_ascii=False)
     heading = f"Tool: {tool.name}"
     return "\n".join(filter(None, [heading, tool.description, f"Parameters: {schema}"]))
 
 
-def _example(tool: Tool, form: MarkedForm) -> str:
+def _example(tool: ToolOffer, form: MarkedForm) -> str:
     return form.write([(tool.name, example_arguments(tool))])
 
 
-def faults_told(faults: Sequence[Fault], tools: Iterable[Tool], form: MarkedForm) -> str:
+def faults_told(faults: Sequence[Fault], tools: Iterable[ToolOffer], form: MarkedForm) -> str:
     """Tell the model what was wrong with its calls, each with a right example.
 
     Args:
@@ -79,7 +79,7 @@ def faults_told(faults: Sequence[Fault], tools: Iterable[Tool], form: MarkedForm
 
 def request_messages(
     messages: Iterable[Mapping[str, Any]],
-    tools: Sequence[Tool],
+    tools: Sequence[ToolOffer],
     form: MarkedForm,
     *,
     must_call: bool = False,

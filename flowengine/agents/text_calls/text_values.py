@@ -54,7 +54,7 @@ def typed(text: str, schema: Any, root: Mapping[str, Any], repairs: list[str]) -
         return _number(stripped)
     if types & {"array", "object"} and stripped[:1] in {"[", "{"}:
         return _plain(stripped, repairs)
-    raise Misfit(f"must be {_said(types)}")
+    raise Misfit(f"must be {_type_names(types)}")
 
 
 def allowed_types(schema: Any, root: Mapping[str, Any], hops: int = _HOPS) -> frozenset[str]:
@@ -158,7 +158,7 @@ def _plain_or_text(text: str, repairs: list[str]) -> Any:
         return text
 
 
-def _said(types: frozenset[str]) -> str:
+def _type_names(types: frozenset[str]) -> str:
     words = {
         "integer": "a whole number",
         "number": "a number",

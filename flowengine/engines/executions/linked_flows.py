@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Set
 
     from flowengine.engines.attempts.runner import Runner
-    from flowengine.journal.store import Store
+    from flowengine.journal.ports.flows import FlowPort
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
     from flowengine.validation import Validator
 
@@ -85,7 +85,7 @@ class LinkedFlows:
         store: Where compiled flows are.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: FlowPort) -> None:
         self._store = store
         self._flows: dict[str, LinkedFlow] = {}
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from flowengine.engines.executions.linked_flows import LinkedFlows
+    from flowengine.journal.ports.history import HistoryPort
     from flowengine.journal.records import Entry
-    from flowengine.journal.store import Store
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
@@ -45,7 +45,7 @@ class Moment(NamedTuple):
     """Why the timer was set that has fired."""
 
 
-def read(store: Store, execution: str) -> list[Event]:
+def read(store: HistoryPort, execution: str) -> list[Event]:
     """Return all events of an execution."""
     return unpacked(execution, store.events(execution))
 

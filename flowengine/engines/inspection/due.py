@@ -22,13 +22,13 @@ def due(host: Host) -> list[str]:
     Returns:
         The ids, of each of these three the oldest execution first.
     """
-    store, now = host.store, host.clock.now()
-    found = dict.fromkeys(_found(host, ExecutionFilter(due=now)))
+    store = host.store
+    found = dict.fromkeys(_found(host, ExecutionFilter(due=host.clock.now())))
     for message in store.arrived(0):
         if store.execution(message.execution).status not in ENDED:
             found[message.execution] = None
     found |= dict.fromkeys(_found(host, ExecutionFilter(status="running")))
-    return [id for id in found if store.holder(id, now) is None]
+    return [id for id in found if host.holder(id) is None]
 
 
 def _found(host: Host, wanted: ExecutionFilter) -> Iterator[str]:

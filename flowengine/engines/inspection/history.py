@@ -242,7 +242,7 @@ def _budgets(host: Host, execution: str, last: Last | None) -> ExecutionInfo:
     """Return the budgets of an execution, as part of what `show` tells."""
     if last is None:
         return {}
-    at_work = host.keeper.holder(execution) is not None
+    at_work = host.holder(execution) is not None
     now = host.clock.now() if at_work else last.state["now"]
     found = budget_views(last.graph, last.state, now)
     return {"budgets": found} if found else {}

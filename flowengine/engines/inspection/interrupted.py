@@ -44,7 +44,7 @@ def left(
         sent = host.store.inbox(record.id) if inbox is None else inbox
         if all(unpack_message(message)["type"] == "warning" for message in sent):
             return None
-    if host.keeper.holder(record.id) is not None:
+    if host.holder(record.id) is not None:
         return None
     return "interrupted" if has_begun else "recorded"
 

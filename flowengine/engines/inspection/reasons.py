@@ -44,7 +44,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     id = host.store.short_execution(execution.id)
     if state["status"] in ENDED:
         return [_ended(host, execution)]
-    holder = host.keeper.holder(execution.id)
+    holder = host.holder(execution.id)
     found = []
     inbox = host.store.inbox(execution.id)
     if holder is None:
@@ -198,7 +198,7 @@ def _shared(host: Host, id: str, unit: int, lock: str) -> Reason:
         wakes = "the end of one of them"
         return {"what": what, "wakes": wakes, "command": command, "lock": key}
     reason: Reason = {"what": what, "wakes": f"the end of {has}", "lock": key}
-    idle = [holder for holder in holders if host.keeper.holder(holder) is None]
+    idle = [holder for holder in holders if host.holder(holder) is None]
     if idle:
         word = "resume" if store.execution(idle[0]).status == "running" else "why"
         reason["command"] = f"flowengine {word} {store.short_execution(idle[0])}"

@@ -92,7 +92,7 @@ class Upgrading:
         host = self._host
         execution = host.stored(record.id, 0)
         info = look(host, execution, record, self._linked, self._mapping)
-        if info["verdict"] == "continues" and host.keeper.holder(record.id) is not None:
+        if info["verdict"] == "continues" and host.holder(record.id) is not None:
             info["verdict"] = "held"
         return info
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.journal.records import Append, Head
-from flowengine.journal.store import Store
+from flowengine.journal.store import JournalStore
 from flowengine.testing.store_conformance.making import (
     ANA,
     MakeStore,
@@ -19,7 +19,7 @@ from flowengine.testing.store_conformance.making import (
 
 
 @checks
-def check_stale_writers_are_refused_alone(store: Store) -> None:
+def check_stale_writers_are_refused_alone(store: JournalStore) -> None:
     """An append under an old epoch writes nothing at all; those beside it are kept."""
     for id in ("e1", "e2", "e3"):
         new_execution(store, id)
@@ -53,7 +53,7 @@ def check_stale_writers_are_refused_alone(store: Store) -> None:
 
 
 @checks
-def check_writers_that_guess_are_refused(store: Store) -> None:
+def check_writers_that_guess_are_refused(store: JournalStore) -> None:
     """An epoch that was never granted, and an execution that does not exist, are refused."""
     new_execution(store, "e1")
 
@@ -63,7 +63,7 @@ def check_writers_that_guess_are_refused(store: Store) -> None:
 
 
 @checks
-def check_leases_are_held_until_their_time(store: Store) -> None:
+def check_leases_are_held_until_their_time(store: JournalStore) -> None:
     """A holder keeps others out until it is overdue, and is named to them; renewing prolongs."""
     new_execution(store, "e1")
     conflict = raises(Conflict, lambda: store.acquire("e1", "ben", now=999), "held")
@@ -79,7 +79,7 @@ def check_leases_are_held_until_their_time(store: Store) -> None:
 
 
 @checks
-def check_leases_of_the_same_owner_begin_anew(store: Store) -> None:
+def check_leases_of_the_same_owner_begin_anew(store: JournalStore) -> None:
     """An owner may acquire again what it holds; what it held under the old epoch is void."""
     new_execution(store, "e1")
 
@@ -105,7 +105,7 @@ def check_leases_of_the_dead_are_free(make: MakeStore) -> None:
 
 
 @checks
-def check_leases_are_given_back(store: Store) -> None:
+def check_leases_are_given_back(store: JournalStore) -> None:
     """A lease can be given back alone, with an append, or with all of an owner; then it is void."""
     for id in ("e1", "e2", "e3"):
         new_execution(store, id)
@@ -124,7 +124,7 @@ def check_leases_are_given_back(store: Store) -> None:
 
 
 @checks
-def check_executions_can_begin_without_holder(store: Store) -> None:
+def check_executions_can_begin_without_holder(store: JournalStore) -> None:
     """An execution that nobody holds is free to be acquired by the first."""
     new_execution(store, "e1", owner=None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.records import Append, Beginning, Claim, Head, NewExecution
-from flowengine.journal.store import Store
+from flowengine.journal.store import JournalStore
 from flowengine.testing.store_conformance.making import (
     FLOW,
     append_event,
@@ -16,7 +16,7 @@ from flowengine.testing.store_conformance.making import (
 
 
 @checks
-def check_locks_are_granted_in_the_order_of_the_claims(store: Store) -> None:
+def check_locks_are_granted_in_the_order_of_the_claims(store: JournalStore) -> None:
     """To as many as it permits; with every end of a claim the next one is told in its inbox."""
     for id in ("e1", "e2", "e3", "e4"):
         new_execution(store, id)
@@ -48,7 +48,7 @@ def check_locks_are_granted_in_the_order_of_the_claims(store: Store) -> None:
 
 
 @checks
-def check_a_claim_may_be_rejected_or_cancel_others(store: Store) -> None:
+def check_a_claim_may_be_rejected_or_cancel_others(store: JournalStore) -> None:
     """A rejected one leaves the whole append out; the oldest are asked to end."""
     for id in ("e1", "e2"):
         new_execution(store, id)
@@ -80,7 +80,7 @@ def check_a_claim_may_be_rejected_or_cancel_others(store: Store) -> None:
 
 
 @checks
-def check_a_message_claims_when_it_begins_an_execution(store: Store) -> None:
+def check_a_message_claims_when_it_begins_an_execution(store: JournalStore) -> None:
     """The place that the execution is given is older in its inbox, but not in time."""
     new = NewExecution("f", "1", FLOW, 40)
     claim = Claim("l", 0, 1, granted=b"granted")

@@ -15,9 +15,9 @@ from flowengine.journal.records import (
     Vote,
     WaitFilter,
 )
-from flowengine.journal.store import Store
+from flowengine.journal.store import JournalStore
 
-MakeStore = Callable[[IsDead], Store]
+MakeStore = Callable[[IsDead], JournalStore]
 """Makes an empty store that asks the function given whether an owner is certainly dead."""
 Check = Callable[[MakeStore], None]
 
@@ -27,7 +27,7 @@ BEN = Owner("ben", 22, 2, "here", "boot-1")
 T = TypeVar("T")
 
 
-def checks(function: Callable[[Store], None]) -> Check:
+def checks(function: Callable[[JournalStore], None]) -> Check:
     """Make a check of a function that takes an empty store in which nobody is dead."""
 
     def check(make: MakeStore) -> None:
@@ -40,7 +40,7 @@ def checks(function: Callable[[Store], None]) -> Check:
 
 
 @contextmanager
-def opened(make: MakeStore, is_dead: IsDead) -> Iterator[Store]:
+def opened(make: MakeStore, is_dead: IsDead) -> Iterator[JournalStore]:
     """Make an empty store with a flow and two owners; it is closed in the end."""
     store = make(is_dead)
     try:
@@ -69,7 +69,7 @@ def raises(kind: type[T], call: Callable[[], Any], what: str) -> T:
     raise AssertionError(f"{what}: no {kind.__name__} but {result!r}")
 
 
-def new_execution(store: Store, id: str, owner: str | None = "ana", **fields: Any) -> None:
+def new_execution(store: JournalStore, id: str, owner: str | None = "ana", **fields: Any) -> None:
     """Create an execution with one event."""
     new = NewExecution("orders", "1", FLOW, 10, owner=owner)._replace(**fields)
     append = Append(id, 1 if owner else 0, 0, [(10, b"started")], new=new)
@@ -77,7 +77,7 @@ def new_execution(store: Store, id: str, owner: str | None = "ana", **fields: An
 
 
 def append_event(
-    store: Store, id: str, seq: int, event: bytes | None = None, **fields: Any
+    store: JournalStore, id: str, seq: int, event: bytes | None = None, **fields: Any
 ) -> None:
     """Append one event, under the first lease, with something to the index."""
     events = [(seq, b"event %d" % seq if event is None else event)]
@@ -101,12 +101,12 @@ def all_items(page: Callable[[str | None], Any]) -> list[Any]:
             return items
 
 
-def listed_ids(store: Store, filter: ExecutionFilter, limit: int = 3) -> list[str]:
+def listed_ids(store: JournalStore, filter: ExecutionFilter, limit: int = 3) -> list[str]:
     """Return the ids of all pages of executions."""
     return [e.id for e in all_items(lambda after: store.executions(filter, after, limit))]
 
 
-def listed_waits(store: Store, filter: WaitFilter, limit: int = 3) -> list[tuple[str, int]]:
+def listed_waits(store: JournalStore, filter: WaitFilter, limit: int = 3) -> list[tuple[str, int]]:
     """Return execution and number of the waits of all pages."""
     waits = all_items(lambda after: store.waits(filter, after, limit))
     return [(wait.execution, wait.number) for wait in waits]

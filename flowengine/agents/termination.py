@@ -1,0 +1,134 @@
+"""What ends an agent's work: its answer, one of the case tools, or that nothing moves any more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from flowengine.agents.models.port import Message
+from flowengine.agents.summaries import without_marks
+from flowengine.agents.text_calls.records import ToolOffer
+from flowengine.sdk import Plain
+
+RESOLVED = "case_resolved"
+NOT_RESOLVED = "case_not_resolved"
+CASE_TOOLS = {RESOLVED: "resolved", NOT_RESOLVED: "not_resolved"}
+IDLE = 3
+"""So many replies in a row may bring nothing."""
+FAULTS = 2
+"""So many in a row may have nothing but calls that cannot be read."""
+REPEATS = 3
+"""So often the same call may fail in the same way; then the model is told, once."""
+
+_WORD = re.compile(rf"[ \t]*[*_]{{0,3}}({'|'.join(CASE_TOOLS)})[*_]{{0,3}}[ \t]*(?:[:.].*)?")
+
+GO_ON = (
+    "Go on. When you are done, call case_resolved with the result, or case_not_resolved with the "
+    "reason."
+)
+EMPTY = "Your reply was empty. Go on, or give your answer."
+REPEATED = "this call has failed {} times in the same way: do something else."
+_REPEATED = re.compile("Error: " + re.escape(REPEATED).replace(r"\{\}", r"\d+"))
+CUT_SHORT = "Your reply was cut off by its length limit. Say it again, shorter."
+
+
+class End(NamedTuple):
+    """How an agent's work ends."""
+
+    outcome: str
+    """`resolved`, `not_resolved`; empty: it goes on."""
+    value: Plain = None
+    reason: str = ""
+    no_progress: bool = False
+    """Whether it ends because nothing moves any more."""
+
+    def beside(self, content: Plain) -> Plain:
+        """Return what is kept of it beside a message: a value that is its text is not kept twice.
+
+        Args:
+            content: That of the message.
+        """
+        kept = self._asdict()
+        if isinstance(content, str) and content and self.value == content:
+            del kept["value"]
+        return kept
+
+
+GOING_ON = End("")
+NO_END = GOING_ON._asdict()
+"""The same as the state of a flow has it."""
+
+
+def case_offers() -> list[ToolOffer]:
+    """Return the tools that an agent ends its work with."""
+
+    def offer(name: str, what: str, argument: str, about: str) -> ToolOffer:
+        properties: dict[str, Plain] = {argument: {"type": "string", "description": about}}
+        schema: dict[str, Plain] = {
+            "type": "object", "properties": properties, "required": [argument],
+            "additionalProperties": False,
+        }  # fmt: skip
+        return ToolOffer(name, what, schema)
+
+    return [
+        offer(RESOLVED, "Ends the work: the case is resolved.", "result", "The result."),
+        offer(NOT_RESOLVED, "Ends the work: the case cannot be resolved.", "reason", "Why not."),
+    ]
+
+
+def ended_by_call(name: str, arguments: Mapping[str, Plain]) -> End | None:
+    """Return the end that a call is; None: it ends nothing."""
+    if name == RESOLVED:
+        return End("resolved", arguments.get("result", ""))
+    if name == NOT_RESOLVED:
+        return End("not_resolved", None, str(arguments.get("reason", "")))
+    return None
+
+
+def ended_by_word(text: str) -> End | None:
+    """Return the end that a reply names; None: it names none.
+
+    The name begins the first or the last line of the reply, alone or with a colon and what follows.
+    Elsewhere the model speaks of the tool, or quotes others.
+    """
+    lines = text.strip().split("\n")
+    for place in (0, -1):
+        match = _WORD.fullmatch(lines[place])
+        if match and sum(line.lstrip().startswith("```") for line in lines) % 2 == 0:
+            lines[place] = lines[place][match.end(1) :].lstrip(" \t*_:.")
+            rest = "\n".join(lines).strip()
+            return End(CASE_TOOLS[match[1]], rest if match[1] == RESOLVED else None, rest)
+    return None
+
+
+def repeated(messages: Sequence[Message], name: str, arguments: Plain) -> tuple[int, bool]:
+    """Return how often in a row the last calls were this one, each failing in the same way.
+
+    Args:
+        messages: The conversation so far.
+        name: Of the tool.
+        arguments: As they would be sent.
+
+    Returns:
+        How often it failed, and whether the model was told so.
+    """
+    results: dict[Plain, Plain] = {}
+    count, before, was_told = 0, None, False
+    for message in reversed(messages):  # as far back as the calls are this one, not all of it
+        if message.get("role") == "tool":
+            content = message.get("content")
+            if isinstance(content, str):  # the mark around it is another one each time
+                content = without_marks(content)
+            results[message.get("tool_call_id")] = content
+        for call in reversed(message.get("tool_calls") or []):
+            result = results.get(call["id"])
+            same = call["function"]["name"] == name and call["function"]["arguments"] == arguments
+            failed = isinstance(result, str) and result.startswith("Error: ")
+            if same and failed and _REPEATED.fullmatch(str(result)):
+                was_told = True
+            elif not same or not failed or (count and result != before):
+                return count, was_told
+            else:
+                count, before = count + 1, result
+    return count, was_told
