@@ -202,7 +202,7 @@ class Journal:
         """Return the newest decision about the approval of a call; None if there is none."""
         for event in reversed(list(self.engine.events(call.execution))):
             if event["type"] == "decided" and event["choice"] in _CHOICES:
-                images = [self._image(one["sha256"]) for one in event.get("images") or ()]
+                images = [self._image(image["sha256"]) for image in event.get("images") or ()]
                 return ApprovalResponse(
                     approved=event["choice"] == "approve",
                     feedback=event.get("comment"),
