@@ -1,4 +1,4 @@
-"""Agents: a model with instructions and tools, which steps run until it has an answer."""
+"""Agents: models with instructions and tools, which steps run until they have an answer."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ AgentName = Annotated[
     _matching(_AGENT_NAME, "the name of an agent", generated=GENERATED_ID),
     AsSchema({"type": "string", "pattern": f"^{_AGENT_NAME}$"}),
 ]
-"""An agent that is named: `name` or `alias.name`."""
+"""The name of an agent: `name` or `alias.name`."""
 ToolPattern = Annotated[
     str,
     _matching(_TOOL_PATTERN, "the name of a tool, or a glob"),
@@ -59,7 +59,7 @@ ToolPattern = Annotated[
 
 
 def _function(value: Any) -> Any:
-    """Return the name of a function, or in what was generated how the function is found."""
+    """Return the name of a function, or in generated flows its location."""
     if in_generated.get() and isinstance(value, dict):
         return value
     text = constant_text(value)
@@ -86,7 +86,7 @@ ModelName = Annotated[
 
 
 class Instructions(Part):
-    """What an agent is told before anything else."""
+    """The instructions of an agent."""
 
     NOUN = "'instructions'"
     MAIN = "text"
@@ -94,18 +94,18 @@ class Instructions(Part):
 
     text: Template | None = Field(
         default=None,
-        description="The text; sees `inputs`, `state`, `execution` and `now`.",
+        description="The text. Its expressions see `inputs`, `state`, `execution` and `now`.",
         examples=["Answer questions about ${{ inputs.product }}."],
     )
     file: Text | None = Field(
         default=None,
-        description="A file with the text, relative to the flow file; it holds no expressions.",
+        description="A file with the text, relative to the flow file. It contains no expressions.",
         examples=["prompts/researcher.md"],
     )
     python: FunctionName | None = Field(
         default=None,
-        description="A Python function, `module:function`, that returns the text: called before "
-        "every turn, with the context variables if it has a parameter.",
+        description="A Python function, `module:function`, that returns the text. It is called "
+        "before each turn, with the context variables if it has a parameter.",
         examples=["prompts:of_today"],
     )
 
@@ -122,7 +122,7 @@ class ToolUse(Part):
     as_: CalledTool | None = Field(
         default=None,
         alias="as",
-        description="The name by which the model calls it, and rules and approvals name it.",
+        description="The name that the model, rules and approvals use.",
         examples=["find_order"],
     )
 
@@ -133,66 +133,71 @@ class MaxTurns(Part):
     NOUN = "'max_turns'"
     MAIN = "count"
 
-    count: Positive = Field(default=30, description="Calls of a model.", examples=[10])
+    count: Positive = Field(
+        default=30, description="The number of calls of a model.", examples=[10]
+    )
     last: Literal["fail", "answer"] = Field(
         default="fail",
-        description="The last call: like the others, or without tools, so that it is an answer.",
+        description="The last call: with tools like the others, or without tools, so "
+        "that it returns an answer.",
         examples=["answer"],
     )
 
 
 class ContextWindow(Part):
-    """What happens when a conversation outgrows its model."""
+    """The reduction of a conversation that exceeds the model's context window."""
 
     NOUN = "'context'"
     MAIN = "reduce"
 
     max_tokens: Positive | None = Field(
         default=None,
-        description="Tokens that a request may have, estimated; as many as fit the model.",
+        description="Maximum tokens of a request, estimated. Default: the context window of the "
+        "model.",
         examples=[50_000],
     )
     reduce: Text = Field(
         default="drop",
-        description="What is done about the oldest messages: `drop` leaves them out, `summarize` "
-        "has the model summarize them, or the name of a tool that does.",
+        description="How the oldest messages are reduced: `drop` omits them, `summarize` has the "
+        "model summarize them, and the name of a tool has that tool summarize them.",
         examples=["summarize"],
     )
 
 
 class Check(Part):
-    """A tool that checks what an agent is asked, or its answer, and raises what is wrong."""
+    """A tool that checks the prompt or the answer of an agent, and raises an error on a fault."""
 
     NOUN = "a check"
     RULES = (OneOf(("before", "after")),)
 
     before: Text | None = Field(
         default=None,
-        description="The tool that checks what the agent is asked: it gets `prompt`.",
+        description="The tool that checks the prompt of the agent. It receives `prompt`.",
         examples=["on_topic"],
     )
     after: Text | None = Field(
         default=None,
-        description="The tool that checks the answer: it gets `answer` and, if it takes one, "
-        "`prompt`.",
+        description="The tool that checks the answer. It receives `answer` and, if it has the "
+        "parameter, `prompt`.",
         examples=["cites_sources"],
     )
     then: Literal["tell", "end"] | None = Field(
         default=None,
-        description="What is done with what it raises: `tell` the model, or `end` the step as "
-        "`not_resolved`. Default: `end` before, `tell` after.",
+        description="The effect of an error that it raises: `tell` sends it to the "
+        "model, `end` ends the step as `not_resolved`. Default: `end` "
+        "before, `tell` after.",
         examples=["end"],
     )
 
 
 class AgentLimits(Part):
-    """Bounds of what an agent does."""
+    """Limits on an agent's tool calls."""
 
     NOUN = "'limits' of an agent"
 
     calls: Positive | None = Field(
         default=None,
-        description="How many calls of tools it may make in an execution, by all steps together.",
+        description="The maximum number of its tool calls in an execution, in all steps together.",
         examples=[20],
     )
 
@@ -204,21 +209,21 @@ class Agent(Part):
 
     model: ModelName | None = Field(
         default=None,
-        description="The model; `defaults.model`, else `FLOWENGINE_MODEL`.",
+        description="The model. Default: `defaults.model`, else `FLOWENGINE_MODEL`.",
         examples=["openai/gpt-4o"],
     )
     instructions: Instructions = Field(
-        description="What it is told before anything else.",
+        description="The instructions for the model.",
         examples=["You find sources."],
     )
     title: Text | None = Field(
         default=None,
-        description="What people and functions call it. Default: its name here.",
+        description="The name that users and functions see. Default: its name here.",
         examples=["Tax expert"],
     )
     description: Text | None = Field(
         default=None,
-        description="What it is for, told to agents that may call it or hand over to it.",
+        description="Its purpose, for agents that may call it or hand over to it.",
         examples=["Finds sources"],
     )
     tools: list[ToolUse] = Field(
@@ -228,45 +233,48 @@ class Agent(Part):
     )
     skills: list[Text] = Field(
         default_factory=list,
-        description="Folders with a `SKILL.md`, as paths or globs relative to the flow file. It is "
-        "told their names and descriptions, and reads the rest when it needs it.",
+        description="Directories with a `SKILL.md`, as paths or globs relative to the "
+        "flow file. The model receives their names and descriptions, and "
+        "reads the rest when it needs it.",
         examples=[["./skills/*"]],
     )
     handoffs: list[AgentName] = Field(
         default_factory=list,
-        description="Agents that it may hand the conversation over to.",
+        description="Agents to which it may hand over the conversation.",
         examples=[["writer"]],
     )
     tool_handoffs: list[AgentName] = Field(
         default_factory=list,
-        description="Agents that its tools may hand the conversation over to, by returning one; "
-        "`handoffs` gives it a tool for each.",
+        description="Agents that its tools may hand the conversation over to, by "
+        "returning one. With `handoffs`, it has a tool for each instead.",
         examples=[["billing"]],
     )
     returns: Schema | None = Field(
         default=None,
-        description="JSON Schema of the final answer; text.",
+        description="JSON Schema of the final answer. Default: text.",
         examples=[{"type": "object", "properties": {"title": {"type": "string"}}}],
     )
     max_turns: MaxTurns = Field(
         default_factory=MaxTurns,
-        description="How often models may be called in one step, handoffs included.",
+        description="The maximum number of model calls in one step, including handoffs.",
         examples=[10],
     )
     repeats: NotNegative = Field(
         default=3,
-        description="How many times in a row the same call may fail in the same way before the "
-        "agent is told; if the agent calls it again, its work ends. 0: no limit.",
+        description="How many times in a row the same call may fail in the same way "
+        "before the agent is warned. If the agent then repeats the call, its "
+        "work ends. 0 means no limit.",
         examples=[5],
     )
     fallbacks: list[ModelName] = Field(
         default_factory=list,
-        description="Models that are tried in order when one cannot answer.",
+        description="Fallback models, tried in order.",
         examples=[["openai/gpt-4o-mini"]],
     )
     retry: Retry | None = Field(
         default=None,
-        description="Of one call of a model; 3 attempts with pauses of 4 to 10 seconds.",
+        description="Retries of one model call. Default: 3 attempts with pauses of 4 to "
+        "10 seconds.",
         examples=[5],
     )
     tool_choice: Text | None = Field(
@@ -275,47 +283,48 @@ class Agent(Part):
         examples=["required"],
     )
     parallel_tool_calls: bool = Field(
-        default=True, description="Whether one reply may hold several calls.", examples=[False]
+        default=True, description="Whether a reply may contain several calls.", examples=[False]
     )
     function_calling: Literal["native", "text"] | None = Field(
         default=None,
-        description="How the model is offered tools; by what is known of it.",
+        description="How tools are offered to the model. Default: depends on the model.",
         examples=["text"],
     )
     settings: dict[str, Value] = Field(
         default_factory=dict,
-        description="Passed to the provider; may name secrets.",
+        description="Settings passed to the provider. They may name secrets.",
         examples=[{"temperature": 0, "api_key": "${{ secrets.KEY }}"}],
     )
     context: ContextWindow | None = Field(
         default=None,
-        description="What happens when the conversation no longer fits the model; it fails.",
+        description="The reduction of a conversation that exceeds the context window. Default: the "
+        "agent fails.",
         examples=[{"max_tokens": 50_000, "reduce": "summarize"}],
     )
     checks: list[Check] = Field(
         default_factory=list,
-        description="Tools that check what the agent is asked, and its answer, in this order.",
+        description="Tools that check prompts and answers of the agent, in this order.",
         examples=[[{"before": "on_topic"}, {"after": "cites_sources"}]],
     )
     limits: AgentLimits | None = Field(
-        default=None, description="Bounds of its calls.", examples=[{"calls": 20}]
+        default=None, description="Limits on its calls.", examples=[{"calls": 20}]
     )
     finish: Literal["answer", "tools"] = Field(
         default="answer",
-        description="What ends the step: a reply without calls, or one of the tools "
-        "`case_resolved` and `case_not_resolved`, which the agent is then given.",
+        description="How the step ends: with a reply without calls, or with a call of "
+        "`case_resolved` or `case_not_resolved`, two tools that the agent then has.",
         examples=["tools"],
     )
 
     environments: EnvironmentUses = Field(
         default=None,
-        description="Environments that its tools get; no model sees them.",
+        description="Environments for its tools. Models do not see them.",
         examples=[["sandbox"], {"db": "orders"}],
     )
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add what excludes one another."""
+        """Check keys that exclude each other."""
         yield from super().problems(given)
         if given.get("finish") == "tools" and "returns" in given:
             message = "'returns' is the form of an answer, but this agent ends by a tool"
@@ -327,16 +336,16 @@ class InlineAgent(Agent):
 
     instructions: Instructions | None = Field(  # type: ignore[assignment]
         default=None,
-        description="What it is told before anything else; nothing.",
+        description="The instructions for the model. Default: none.",
         examples=["You find sources."],
     )
     prompt: Value = Field(
         default=None,
-        description="What it is asked, in place of `with.prompt`.",
+        description="The prompt, in place of `with.prompt`.",
         examples=["Summarize ${{ inputs.text }}"],
     )
     chat: bool | None = Field(
         default=None,
-        description="Each answer is shown to a person, who says what comes next.",
+        description="Shows each answer to a user, whose reply is the next message.",
         examples=[True],
     )

@@ -1,6 +1,6 @@
-"""The file of test cases: what the world answers, and what must come of it (docs/testing.md).
+"""Test case files: replies from outside, and the expected results (docs/testing.md).
 
-Nothing in it is evaluated: texts with `${{` are just texts.
+Nothing in them is evaluated: texts with `${{` are plain text.
 """
 
 from typing import Annotated, Any, Literal
@@ -39,7 +39,7 @@ def _true(value: Any) -> bool:
 
 
 Words = Annotated[str, Checked(_text), AsSchema({"type": "string", "minLength": 1})]
-"""Text that says what it says."""
+"""Text that is not empty."""
 Time = Annotated[str, Checked(_time), AsSchema({"type": "string", "minLength": 1})]
 User = Annotated[str, Checked(_user), AsSchema({"type": "string", "minLength": 1})]
 Yes = Annotated[bool, Checked(_true), AsSchema({"const": True})]
@@ -56,20 +56,20 @@ class Raised(Part):
     message: Words | None = Field(
         default=None, description="Its message.", examples=["no answer in 30s"]
     )
-    data: Value = Field(default=None, description="For handlers.", examples=[{"status": 503}])
+    data: Value = Field(default=None, description="Data for handlers.", examples=[{"status": 503}])
     retryable: bool | None = Field(
         default=None,
-        description="Whether it may be tried again; by default what its type says.",
+        description="Whether it may be retried. Default: depends on its type.",
         examples=[False],
     )
     retry_after: Duration | None = Field(
-        default=None, description="How long the other side asks to wait.", examples=["30s"]
+        default=None, description="The time that the other side requests to wait.", examples=["30s"]
     )
-    cause: Value = Field(default=None, description="The error behind it.", examples=[None])
+    cause: Value = Field(default=None, description="The error that caused it.", examples=[None])
 
 
 class Answer(Part):
-    """What one call of a step or tool gives."""
+    """The result of one call of a step or tool."""
 
     NOUN = "an answer"
     RULES = (OneOf(("return", "raise", "crash", "never")),)
@@ -81,24 +81,24 @@ class Answer(Part):
         default=None, alias="raise", description="The error.", examples=["Timeout"]
     )
     crash: Yes | None = Field(
-        default=None, description="The process dies during the call.", examples=[True]
+        default=None, description="Whether the process dies during the call.", examples=[True]
     )
     never: Yes | None = Field(
         default=None,
-        description="No answer ever comes: the call lasts until it is cancelled.",
+        description="Whether the call never returns and lasts until it is cancelled.",
         examples=[True],
     )
-    after: Duration = Field(default="0s", description="How long the call lasts.", examples=["2s"])
+    after: Duration = Field(default="0s", description="The duration of the call.", examples=["2s"])
     with_: Value = Field(
         default=None,
         alias="with",
-        description="The arguments that the call must get; others fail the case.",
+        description="The expected arguments of the call. Different arguments fail the case.",
         examples=[{"to": "ana@example.com"}],
     )
 
 
 class Script(Answer):
-    """What the calls of a step or tool give: one answer for all of them, or a list in order."""
+    """The results of the calls of a step or tool: one for all of them, or a list in order."""
 
     NOUN = "a script"
     MAIN = "calls"
@@ -106,7 +106,7 @@ class Script(Answer):
 
     calls: list[Answer] | None = Field(
         default=None,
-        description="The answers in order, one for each call; no more calls and no fewer.",
+        description="The answers in order, exactly one for each call.",
         examples=[[{"return": 1}]],
     )
 
@@ -120,14 +120,16 @@ class RepliedCall(Part):
     name: Words = Field(description="The tool.", examples=["search"])
     arguments: Value = Field(
         default=None,
-        description="Its arguments; a text is taken as it was sent, be it JSON or not.",
+        description="Its arguments. A text is sent unchanged, even if it is not JSON.",
         examples=[{"query": "cranes"}],
     )
-    id: Words | None = Field(default=None, description="Its id; one is made up.", examples=["c1"])
+    id: Words | None = Field(
+        default=None, description="Its id. Default: generated.", examples=["c1"]
+    )
 
 
 class Reply(Answer):
-    """What a model replies once, or what becomes of the attempt to ask it."""
+    """One reply of a model, or the failure of the request."""
 
     NOUN = "a reply"
     MAIN = "text"
@@ -136,34 +138,37 @@ class Reply(Answer):
     with_: Value = Field(
         default=None,
         alias="with",
-        description="What the model must be asked: what is new in `instructions`, `tools` and "
-        "`messages` since the turn before. Anything else fails the case.",
+        description="The expected request to the model: new `instructions`, `tools` and "
+        "`messages` since the previous turn. Any other request fails the "
+        "case.",
         examples=[{"messages": [{"role": "user", "content": "Hello."}]}],
     )
-    text: str = Field(default="", description="What it says.", examples=["There are 12."])
+    text: str = Field(default="", description="The text.", examples=["There are 12."])
     calls: list[RepliedCall] = Field(
         default_factory=list,
-        description="The tools that it calls.",
+        description="The calls of tools.",
         examples=[[{"name": "search", "arguments": {"query": "cranes"}}]],
     )
-    reasoning: str = Field(default="", description="What it thought.", examples=["Let me see."])
+    reasoning: str = Field(
+        default="", description="The reasoning of the model.", examples=["Let me see."]
+    )
     finish: Literal["stop", "length", "filtered"] = Field(
-        default="stop", description="Why the reply ends.", examples=["length"]
+        default="stop", description="The reason why the reply ends.", examples=["length"]
     )
     usage: dict[str, Value] = Field(
         default_factory=dict,
-        description="What it used: `input_tokens`, `output_tokens`, `cost_usd`, …",
+        description="The usage: `input_tokens`, `output_tokens`, `cost_usd`, …",
         examples=[{"input_tokens": 120, "output_tokens": 8}],
     )
     provider_parts: dict[str, Value] = Field(
         default_factory=dict,
-        description="What only its provider understands; of recorded replies.",
+        description="Data for the provider only, in recorded replies.",
         examples=[{}],
     )
 
 
 class Replies(Part):
-    """What the models of an agent reply, in order."""
+    """The replies of an agent's models, in order."""
 
     NOUN = "the replies of a model"
     MAIN = "in_order"
@@ -171,60 +176,61 @@ class Replies(Part):
 
     in_order: list[Reply] = Field(
         default_factory=list,
-        description="The replies, one for each request; no more requests and no fewer.",
+        description="The replies, exactly one for each request.",
         examples=[[{"text": "There are 12."}]],
     )
 
 
 class Decided(Part):
-    """What a person decides on an approval, a question or an uncertain step."""
+    """A user's decision on an approval, a question or an uncertain step."""
 
     NOUN = "a decision"
 
     after: Duration = Field(
-        default="0s", description="How long after it was asked for.", examples=["2d"]
+        default="0s", description="The time since it was requested.", examples=["2d"]
     )
     by: User | None = Field(
         default=None,
-        description="Who decides. Default: the first who is allowed to.",
+        description="The user who decides. Default: the first one allowed to.",
         examples=["user:ben"],
     )
     choice: Words | None = Field(
         default=None,
-        description="Id of the choice; may be left out if there is only one.",
+        description="Id of the choice. May be omitted if there is only one.",
         examples=["approve"],
     )
     edit: dict[str, Value] | None = Field(
         default=None, description="Changes to the subject.", examples=[{"amount": 1200}]
     )
     form: Value = Field(
-        default=None, description="The form, filled in.", examples=[{"cost_center": "4711"}]
+        default=None, description="The values of the form.", examples=[{"cost_center": "4711"}]
     )
     comment: Words | None = Field(default=None, description="Why.", examples=["too expensive"])
     value: Value = Field(
         default=None,
-        description="With the choice `result` of an uncertain step: the result.",
+        description="The result, for the choice `result` of an uncertain step.",
         examples=[{"id": 7}],
     )
     attach: list[Words] = Field(
-        default_factory=list, description="Files that come with it.", examples=[["quote.pdf"]]
+        default_factory=list, description="Attached files.", examples=[["quote.pdf"]]
     )
     refused: Yes | None = Field(
         default=None,
-        description="The decision must be refused: the person may not decide, or not in this way.",
+        description="Whether the decision must be refused, because the user is not "
+        "allowed to make it.",
         examples=[True],
     )
 
 
 class Decisions(Decided):
-    """What people decide at a step: one decision for every time it asks, or a list in order."""
+    """The decisions at a step: one for every time it asks, or a list in order."""
 
     NOUN = "a decision"
     MAIN = "in_order"
 
     in_order: list[Decided] | None = Field(
         default=None,
-        description="The decisions in order, each made once.",
+        description="The decisions in order. Each is made once.",
         examples=[[{"choice": "approve"}]],
     )
 
@@ -236,86 +242,90 @@ class Sending(Part):
 
     name: SignalName = Field(description="Its name.", examples=["paid"])
     at: Duration = Field(
-        default="0s", description="How long after the start of the execution.", examples=["1h"]
+        default="0s", description="The time since the start of the execution.", examples=["1h"]
     )
-    data: Value = Field(default=None, description="What it carries.", examples=[{"amount": 3}])
-    key: Value = Field(default=None, description="For whom it is.", examples=["order-7"])
-    by: User | None = Field(default=None, description="Who sends it.", examples=["user:ana"])
+    data: Value = Field(
+        default=None, description="The data of the message.", examples=[{"amount": 3}]
+    )
+    key: Value = Field(default=None, description="The key of the message.", examples=["order-7"])
+    by: User | None = Field(default=None, description="The sender.", examples=["user:ana"])
 
 
 class Cancelling(Part):
-    """Somebody cancels the execution."""
+    """A cancellation of the execution."""
 
     NOUN = "'cancel'"
     MAIN = "at"
 
     at: Duration = Field(
-        default="0s", description="How long after the start of the execution.", examples=["1h"]
+        default="0s", description="The time since the start of the execution.", examples=["1h"]
     )
     reason: str = Field(default="", description="Why.", examples=["not needed"])
     by: User | None = Field(default=None, description="Who.", examples=["user:ana"])
     now: bool = Field(
-        default=False, description="Skip `finally` and compensation.", examples=[True]
+        default=False, description="Whether to skip `finally` and compensation.", examples=[True]
     )
 
 
 class Operating(Part):
-    """An operator begins a step anew, as `retry` and `fork` do."""
+    """An operator restarts a step, as `retry` and `fork` do."""
 
     NOUN = "an intervention"
     RULES = (OneOf(("retry", "fork"), required=False),)
 
     at: Duration = Field(
-        default="0s", description="How long after the start of the execution.", examples=["1h"]
+        default="0s", description="The time since the start of the execution.", examples=["1h"]
     )
     retry: Words | None = Field(
-        default=None, description="Address of the step that starts again.", examples=["book"]
+        default=None, description="Address of the step to restart.", examples=["book"]
     )
     fork: Words | None = Field(
         default=None,
-        description="Address of the step that is held until then, and begins.",
+        description="Address of the step that is held until then and started.",
         examples=["book"],
     )
     set: dict[str, Value] = Field(
-        default_factory=dict, description="State that is written.", examples=[{"limit": 100}]
+        default_factory=dict, description="State to write.", examples=[{"limit": 100}]
     )
     by: User | None = Field(default=None, description="Who.", examples=["user:ops"])
 
 
 class ExpectedError(Part):
-    """The error with which the execution fails; what is left out may be anything."""
+    """The error with which the execution fails. Omitted properties are not checked."""
 
     NOUN = "an error"
     MAIN = "type"
 
     type: Words | None = Field(default=None, description="Its type.", examples=["Rejected"])
     message: Words | None = Field(
-        default=None, description="A part of its message.", examples=["was rejected"]
+        default=None, description="A substring of its message.", examples=["was rejected"]
     )
     step: Words | None = Field(
-        default=None, description="Address of the step it comes from.", examples=["book"]
+        default=None, description="Address of the step that raised it.", examples=["book"]
     )
     data: Value = Field(default=None, description="Its data.", examples=[{"status": 503}])
 
 
 class Expected(Part):
-    """What must come of a case; what is left out may be anything."""
+    """The expected result of a case. Omitted properties are not checked."""
 
     NOUN = "'expect'"
 
     status: Status | None = Field(
         default=None,
         description=(
-            "Default: `failed` with `error`, `waiting` with `waits`, otherwise `succeeded`. With"
-            " `waiting`, time passes only as far as the script goes, or `until`."
+            "Default: `failed` with `error`, `waiting` with `waits`, otherwise "
+            "`succeeded`. With `waiting`, time advances only to the end of the script, "
+            "or to `until`."
         ),
         examples=["succeeded"],
     )
     path: list[Words] | None = Field(
         default=None,
         description=(
-            "The steps in the order in which they start: those of the flow itself, or with an"
-            " address such as `each[a]/check` among them all. Skipped ones are left out."
+            "The steps in the order in which they start: only those of the flow itself, "
+            "or all if an address such as `each[a]/check` is among them. Skipped steps "
+            "are omitted."
         ),
         examples=[["route", "book"]],
     )
@@ -329,7 +339,7 @@ class Expected(Part):
         default=None, description="State at the end, by key.", examples=[{"count": 3}]
     )
     waits: list[Words] | None = Field(
-        default=None, description="Addresses of the steps that wait.", examples=[["manager"]]
+        default=None, description="Addresses of the waiting steps.", examples=[["manager"]]
     )
 
 
@@ -339,22 +349,22 @@ class Case(Part):
     NOUN = "a case"
     NAMED = "name"
 
-    name: Words = Field(description="What it shows.", examples=["edited and approved"])
+    name: Words = Field(description="The purpose of the case.", examples=["edited and approved"])
     groups: dict[str, list[User]] = Field(
         default_factory=dict,
-        description="Who is in which group, in addition to what the file says.",
+        description="The groups of users, in addition to those of the file.",
         examples=[{"managers": ["user:ben"]}],
     )
     inputs: dict[str, Value] = Field(
         default_factory=dict, description="Inputs of the flow.", examples=[{"name": "Ada"}]
     )
     by: User = Field(
-        default="user:test", description="Who starts the execution.", examples=["user:ana"]
+        default="user:test", description="The user who starts the execution.", examples=["user:ana"]
     )
     id: Words | None = Field(default=None, description="Id of the execution.", examples=["order-7"])
     at: Time = Field(
         default="2026-01-05T09:00:00Z",
-        description="When it starts.",
+        description="The time of the start.",
         examples=["2026-03-01T12:00:00Z"],
     )
     labels: dict[str, Words] = Field(
@@ -363,43 +373,44 @@ class Case(Part):
     tools: dict[str, Script] = Field(
         default_factory=dict,
         description=(
-            "What calls return, by the name of the tool, the id of the step, its address, or"
-            " `STEP/compensate`; the most exact one counts."
+            "Results of calls, by the name of the tool, the id of the step, its address, "
+            "or `STEP/compensate`. The most specific entry applies."
         ),
         examples=[{"mail": {"return": None}}],
     )
     agents: dict[str, Replies] = Field(
         default_factory=dict,
         description=(
-            "What the models of agents reply, in order, by the name of the agent or the address of"
-            " its turns. No more requests and no fewer."
+            "Replies of the models of agents, in order, by the name of the agent or the "
+            "address of its turns. The number of requests must match."
         ),
         examples=[{"researcher": [{"calls": [{"name": "search"}]}, {"text": "There are 12."}]}],
     )
     approvals: dict[str, Decisions] = Field(
         default_factory=dict,
-        description="What people decide, by the id of the step or its address.",
+        description="Decisions, by the id of the step or its address.",
         examples=[{"manager": {"choice": "approve"}}],
     )
     signals: list[Sending] = Field(
         default_factory=list, description="Signals from outside.", examples=[[{"name": "paid"}]]
     )
     cancel: Cancelling | None = Field(
-        default=None, description="Somebody cancels the execution.", examples=["1h"]
+        default=None, description="A cancellation of the execution.", examples=["1h"]
     )
     operator: list[Operating] = Field(
         default_factory=list,
-        description="What an operator does to the execution.",
+        description="Interventions of an operator.",
         examples=[[{"at": "1h", "retry": "book"}]],
     )
     until: Duration | None = Field(
         default=None,
-        description="How long after the start of the execution the case ends, if it still waits.",
+        description="The time since the start of the execution at which the case ends if "
+        "it still waits.",
         examples=["3d"],
     )
     expect: Expected = Field(
         default_factory=lambda: Expected.model_validate({}),
-        description="What must result. Default: it succeeds.",
+        description="The expected result. Default: the execution succeeds.",
         examples=[{"path": ["route", "book"]}],
     )
 
@@ -411,12 +422,13 @@ class CaseFile(Part):
 
     flow: Words | None = Field(
         default=None,
-        description="Path of the flow, from here. Default: `NAME.yaml` for `NAME.test.yaml`.",
+        description="Path of the flow, relative to this file. Default: `NAME.yaml` for "
+        "`NAME.test.yaml`.",
         examples=["./expense.yaml"],
     )
     groups: dict[str, list[User]] = Field(
         default_factory=dict,
-        description="Who is in which group, as in the settings of the host.",
+        description="The groups of users, as in the settings of the host.",
         examples=[{"managers": ["user:ben"]}],
     )
     cases: Annotated[list[Case], Field(min_length=1)] = Field(
