@@ -22,19 +22,20 @@ class Run(CommandKind):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what stands behind `run`."""
+        """Return the JSON Schema of the configuration of `run`."""
         return {
             "type": "object",
             "x-main": "script",
             "properties": {
                 "script": {
                     "type": "string",
-                    "description": "Text for the environment's interpreter; it holds no "
-                    "expressions, `env` hands values over.",
+                    "description": "Text for the environment's interpreter. It contains "
+                    "no expressions. Use `env` to pass values.",
                     "examples": ["make test"],
                 },
                 "argv": {
-                    "description": "Program and arguments, instead of `script`; no interpreter.",
+                    "description": "Program and arguments, instead of `script`, without "
+                    "an interpreter.",
                     "type": "array",
                     "minItems": 1,
                     "examples": [["git", "clone", "${{ inputs.url }}"]],
@@ -54,8 +55,8 @@ class Run(CommandKind):
                 "accept": ACCEPT,
                 "cwd": {
                     "type": "string",
-                    "description": "Directory; on `host` relative to the working folder, and by "
-                    "default a fresh temporary one.",
+                    "description": "Directory. On `host`, relative to the working "
+                    "folder, and by default a fresh temporary one.",
                     "examples": ["."],
                 },
             },
