@@ -1,7 +1,7 @@
-"""Characters that nobody sees and models read, with which a file could address a model.
+"""Characters that are invisible to users but read by models, which a file could use to address one.
 
-Converters run where `flowengine` is not installed, so they do not take this from
-`flowengine.sdk.untrusted`. A test compares both.
+Converters run where `flowengine` is not installed, so they cannot import this from
+`flowengine.sdk.untrusted`. A test keeps both equal.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 _INVISIBLE = re.compile(
-    "(\U0001f3f4[\U000e0061-\U000e007a]{1,6}\U000e007f)"  # flags of regions are spelled with tags
+    # flags of regions are encoded with tag characters
+    "(\U0001f3f4[\U000e0061-\U000e007a]{1,6}\U000e007f)"
     "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u00ad\u180e\u200b\u200e\u200f\u2060-\u2064\u202a-\u202e"
     "\u2066-\u2069\ufeff\ufff9-\ufffb\ufffe\U000e0000-\U000e007f]"
 )
@@ -18,7 +19,7 @@ _INVISIBLE = re.compile(
 def visible(text: str) -> tuple[str, int]:
     """Return text without its invisible characters, and how many there were.
 
-    What joins letters of Arabic, or emoji, stays.
+    Characters that join Arabic letters or emoji are kept.
     """
     if text.isascii() and text.isprintable():
         return text, 0
