@@ -3,7 +3,7 @@
     import flowengine
 
     with flowengine.Engine() as engine:
-        result = engine.run("review.yaml", {"folder": "reports"})
+        result = engine.run("review.yaml", {"directory": "reports"})
         for wait in result.waits:
             result = engine.approve(wait["id"]).result
 

@@ -1,6 +1,6 @@
-"""Atomic writes of files and folders, which survive a crash or a full disk.
+"""Atomic writes of files and directories, which survive a crash or a full disk.
 
-A file is written under another name, synced, and then renamed. Files and folders are accessible
+A file is written under another name, synced, and then renamed. Files and directories are accessible
 only to this user, for any umask.
 """
 
@@ -14,7 +14,7 @@ DRAFT = ".new"
 
 
 def make_folder(path: str, *, synced: bool) -> None:
-    """Create a folder and its missing parents, accessible for this user only.
+    """Create a directory and its missing parents, accessible for this user only.
 
     Args:
         synced: Whether its name must be on disk when this returns.
@@ -88,7 +88,7 @@ def give_name(draft: str, path: str) -> bool:
 
 
 def sync_folder(path: str) -> None:
-    """Make sure that the names in a folder are on disk."""
+    """Make sure that the names in a directory are on disk."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

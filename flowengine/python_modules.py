@@ -1,12 +1,12 @@
 """Lookup and import of the Python modules that flows name.
 
 Modules beside a flow file come first, then those that any program can import. Modules beside a file
-are separated by folder: two flows with a `tools.py` each get their own, `sys.path` is unchanged,
+are separated by directory: two flows with a `tools.py` each get their own, `sys.path` is unchanged,
 and the rest of the process does not see them - unless the program has imported that very file
 itself. Inside such a module, `import other` finds `other.py` beside it, at any time and on any
 thread.
 
-To achieve this, each folder becomes a package with a unique name (`_flow_<digest>`). Its modules
+To achieve this, each directory becomes a package with a unique name (`_flow_<digest>`). Its modules
 belong to that package, and their `import` statement looks there first.
 """
 
@@ -39,7 +39,7 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
 
     Args:
         function: `package.module:function`.
-        folder: Folder of the flow file: modules there come first.
+        folder: Directory of the flow file: modules there come first.
 
     Returns:
         The function.
@@ -83,7 +83,7 @@ def module_source(function: str, folder: str | None) -> ModuleSource:
 
     Args:
         function: `package.module:function`.
-        folder: Folder of the flow file: modules there come first.
+        folder: Directory of the flow file: modules there come first.
     """
     name = function.partition(":")[0]
     spec = find_module(name, folder)
@@ -137,7 +137,7 @@ def find_module(name: str, folder: str | None) -> ModuleSpec | None:
 
     Args:
         name: Dotted name.
-        folder: Folder of the flow file.
+        folder: Directory of the flow file.
 
     Returns:
         Its spec with its location (`origin`), or None.
@@ -157,10 +157,10 @@ def find_module(name: str, folder: str | None) -> ModuleSpec | None:
 
 
 def is_beside(name: str, folder: str) -> bool:
-    """Return whether a top-level name refers to a module in a folder.
+    """Return whether a top-level name refers to a module in a directory.
 
-    For a folder without `__init__.py`, this requires that nothing else has that name: `docs` beside
-    a flow is rarely meant as a package.
+    For a directory without `__init__.py`, this requires that nothing else has that name: `docs`
+    beside a flow is rarely meant as a package.
     """
     spec = PathFinder.find_spec(name, [folder])
     if spec is None:
@@ -185,7 +185,7 @@ def _find_in(path: Sequence[str], full_name: str) -> ModuleSpec | None:
         try:
             spec = finder.find_spec(full_name, path)
         except KeyError:
-            # For a folder without `__init__.py`, importlib looks up its parent in `sys.modules`,
+            # For a directory without `__init__.py`, importlib looks up its parent in `sys.modules`,
             # where it is missing. Its last name alone has no parent.
             spec = PathFinder.find_spec(full_name.rpartition(".")[2], path)
         if spec is not None:
@@ -197,7 +197,7 @@ def _find_in(path: Sequence[str], full_name: str) -> ModuleSpec | None:
 
 
 def _package(folder: str) -> str:
-    """Return the name of the package for a folder, creating it on first use."""
+    """Return the name of the package for a directory, creating it on first use."""
     import hashlib
 
     folder = os.path.realpath(folder)
@@ -214,7 +214,7 @@ def _package(folder: str) -> str:
 
 
 class _Finder:
-    """Finds modules in the packages for folders."""
+    """Finds modules in the packages for directories."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -122,7 +122,7 @@ def kinds_from(module: str) -> list[str]:
     A kind must be loaded to find out what it opens, and some load slowly.
 
     Args:
-        module: A module, or a package. Kinds in its own folders come before others.
+        module: A module, or a package. Kinds in its own directories come before others.
     """
     modules = {point.name: point.module for point in _entry_points(ENVIRONMENTS).values()}
     modules |= {kind: type(one).__module__ for kind, one in registered_providers.items()}

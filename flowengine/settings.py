@@ -1,8 +1,8 @@
 """Settings of the host, by which a user and a project configure all flows.
 
-`settings.yaml` is read from the user's configuration folder, then from the nearest `.flowengine`
-folder of a project. If both set a value, the stricter one wins: the greater durability, `strict` if
-either sets it, and no acting for other users if either forbids it. The user's file defines the
+`settings.yaml` is read from the user's configuration directory, then from the nearest `.flowengine`
+directory of a project. If both set a value, the stricter one wins: the greater durability, `strict`
+if either sets it, and no acting for other users if either forbids it. The user's file defines the
 members of groups. The project's file can only restrict them: members are the users named by both,
 or by either where a group is excluded.
 
@@ -69,7 +69,7 @@ def load_settings(folder: str) -> Settings:
     A file that cannot be read, or contains an unknown setting, raises `UsageError`.
 
     Args:
-        folder: The project's `.flowengine` folder, or one without a settings file.
+        folder: The project's `.flowengine` directory, or one without a settings file.
 
     Returns:
         The settings of the user's and the project's file.

@@ -1,9 +1,9 @@
 """The location of a store, and whether it is the user's own.
 
-By default it is the nearest `.flowengine`, in the current folder or above it, as Git finds `.git`.
-A project from a third party may contain a store that steers executions. A store found by default is
-therefore used only if this user created it in this place. The proof is in the user's state folder,
-where no project can write:
+By default it is the nearest `.flowengine`, in the current directory or above it, as Git finds
+`.git`. A project from a third party may contain a store that steers executions. A store found by
+default is therefore used only if this user created it in this place. The proof is in the user's
+state directory, where no project can write:
 
     PROJECT/.flowengine/id             a random id
     STATE/stores/ID/paths              the places where a store with this id is the user's own
@@ -53,13 +53,13 @@ IGNORED = "# What belongs to this machine.\nflowengine.db*\nartifacts/\nid\n"
 
 
 def find_store(given: str | os.PathLike[str] = "") -> tuple[str, bool]:
-    """Return the folder of the store, and whether it was named explicitly.
+    """Return the directory of the store, and whether it was named explicitly.
 
     Args:
-        given: The folder from the caller, empty if there is none.
+        given: The directory from the caller, empty if there is none.
 
     Returns:
-        The folder, and False if it is only the default.
+        The directory, and False if it is only the default.
     """
     path = os.fspath(given) or os.environ.get(SETTING)
     return (path, True) if path else (project_folder(), False)
@@ -68,9 +68,9 @@ def find_store(given: str | os.PathLike[str] = "") -> tuple[str, bool]:
 def project_folder() -> str:
     """Return the nearest `.flowengine`, or the place for a new one.
 
-    It may belong to any user, which `claim` checks. Folders through which other users could reach
-    into this user's projects are not searched, and neither is the home folder, which is not a
-    project: see `folders_above`.
+    It may belong to any user, which `claim` checks. Directories through which other users could
+    reach into this user's projects are not searched, and neither is the home directory, which is
+    not a project: see `folders_above`.
     """
     current = os.getcwd()
     for folder in (current, *folders_above(current)):
@@ -81,10 +81,10 @@ def project_folder() -> str:
 
 
 def folders_above(folder: str) -> Iterator[str]:
-    """Yield the folders above one that can belong to the same project.
+    """Yield the directories above one that can belong to the same project.
 
-    They end below the home folder, at the boundary of the file system, and at a folder that belongs
-    to another user or is world-writable.
+    They end below the home directory, at the boundary of the file system, and at a directory that
+    belongs to another user or is world-writable.
     """
     home = os.path.realpath(os.path.expanduser("~"))
     device = os.stat(folder).st_dev
@@ -103,7 +103,7 @@ def folders_above(folder: str) -> Iterator[str]:
 
 
 def state_folder() -> str:
-    """Return the user's folder for persistent program state."""
+    """Return the user's directory for persistent program state."""
     base = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(base):
         base = os.path.join(os.path.expanduser("~"), ".local", "state")
@@ -111,14 +111,14 @@ def state_folder() -> str:
 
 
 def claim(path: str | os.PathLike[str], *, by_name: bool) -> str:
-    """Make sure that a store's folder is the user's own, creating it if it does not exist.
+    """Make sure that a store's directory is the user's own, creating it if it does not exist.
 
     Args:
-        path: The folder.
+        path: The directory.
         by_name: Whether the user named it, so that it counts as the user's own with any content.
 
     Returns:
-        The folder of this store in the user's state folder.
+        The directory of this store in the user's state directory.
 
     Raises:
         StoreError: It is not the user's own.
@@ -143,7 +143,7 @@ def claim(path: str | os.PathLike[str], *, by_name: bool) -> str:
 
 
 def environments_of(path: str | os.PathLike[str]) -> str:
-    """Return the folder of the open environments of a store that is the user's own.
+    """Return the directory of the open environments of a store that is the user's own.
 
     Raises:
         OSError: The ownership cannot be recorded.
@@ -152,7 +152,7 @@ def environments_of(path: str | os.PathLike[str]) -> str:
 
 
 def make_private(folder: str) -> None:
-    """Create a folder below the user's state folder, and refuse one of another user.
+    """Create a directory below the user's state directory, and refuse one of another user.
 
     Raises:
         PermissionError: It belongs to another user.
@@ -166,7 +166,7 @@ def make_private(folder: str) -> None:
 
 
 def fault_of(folder: str | os.PathLike[str]) -> str | None:
-    """Return the reason why other users can write to a folder, or None."""
+    """Return the reason why other users can write to a directory, or None."""
     found = os.lstat(folder)
     if stat.S_ISLNK(found.st_mode):
         return "is a link"
@@ -180,7 +180,7 @@ def fault_of(folder: str | os.PathLike[str]) -> str | None:
 
 
 def known(folder: str) -> str | None:
-    """Return the state folder of a store that is the user's own in this place, or None."""
+    """Return the state directory of a store that is the user's own in this place, or None."""
     id = _read_id(folder)
     if id is None or os.path.realpath(folder) not in _paths(_private(id)):
         return None
@@ -212,7 +212,7 @@ def _has_store(folder: str) -> bool:
 
 
 def _adopt(folder: str, id: str | None) -> str:
-    """Record that a store is the user's own, creating the folder if it does not exist."""
+    """Record that a store is the user's own, creating the directory if it does not exist."""
     if not os.path.isdir(folder):
         make_folder(folder, synced=True)
         write_whole(os.path.join(folder, ".gitignore"), IGNORED.encode(), replace=False)
@@ -290,7 +290,7 @@ def _begin_cleanup(note: str, now: float) -> bool:
 
 @contextmanager
 def _alone(folder: str) -> Iterator[None]:
-    """Hold a lock on a folder, so that no other process changes it at the same time."""
+    """Hold a lock on a directory, so that no other process changes it at the same time."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -65,11 +65,11 @@ class Validator:
     """A prepared JSON Schema, which validates a small value in a microsecond.
 
     `$ref` is resolved only inside the schema, and nothing is ever fetched. Formats are checked,
-    including `path`: a file or folder of that name exists.
+    including `path`: a file or directory of that name exists.
 
     Args:
         schema: The schema.
-        folder: Base of relative paths. Default: the current folder.
+        folder: Base of relative paths. Default: the current directory.
 
     Attributes:
         proof: Returns whether a value certainly fits. None if the schema is not simple enough. A
@@ -175,7 +175,7 @@ def shared(schema: Any, folder: str | None = None) -> Validator:
 
     Args:
         schema: The schema.
-        folder: Base of relative paths. Default: the current folder.
+        folder: Base of relative paths. Default: the current directory.
 
     Returns:
         A validator, created once.
@@ -195,7 +195,7 @@ def validate(schema: Any, value: Any, what: str, *, folder: str | None = None) -
         schema: The schema.
         value: Plain data.
         what: Description of the value, which begins the message: `input 'amount'`.
-        folder: Base of relative paths (`format: path`). Default: the current folder.
+        folder: Base of relative paths (`format: path`). Default: the current directory.
     """
     check_numbers(value, what)
     return shared(schema, folder).check(value, what)

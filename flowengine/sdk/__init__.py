@@ -213,7 +213,7 @@ def module_source(function: str, folder: str | None) -> ModuleSource:
 
     Args:
         function: `package.module:function`.
-        folder: Folder of the flow file.
+        folder: Directory of the flow file.
 
     Returns:
         Its text, if it can be read, and whether this process has imported the module.
@@ -226,12 +226,12 @@ def module_source(function: str, folder: str | None) -> ModuleSource:
 def import_function(function: str, folder: str | None) -> Callable[..., Any]:
     """Import a function that a flow names.
 
-    Modules next to the flow file come first, separately for each folder. Exceptions raised by
+    Modules next to the flow file come first, separately for each directory. Exceptions raised by
     importing the module propagate. A missing module or function raises `ToolError`.
 
     Args:
         function: `package.module:function`.
-        folder: Folder of the flow file.
+        folder: Directory of the flow file.
 
     Returns:
         The function.

@@ -1,8 +1,8 @@
-"""Access to files below a folder, never outside it, and never to the engine's own files.
+"""Access to files below a directory, never outside it, and never to the engine's own files.
 
-Every path is walked one name at a time from an open folder. The operating system never follows
+Every path is walked one name at a time from an open directory. The operating system never follows
 links: a link is read, and its target is walked in the same way. The opened file is therefore the
-one that was checked, even if another process replaces a folder by a link in between.
+one that was checked, even if another process replaces a directory by a link in between.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _LINKS = 40
 
 
 class _Place(NamedTuple):
-    """An open folder, and a name in it that is not a link."""
+    """An open directory, and a name in it that is not a link."""
 
     folder: int
     name: str
 
 
 class Below:
-    """A folder that contains all paths.
+    """A directory that contains all paths.
 
     Args:
         root: Its path.
-        rule: The message for a path that leads out of the folder.
+        rule: The message for a path that leads out of the directory.
         outside: The type of that error.
-        no_file: The type of the error for a folder, device or pipe instead of a file.
+        no_file: The type of the error for a directory, device or pipe instead of a file.
     """
 
     def __init__(
@@ -106,14 +106,14 @@ class Below:
         return data
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file atomically. Missing folders are created.
+        """Write a file atomically. Missing directories are created.
 
         Args:
             path: Relative path.
             data: The new content.
 
         Raises:
-            ToolError: The path is a folder.
+            ToolError: The path is a directory.
         """
         with self._walk(path, make=True) as place, _said(path):
             before = None
@@ -147,40 +147,40 @@ class Below:
             path: Relative path.
 
         Raises:
-            ToolError: It is a folder.
+            ToolError: It is a directory.
         """
         with self._walk(path) as place, _said(path), suppress(FileNotFoundError):
             os.unlink(place.name, dir_fd=place.folder)
 
     def folder(self, path: str) -> str:
-        """Return the path of a folder, with links resolved.
+        """Return the path of a directory, with links resolved.
 
         Args:
             path: Relative path. Links are followed if they stay below the root.
 
         Raises:
             PathEscape: The path leads out of the root.
-            ToolError: The folder does not exist.
+            ToolError: The directory does not exist.
         """
         with self._walk(path, enter=True) as place, _said(path):
             return os.readlink(f"/proc/self/fd/{place.folder}")
 
     def glob(self, path: str, pattern: str) -> list[str]:
-        """Return the files below a folder that match a pattern.
+        """Return the files below a directory that match a pattern.
 
-        `*`, `?` and `[...]` stand for parts of a name, `**` for any number of folders. Names that
-        begin with a dot match only if the pattern names the dot. Links are followed if they stay
-        below the working folder, except by `**`.
+        `*`, `?` and `[...]` stand for parts of a name, `**` for any number of directories. Names
+        that begin with a dot match only if the pattern names the dot. Links are followed if they
+        stay below the working directory, except by `**`.
 
         Args:
-            path: Relative path of the folder.
+            path: Relative path of the directory.
             pattern: Relative pattern.
 
         Returns:
-            Paths relative to the working folder, sorted.
+            Paths relative to the working directory, sorted.
 
         Raises:
-            PathEscape: The pattern leads out of the folder.
+            PathEscape: The pattern leads out of the directory.
         """
         parts: list[str] = []
         for part in pattern.split("/"):
@@ -195,7 +195,7 @@ class Below:
     def _matches(self, start: list[str], parts: list[str]) -> Iterator[str]:
         """Yield the paths that match a pattern, possibly twice.
 
-        No folder is read twice for the same part of the pattern.
+        No directory is read twice for the same part of the pattern.
         """
         if parts[-1:] == ["**"]:
             parts = [*parts, "*"]
@@ -222,7 +222,7 @@ class Below:
                     yield "/".join(found)
 
     def _entries(self, folder: list[str]) -> list[tuple[str, int]]:
-        """Return names and modes (of links themselves) in a folder."""
+        """Return names and modes (of links themselves) in a directory."""
         path = "/".join(folder) or "."
         with self._walk(path, enter=True) as place, _said(path):
             names = os.listdir(place.folder)
@@ -261,7 +261,7 @@ class Below:
 
     @contextmanager
     def _walk(self, path: str, *, make: bool = False, enter: bool = False) -> Iterator[_Place]:
-        """Open the folder that contains a path's last name, or with `enter` the folder itself."""
+        """Open the directory that contains a path's last name, or with `enter` that directory."""
         self._check_names(path)
         with ExitStack() as opened, _said(path):
             folders = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
@@ -326,7 +326,7 @@ def _link(name: str, folder: int) -> str | None:
 
 
 def _enter(name: str, folder: int, *, make: bool) -> int:
-    """Open a folder inside a folder. This fails if it has become a link since it was checked."""
+    """Open a directory inside a directory, failing if it has become a link since the check."""
     if make:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)

@@ -141,7 +141,7 @@ class ExecutionContext(NamedTuple):
     flow: str
     version: str
     workdir: str
-    """Absolute path of the folder below which the file tools work."""
+    """Absolute path of the directory below which the file tools work."""
     artifacts: Artifacts
     say: Callable[[str, str], None]
     """Shows a text to the user: address of the activation, text."""

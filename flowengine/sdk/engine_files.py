@@ -1,6 +1,6 @@
 """Detection of the engine's own files, which tools, environments and copies must not touch.
 
-A store contains the data of all executions, and the configuration folders contain the host
+A store contains the data of all executions, and the configuration directories contain the host
 policies. Write access to them decides which code runs. They are recognized by name, by the files
 beside them and by content, because a project can have several stores, and links or other names for
 the same file.
@@ -31,11 +31,11 @@ _STORED = frozenset(STORED)
 
 
 def is_own_name(name: str, folder: int) -> bool:
-    """Return whether a name in an open folder is one of the engine's files or folders.
+    """Return whether a name in an open directory is one of the engine's files or directories.
 
     Args:
         name: The name as written, compared case-insensitively because some file systems are.
-        folder: The descriptor of the folder.
+        folder: The descriptor of the directory.
     """
     folded = name.casefold()
     if folded == DEFAULT or folded.startswith(DATABASE):
@@ -44,12 +44,12 @@ def is_own_name(name: str, folder: int) -> bool:
 
 
 def holds_store(names: Iterable[str]) -> bool:
-    """Return whether a folder is a store, by the names in it."""
+    """Return whether a directory is a store, by the names in it."""
     return any(name.casefold() == DATABASE for name in names)
 
 
 def own_names(folder: str, names: Iterable[str]) -> set[str]:
-    """Return the engine's names in a folder. Suitable as `ignore` of `shutil.copytree`."""
+    """Return the engine's names in a directory. Suitable as `ignore` of `shutil.copytree`."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return {name for name in names if is_own_name(name, opened) or _is_own_entry(name, opened)}
@@ -58,7 +58,7 @@ def own_names(folder: str, names: Iterable[str]) -> set[str]:
 
 
 def _is_own_entry(name: str, folder: int) -> bool:
-    """Return whether an entry of a folder is a folder of the engine, or a store's database."""
+    """Return whether an entry of a directory is the engine's, or a store's database."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISDIR(found.st_mode):
@@ -93,12 +93,12 @@ def is_in_use(found: os.stat_result) -> bool:
 
 
 def is_own_path(path: str) -> bool:
-    """Return whether a path leads into an engine folder of a project."""
+    """Return whether a path leads into an engine directory of a project."""
     return DEFAULT in (part.casefold() for part in os.path.realpath(path).split(os.sep))
 
 
 def configuration_near(path: Path) -> Path | None:
-    """Return the user's configuration folder if a path without links contains it or is in it."""
+    """Return the user's configuration directory if a path without links contains it or is in it."""
     own = Path(os.path.realpath(user_folder()))
     is_near = own.is_relative_to(path) or path.is_relative_to(own)
     return own if is_near and own.is_dir() else None
@@ -118,7 +118,7 @@ def is_own_file(path: str) -> bool:
 
 
 def is_own_folder(found: os.stat_result) -> bool:
-    """Return whether a folder, under any name, contains the engine's configuration or state."""
+    """Return whether a directory, under any name, contains the engine's configuration or state."""
     return (found.st_dev, found.st_ino) in _folders_of_user()
 
 

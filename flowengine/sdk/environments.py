@@ -208,7 +208,7 @@ class Provider(Generic[_Live]):
     async def reap(self, leftover: Leftover) -> None:
         """End the remains of a dead process that the manager and the sandbox do not reap.
 
-        The manager reaps processes and folders.
+        The manager reaps processes and directories.
 
         Args:
             leftover: The record of the remains.

@@ -173,13 +173,13 @@ class EnvironmentBusy(EnvironmentFailure):
 
 
 class PathEscape(EnvironmentFailure):
-    """A path leads out of the folders that the environment may use."""
+    """A path leads out of the directories that the environment may use."""
 
     type = "PathEscape"
 
 
 class NotAFile(EnvironmentFailure):
-    """A path names something that cannot be read or written as a file: a folder, device, pipe."""
+    """A path names a directory, device or pipe, which cannot be read or written as a file."""
 
     type = "NotAFile"
 

@@ -113,21 +113,21 @@ class Declarations(Protocol):
     def folders(
         self, pattern: str, marked: str, largest: int, loc: Loc
     ) -> Mapping[str, Mapping[str, bytes]]:
-        """Return the folders that a path or glob matches, and report those that are invalid.
+        """Return the directories that a path or glob matches, and report those that are invalid.
 
         The flow is compiled again when their contents change. Names that begin with a dot are left
         out.
 
         Args:
             pattern: Relative to the flow file.
-            marked: A file that each folder must contain. Folders without it that match a glob are
-                skipped.
-            largest: Maximum size of all files of a folder, in bytes.
+            marked: A file that each directory must contain. Directories without it that match a
+                glob are skipped.
+            largest: Maximum size of all files of a directory, in bytes.
             loc: Place where it is named.
 
         Returns:
-            By the path of the folder, relative to the flow file: the content of its files by their
-            relative paths.
+            By the path of the directory, relative to the flow file: the content of its files by
+            their relative paths.
         """
 
     def refuse(self, code: str, message: str, loc: Loc, hint: str | None = None) -> None:

@@ -247,7 +247,7 @@ class Policy(Config):
     """Destinations that are forbidden even if `network` allows them: `host`, `host:port`,
     `*.host`."""
     writable: list[str] | None = None
-    """Folders inside that may be written in addition to the workspace."""
+    """Directories inside that may be written in addition to the workspace."""
 
 
 class Limits(Config):

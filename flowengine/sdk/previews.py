@@ -16,7 +16,7 @@ class PreviewContext(NamedTuple):
     """Data available to a preview. No resource is opened for a call before it runs."""
 
     workdir: str
-    """The working folder of the execution."""
+    """The working directory of the execution."""
     environments: Collection[str]
     """Names of the environments that the call will receive."""
     resources: Mapping[str, Any]

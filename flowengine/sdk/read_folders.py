@@ -1,4 +1,4 @@
-"""Folders that become part of a flow, such as skills, found by a path or glob and read in full."""
+"""Directories that become part of a flow, such as skills, found by path or glob."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEFT_OUT = "__pycache__"
 
 
 class UnreadableFolder(Exception):
-    """A folder cannot be read.
+    """A directory cannot be read.
 
     Args:
         message: The problem, with the path as the author knows it.
@@ -25,10 +25,10 @@ class UnreadableFolder(Exception):
 
 
 def find_folders(base: str, pattern: str) -> list[str]:
-    """Return the folders that a path or glob matches, absolute and sorted.
+    """Return the directories that a path or glob matches, absolute and sorted.
 
     Args:
-        base: The folder that it is relative to.
+        base: The directory that it is relative to.
         pattern: The path or glob.
     """
     found = glob.glob(os.path.join(glob.escape(base), pattern))
@@ -37,7 +37,7 @@ def find_folders(base: str, pattern: str) -> list[str]:
 
 
 def glob_root(base: str, pattern: str) -> str:
-    """Return the folder that a glob searches, where new entries may match it."""
+    """Return the directory that a glob searches, where new entries may match it."""
     parts = []
     for part in pattern.split("/"):
         if glob.has_magic(part):
@@ -47,15 +47,15 @@ def glob_root(base: str, pattern: str) -> str:
 
 
 def read_folder(folder: str, largest: int) -> tuple[dict[str, bytes], list[str]]:
-    """Return the files of a folder by relative path, and all files and folders that were read.
+    """Return the files of a directory by relative path, and all paths that were read.
 
     Args:
         folder: Absolute path.
         largest: Bytes of all files together.
 
     Raises:
-        UnreadableFolder: A file cannot be read, a path leads out of the folder, or the folder is
-            too large.
+        UnreadableFolder: A file cannot be read, a path leads out of the directory, or the directory
+            is too large.
     """
     root = os.path.realpath(folder)
     found: dict[str, bytes] = {}

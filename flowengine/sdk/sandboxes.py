@@ -66,8 +66,8 @@ class Tracer(Protocol):
 
         Call it *before* the resource is started, or directly afterwards if its name is only known
         then: `trace(container="...")`, `trace(pid=program.pid)`. Process ids under `pid` or `pids`
-        are kept with their start time, and folders under `folder` or `folders`. The reaper removes
-        these itself. All other facts are for `Provider.reap` and `Sandbox.reap`.
+        are kept with their start time, and directories under `folder` or `folders`. The reaper
+        removes these itself. All other facts are for `Provider.reap` and `Sandbox.reap`.
 
         Args:
             facts: Plain data by name, never a secret.
@@ -113,15 +113,15 @@ class Request(NamedTuple):
     policy: Any
     limits: Limits
     workspace: Path
-    """A folder on the host that belongs to the environment. It is created and removed by the
+    """A directory on the host that belongs to the environment. It is created and removed by the
     manager, and available again when the environment is reopened after a wait."""
     home: Path
-    """The home folder of its programs on the host, which lasts as long as the workspace. It keeps
-    all files that are not the user's out of the workspace. The manager creates it."""
+    """The home directory of its programs on the host, which lasts as long as the workspace. It
+    keeps all files that are not the user's out of the workspace. The manager creates it."""
     sandbox: type[Sandbox] | None
     """The sandbox for its programs. None for kinds that need no sandbox."""
     mounts: Mapping[str, Path]
-    """Folders of other environments on the host: path inside → folder."""
+    """Directories of other environments on the host: path inside → directory."""
     owner: Owner
     manager: str
     """Id of the manager, for labels."""
@@ -139,12 +139,13 @@ class Request(NamedTuple):
     mask: Callable[[Any], Any] = lambda value: value
     """Replaces the values of its secrets in plain data that leaves the environment."""
     guarded: Sequence[Path] = ()
-    """Folders on the host that belong to the engine, such as its store. No sandbox may see them."""
+    """Directories on the host that belong to the engine, such as its store. No sandbox may see
+    them."""
     prepared: Any = None
     """The result of the sandbox's `prepare`. None if it was not called."""
 
     def may_write(self, inside: str) -> bool:
-        """Return whether programs may write a folder of `mounts`, by its path inside."""
+        """Return whether programs may write a directory of `mounts`, by its path inside."""
         writable = self.policy.writable
         return inside not in self.read_only and (writable is None or inside in writable)
 
@@ -191,14 +192,14 @@ class Sandbox:
     own_processes: ClassVar[bool] = False
     """Whether only its own processes are visible inside (a PID namespace)."""
     same_files: ClassVar[bool] = False
-    """Whether folders of this machine have the same device and inode number inside."""
+    """Whether directories of this machine have the same device and inode number inside."""
     image: str = ""
     """Digest of the running image (`sha256:...`), if there is one. Set once it is open."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.workspace = request.workspace
-        """The folder of the environment on the host, which programs read and write."""
+        """The directory of the environment on the host, which programs read and write."""
 
     @property
     def workdir(self) -> str:
@@ -207,12 +208,12 @@ class Sandbox:
 
     @property
     def scratch(self) -> str:
-        """Path inside of a folder that is removed with the sandbox."""
+        """Path inside of a directory that is removed with the sandbox."""
         return "/tmp"
 
     @property
     def home(self) -> str:
-        """Path of the home folder (`request.home`) inside. It is writable."""
+        """Path of the home directory (`request.home`) inside. It is writable."""
         return "/home/flow"
 
     @classmethod
@@ -405,7 +406,7 @@ class Sandbox:
 
     @classmethod
     async def reap(cls, leftover: Leftover) -> None:
-        """End the remains of such a sandbox of a dead process, except its processes and folders.
+        """End the remains of a dead process's sandbox, except processes and directories.
 
         Args:
             leftover: The record of the remains.

@@ -1,8 +1,8 @@
-"""Temporary folders that are removed after the process that created them, even if it was killed.
+"""Temporary directories that are removed even if their process is killed.
 
-Each is locked by that process, and the kernel releases the lock when its holder ends. A folder that
-can be locked was therefore left by a dead process. The next process that creates a folder removes
-it.
+Each is locked by that process, and the kernel releases the lock when its holder ends. A directory
+that can be locked was therefore left by a dead process. The next process that creates a directory
+removes it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _swept: set[str] = set()
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Create a temporary folder for a `with` block, and remove the folders of dead processes."""
+    """Create a temporary directory for a `with` block, and remove those of dead processes."""
     path = make_scratch()
     try:
         yield path
@@ -41,7 +41,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def make_scratch() -> Path:
-    """Create a temporary folder, to be removed by `remove_scratch`."""
+    """Create a temporary directory, to be removed by `remove_scratch`."""
     place = tempfile.gettempdir()
     if place not in _swept:
         _swept.add(place)
@@ -59,7 +59,7 @@ def make_scratch() -> Path:
 
 
 def remove_scratch(path: Path) -> None:
-    """Remove a temporary folder with all its content."""
+    """Remove a temporary directory with all its content."""
     remove_tree(path)
     handle = _locks.pop(str(path), None)
     if handle is not None:
@@ -67,10 +67,10 @@ def remove_scratch(path: Path) -> None:
 
 
 def sweep_scratch() -> list[Path]:
-    """Remove the folders of dead processes, and end the programs that ran in them.
+    """Remove the directories of dead processes, and end the programs that ran in them.
 
     Returns:
-        The removed folders.
+        The removed directories.
     """
     left = [(path, handle) for path in _found() if (handle := _locked(path)) is not None]
     if left:
@@ -84,7 +84,7 @@ def sweep_scratch() -> list[Path]:
 
 
 def _locked(path: Path) -> int | None:
-    """Return the lock on a folder of this user, or None if it is in use or another user's."""
+    """Return the lock on a directory of this user, or None if it is in use or another user's."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -146,7 +146,7 @@ class BuiltFlow(Protocol):
     head: dict[str, Any]
     """The top-level sections of its file: section → name → declaration."""
     folder: str
-    """The folder of its file, if it were written to one."""
+    """The directory of its file, if it were written to one."""
 
     def declare(self, section: str, name: str, spec: Any) -> str:
         """Add a declaration, and return its name."""
@@ -294,7 +294,7 @@ class StepKind:
 
         Args:
             configuration: As written in the file, in long form.
-            folder: Folder of the flow file, absolute.
+            folder: Directory of the flow file, absolute.
 
         Returns:
             Default: arguments and result are unknown.

@@ -1,4 +1,4 @@
-"""`std` tools that read documents: files of the working folder, and web pages."""
+"""`std` tools that read documents: files of the working directory, and web pages."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def _visit_page(
 
 
 def _listing(folder: Any, path: str) -> bytes | None:
-    """Return a listing of a folder as Markdown, or None if it is not a folder."""
+    """Return a listing of a directory as Markdown, or None if it is not a directory."""
     try:
         entries = folder.glob(path or ".", "*")
     except ToolError:

@@ -1,4 +1,4 @@
-"""`std` tools for files of the working folder, or of an environment of kind `files`."""
+"""`std` tools for files of the working directory, or of an environment of kind `files`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Folder(Readable, Protocol):
 
 
 class _Opened:
-    """The folder of an environment."""
+    """The directory of an environment."""
 
     def __init__(self, resource: Any) -> None:
         self._resource = resource
@@ -116,18 +116,18 @@ def read_kept(path: str, limit: int) -> bytes:
 
 
 def folder_of(context: StepContext) -> Folder:
-    """Return the folder that a tool works in."""
+    """Return the directory that a tool works in."""
     resource = context.resources.get(FILES)
     return working_folder(context) if resource is None else _Opened(resource)
 
 
 def working_folder(context: StepContext) -> Below:
-    """Return the working folder of the execution."""
+    """Return the working directory of the execution."""
     return below(context.execution.workdir)
 
 
 def below(workdir: str) -> Below:
-    """Return a working folder."""
+    """Return a working directory."""
     return Below(workdir, RULE, Refused, ToolError)
 
 
@@ -158,7 +158,7 @@ def read_file(
 
 
 def write_file(folder: Folder, path: str, text: str) -> Plain:
-    """Write a text file in UTF-8, creating its folders. An existing file is replaced."""
+    """Write a text file in UTF-8, creating its directories. An existing file is replaced."""
     data = text.encode()
     folder.write(path, data)
     return {"path": path, **digest(data)}
@@ -204,12 +204,12 @@ def preview(context: PreviewContext, tool: str, args: dict[str, Any]) -> str | N
     """Return the changes that a call would make to a file as a diff, or None if there are none.
 
     Args:
-        context: Contains the folder: the working folder, or that of an environment.
+        context: Contains the directory: the working directory, or that of an environment.
         tool: Its name.
         args: Its arguments.
 
     Raises:
-        ToolError: The call would fail, or the folder is not open yet.
+        ToolError: The call would fail, or the directory is not open yet.
     """
     if tool not in ("write_file", "edit_file"):
         return None

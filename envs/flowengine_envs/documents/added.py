@@ -1,7 +1,7 @@
 """Converters provided by a flow: `config: {converters: ["inis:convert"]}`.
 
 Their source is read here and run in the sandboxed process that reads a file. The engine never runs
-it, and the sandbox does not see the folder that contains it.
+it, and the sandbox does not see the directory that contains it.
 """
 
 from __future__ import annotations

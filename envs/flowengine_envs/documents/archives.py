@@ -104,7 +104,7 @@ def _whole_relationships(archive: zipfile.ZipFile) -> dict[str, bytes]:
 
 
 def _is_lost(relationship: Any, folder: str, known: Collection[str]) -> bool:
-    """Return whether a relationship of a part in a folder leads to a missing part."""
+    """Return whether a relationship of a part in a directory leads to a missing part."""
     target = relationship.get("Target", "").partition("#")[0]
     if not target or relationship.get("TargetMode", "").lower() == "external":
         return False

@@ -14,7 +14,7 @@ from flowengine_envs.kinds.configurations import OwnPrograms
 
 
 class DocumentsConfig(OwnPrograms):
-    """`config:` of the kind `documents`: the limits for one file, and the folder for downloads."""
+    """`config:` of the kind `documents`: the limits for one file, and where downloads go."""
 
     bytes: Annotated[int, Field(gt=0)] = 64 * 1024 * 1024
     """Size of the file."""
@@ -39,9 +39,9 @@ class DocumentsConfig(OwnPrograms):
     vision_model: Annotated[str, Field(pattern=r"^[^/]+/.+$")] | None = None
     """`provider/model` that describes images. Without one, they are not described."""
     downloads: Annotated[str, Field(pattern=r"^[^/]+$")] = "downloads"
-    """Folder of the workspace for downloaded files."""
+    """Directory of the workspace for downloaded files."""
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """Folders that are visible to the sandbox besides those of the interpreter."""
+        """Directories that are visible to the sandbox besides those of the interpreter."""
         return folders()

@@ -111,7 +111,7 @@ class Conversion(Supervised):
         """Convert a document.
 
         Args:
-            source: A path below the workspace or a mounted folder, or the bytes of a file.
+            source: A path below the workspace or a mounted directory, or the bytes of a file.
             name: The name of the file, if the path does not contain it.
             media_type: The type declared by a server.
             password: The password of an encrypted PDF.

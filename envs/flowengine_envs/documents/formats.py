@@ -191,7 +191,7 @@ def _archive(data: bytes) -> str:
 
 
 def _office(archive: zipfile.ZipFile, entries: Sequence[str]) -> str:
-    """Return the format of an office file, by the type of its main part, or by a folder."""
+    """Return the format of an office file, by the type of its main part, or by a directory."""
     with archive.open("[Content_Types].xml") as file:
         types = file.read(_LONGEST_TYPES)
     for told, format in _MAIN_PARTS:

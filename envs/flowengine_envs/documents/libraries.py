@@ -1,4 +1,4 @@
-"""Locations of the converters' libraries, for a process that sees only selected folders."""
+"""Locations of the converters' libraries, for a process that sees only selected directories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def missing() -> list[str]:
 
 @cache
 def folders() -> tuple[str, ...]:
-    """Return the folders with the converters and their libraries, except for the system's."""
+    """Return the directories with the converters and their libraries, except for the system's."""
     places = [str(OWN)]
     for name in _NEEDED:
         found = find_spec(name)

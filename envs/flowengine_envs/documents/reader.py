@@ -1,4 +1,4 @@
-"""Documents by address: web pages, and files and folders of the workspace."""
+"""Documents by address: web pages, and files and directories of the workspace."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Documents(Conversion):
         password: str = "",
         timeout: float | None = None,
     ) -> Visit:
-        """Open a web page, or a file or a folder of the workspace.
+        """Open a web page, or a file or a directory of the workspace.
 
         Args:
             address: `https://...`, a path, or the name of a host.

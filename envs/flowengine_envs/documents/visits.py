@@ -1,4 +1,4 @@
-"""The target of an address: a web page, a file of the workspace, or a folder."""
+"""The target of an address: a web page, a file of the workspace, or a directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_ENTRIES = 1_000
 
 
 class Visit(NamedTuple):
-    """The page, file or folder at an address."""
+    """The page, file or directory at an address."""
 
     document: Document
     address: str
@@ -67,7 +67,7 @@ def looks_like_host(address: str) -> bool:
 
 
 def listing(path: str, entries: Sequence[Mapping[str, Any]]) -> Document:
-    """Return a folder as a document whose links can be visited."""
+    """Return a directory as a document whose links can be visited."""
     normal = posixpath.normpath(path or ".")
     folder = "" if normal == "." else f"{normal}/"
     shown = sorted(entries, key=lambda each: (each["kind"] != "folder", each["path"]))

@@ -106,7 +106,7 @@ def _loaded(sources: Sequence[Mapping[str, str]]) -> dict[str, Converter]:
 
 
 def read(path: str, roots: Sequence[str], largest: int) -> bytes:
-    """Return the bytes of a file below one of the folders.
+    """Return the bytes of a file below one of the directories.
 
     Raises:
         Unreadable: It does not exist, is outside of them, or is not a file.

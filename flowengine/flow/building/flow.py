@@ -146,7 +146,7 @@ class Flow(FlowGraph):
 
         Args:
             text: YAML.
-            folder: Folder with the modules of its functions.
+            folder: Directory with the modules of its functions.
 
         Returns:
             The flow, as from `from_yaml`.

@@ -40,7 +40,7 @@ class FlowGraph(Declarations, FlowHandle):
         super().__init__({"id": id, **more})
         self.place: Place = place
         self.folder = fspath(folder) if folder else folder_of(_module_at(place), place.file)
-        """The folder that is searched first for the modules of its functions. A YAML file of the
+        """The directory that is searched first for the modules of its functions. A YAML file of the
         flow belongs there."""
         self.steps: list[Step] = []
         self.cleanup: list[Step] = []

@@ -125,7 +125,7 @@ def here() -> InCode:
 
 
 def shown(file: str) -> str:
-    """Return the path of a file for reports, relative to the current folder if it is inside."""
+    """Return the path of a file for reports, relative to the current directory if it is inside."""
     try:
         relative = os.path.relpath(file)
     except ValueError:  # another drive

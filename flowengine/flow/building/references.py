@@ -82,15 +82,15 @@ def module_name(module: str, what: str = "") -> str:
 
 
 def folder_of(module: str, file: str) -> str:
-    """Return the folder from which a module is imported by its full name.
+    """Return the directory from which a module is imported by its full name.
 
     Args:
         module: As in `__name__`.
         file: The module's file.
 
     Returns:
-        For `shop.flows` the folder that contains `shop`. For code without a file, the current
-        folder.
+        For `shop.flows` the directory that contains `shop`. For code without a file, the current
+        directory.
     """
     if not os.path.exists(file):
         return os.getcwd()

@@ -1,4 +1,4 @@
-"""Search of folders for flow files and for test case files."""
+"""Search of directories for flow files and for test case files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SUFFIX = ".test.yaml"
 
 
 def files_below(folder: str, *endings: str) -> list[str]:
-    """Return the files below a folder, sorted by name, without hidden folders.
+    """Return the files below a directory, sorted by name, without hidden directories.
 
     Args:
-        folder: The folder.
+        folder: The directory.
         *endings: Suffixes of their names.
     """
     found: list[str] = []
@@ -28,17 +28,17 @@ def files_below(folder: str, *endings: str) -> list[str]:
 
 
 def flow_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the flow files that a list of files and folders stands for.
+    """Return the flow files that a list of files and directories stands for.
 
     Args:
-        paths: Files, which are returned with any content, and folders, whose YAML files are
+        paths: Files, which are returned with any content, and directories, whose YAML files are
             returned if they contain `flowengine:`.
 
     Returns:
-        Flow files without duplicates, and the other YAML files of the folders.
+        Flow files without duplicates, and the other YAML files of the directories.
 
     Raises:
-        NotFound: A folder has no flow file.
+        NotFound: A directory has no flow file.
     """
     found: list[str] = []
     others: list[str] = []

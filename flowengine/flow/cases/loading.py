@@ -110,7 +110,7 @@ def _model(source: Source, faults: Faults) -> CaseFile | None:
 
 
 def _flow_path(path: str, model: CaseFile) -> str | None:
-    """Return the path of the flow file, relative to the current folder."""
+    """Return the path of the flow file, relative to the current directory."""
     if model.flow is not None:
         return os.path.normpath(os.path.join(os.path.dirname(path), model.flow))
     return f"{path.removesuffix(SUFFIX)}.yaml" if path.endswith(SUFFIX) else None

@@ -69,7 +69,8 @@ def compile_text(
     Args:
         text: The content of the file.
         name: The name of the file in reports.
-        folder: The folder that is searched first for Python modules. Default: the current folder.
+        folder: The directory that is searched first for Python modules. Default: the current
+            directory.
 
     Returns:
         The compiled flow, without the text among its sources.
@@ -107,7 +108,7 @@ def compile_source(source: Origin, folder: str, path: str | None = None) -> Comp
 
     Args:
         source: The flow as data, with positions.
-        folder: The folder that is searched first for Python modules and other flow files.
+        folder: The directory that is searched first for Python modules and other flow files.
         path: The path, if the source is a file.
 
     Returns:

@@ -34,7 +34,7 @@ class Compilation:
         self.files = files
         self.first = first
         self.read: dict[str, None] = {}
-        """Files read besides flow files: Python files, texts, folders."""
+        """Files read besides flow files: Python files, texts, directories."""
         self._parts: dict[Definition, Compiler] = {}
         """In the order in which their compilation began."""
         self._at_work: set[Definition] = set()

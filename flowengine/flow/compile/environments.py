@@ -352,7 +352,7 @@ class Environments:
             return None
 
     def _mounts(self, name: str, model: Environment, loc: Loc) -> dict[str, Typed] | None:
-        """Return the folders of other environments: folder inside → their specs."""
+        """Return the directories of other environments: directory inside → their specs."""
         given = model.config.get("mounts")
         if given is None:
             return None

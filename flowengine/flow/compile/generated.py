@@ -268,7 +268,7 @@ class FileDeclarations:
     def folders(
         self, pattern: str, marked: str, largest: int, loc: Loc
     ) -> dict[str, dict[str, bytes]]:
-        """Return the folders that a path or glob matches, with their files."""
+        """Return the directories that a path or glob matches, with their files."""
         read = self.program.read
         is_glob = not GLOB.isdisjoint(pattern)
         if is_glob:

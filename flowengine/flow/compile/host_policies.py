@@ -29,7 +29,7 @@ FLOWS = frozenset({"flow", "agent"})
 """Kinds that only make further calls. The rules are applied to each of these calls."""
 
 PROJECT = ".flowengine"
-"""The folder of a project, whose rules can only restrict."""
+"""The directory of a project, whose rules can only restrict."""
 
 
 class HostPolicies(NamedTuple):

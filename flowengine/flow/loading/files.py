@@ -73,7 +73,7 @@ class File:
     Args:
         source: Its text.
         model: Its content.
-        folder: The folder for relative paths and Python modules.
+        folder: The directory for relative paths and Python modules.
         report: Receives its errors.
         prefix: The imports by which the first file reaches it: `lib.`. Empty for the first file.
     """
@@ -130,7 +130,7 @@ class Files:
 
         Args:
             source: Its text.
-            folder: The folder for relative paths.
+            folder: The directory for relative paths.
             path: Its path on disk, if it is on disk.
         """
         if path is not None:
@@ -241,7 +241,7 @@ class Files:
         return found
 
     def _is_beside(self, file: File) -> bool:
-        """Return whether the name of a file leads to its folder, which need not hold for a text."""
+        """Return whether the name of a file leads to its directory, unlike that of a text."""
         return os.path.realpath(os.path.dirname(file.name) or ".") == os.path.realpath(file.folder)
 
     def around(self, file: File) -> list[File]:
@@ -285,7 +285,7 @@ def _names(file: File, section: str) -> Iterable[str]:
 
 
 def _beside(path: str) -> list[str]:
-    """Return the names of possible flow files in the folder of a missing file."""
+    """Return the names of possible flow files in the directory of a missing file."""
     try:
         with os.scandir(os.path.dirname(path) or ".") as entries:
             return sorted(

@@ -194,6 +194,7 @@ class Limits(Part):
     )
     idle: Duration = Field(
         default="0s",
-        description="How long triggers keep the execution open after the last step.",
+        description="How long triggers keep the execution open after each time its last "
+        "token ended.",
         examples=["1h"],
     )

@@ -58,7 +58,7 @@ def derive(function: str, folder: str) -> Signature:
 
     Args:
         function: `package.module:function`.
-        folder: Folder of the flow file: modules there come first.
+        folder: Directory of the flow file: modules there come first.
 
     Returns:
         Its arguments and result.
