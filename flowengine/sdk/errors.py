@@ -89,7 +89,7 @@ class NeedsApproval(StepError):
         self, found: Mapping[str, Plain], before: Mapping[str, Plain] | None = None
     ) -> None:
         kept = {**found} if before is None else {**found, "before": {**before}}
-        message = f"people have to approve it first: {found['action']}"
+        message = f"it requires approval: {found['action']}"
         super().__init__(message, data={"found": kept}, retryable=False)
 
 

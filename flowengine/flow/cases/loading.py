@@ -62,7 +62,7 @@ def load_cases(path: str) -> Cases:
         _refuse(diagnostics, source)
     if not read(flow_path).says("flowengine"):
         message = f"{model.flow or flow_path!r} is not a flow file"
-        faults.add("E401", message, ("flow",), "a flow file starts with 'flowengine: 1'")
+        faults.add("E401", message, ("flow",), "a flow file contains 'flowengine: 1'")
         _refuse(diagnostics, source)
     compiled = compile_file(flow_path)
     _Names(faults, compiled.flow).check(model)

@@ -64,7 +64,7 @@ def writers(flow: CompiledFlow, body: int) -> dict[Step, dict[str, Where]]:
 
 
 def check_items(flow: CompiledFlow) -> Iterator[Finding]:
-    """Yield the state keys that the items of a map replace with different values.
+    """Yield the state keys that several items of a map replace.
 
     Yields:
         A warning for each key and map.

@@ -206,7 +206,7 @@ class Files:
             file.report.at("E401", error.message, loc, "give the path of a flow file")
             return None
         if source.text and not source.says("flowengine"):
-            hint = "flow files and libraries start with 'flowengine: 1'"
+            hint = "flow files and libraries contain 'flowengine: 1'"
             file.report.at("E401", f"{path!r} is not a flow file", loc, hint)
             return None
         return source
